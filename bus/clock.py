@@ -1,0 +1,114 @@
+"""Time as an argument: the system's clock, and one that tests move.
+
+Owns reading the time and waiting for it. Wall time is for what is written into messages and records, monotonic time for every duration.
+Does not own the text form of times (`bus.times`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock", "Timer"]
+
+
+class Timer(Protocol):
+    """A callback that has been asked for and can be called off."""
+
+    def cancel(self) -> None:
+        """Call the callback off; harmless when it already ran."""
+
+
+class Clock(Protocol):
+    """What everything that needs the time is given."""
+
+    def now_ms(self) -> int:
+        """Wall time: milliseconds since 1970, UTC."""
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary start; never goes backwards."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Call *callback* on the running loop after *delay_s* seconds."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait *delay_s* seconds."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+class _ManualTimer:
+    __slots__ = ("callback", "cancelled", "due_s")
+
+    def __init__(self, due_s: float, callback: Callable[[], object]) -> None:
+        self.due_s = due_s
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualClock:
+    """A clock that stands still until `advance` moves it; timers run in the order of their due times."""
+
+    def __init__(self, start_ms: int = 1_767_225_600_000) -> None:
+        self._start_ms = start_ms
+        self._elapsed_s = 0.0
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._order = itertools.count()
+
+    def now_ms(self) -> int:
+        return self._start_ms + round(self._elapsed_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self._elapsed_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        timer = _ManualTimer(self._elapsed_s + max(0.0, delay_s), callback)
+        heapq.heappush(self._timers, (timer.due_s, next(self._order), timer))
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        if delay_s <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.call_later(delay_s, lambda: woken.done() or woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def next_due_s(self) -> float | None:
+        """Seconds until the earliest live timer; None when there is none."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] - self._elapsed_s if self._timers else None
+
+    def advance(self, seconds: float) -> None:
+        """Move time by *seconds*, running on the way each timer that falls due."""
+        target_s = self._elapsed_s + seconds
+        while (due_s := self.next_due_s()) is not None and self._elapsed_s + due_s <= target_s:
+            _, _, timer = heapq.heappop(self._timers)
+            self._elapsed_s = max(self._elapsed_s, timer.due_s)
+            timer.callback()
+        self._elapsed_s = target_s

@@ -1,0 +1,195 @@
+"""The error tree. Every class says whether trying the same call again can help (`retriable`).
+
+    BusError
+    |- ConfigurationError          a setting is unknown, missing or wrong          (exit 78)
+    |- ContractError               a message or payload breaks the contract; has a JSON pointer
+    |  '- UnknownTypeError         no payload class is registered under that name
+    |- NameRefusedError            a topic, group, namespace or id is illegal or collides
+    |- TransportError              the log answered with a failure, translated by its adapter
+    |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
+    |  |- TopicMissingError        the topic does not exist; nothing creates it by accident
+    |  |- RecordTooLargeError      larger than the log or the topic takes
+    |  |- LogFullError             retriable: no space left, nothing was written
+    |  |- NotPermittedError        the log refuses this principal
+    |  |- DeadlineError            retriable: the call's own deadline passed
+    |  |- FencedError              the partition belongs to another member by now
+    |  |- OffsetOutOfRangeError    the committed offset was deleted: possible loss, stop
+    |  '- ClosedError              the transport or subscription was closed
+    |- AppendUnknownError          retriable with the same bytes: may or may not be in the log
+    |- PublishError                the three outcomes of a publish, less the receipt
+    |  |- PublishRejected          certainly not in the log
+    |  '- PublishUnknown           may be in the log; `resend(error.message)` is safe
+    '- HandlerError                raised by handlers to say what shall become of a message
+       |- RetryLater               transient; optionally not before `after_s`
+       |- DependencyDown           a named dependency is down: wait, spend no attempt
+       '- Reject                   permanent: dead letter with reason `rejected`
+
+Not here: deciding what a failure leads to (`consumers.retry`), and foreign exceptions, which each adapter translates once, at its own edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from bus.sealing import Message
+
+__all__ = [
+    "AppendUnknownError",
+    "BusError",
+    "ClosedError",
+    "ConfigurationError",
+    "ContractError",
+    "DeadlineError",
+    "DependencyDown",
+    "FencedError",
+    "HandlerError",
+    "LogFullError",
+    "NameRefusedError",
+    "NotPermittedError",
+    "OffsetOutOfRangeError",
+    "PublishError",
+    "PublishRejected",
+    "PublishUnknown",
+    "RecordTooLargeError",
+    "Reject",
+    "RetryLater",
+    "TopicMissingError",
+    "TransportError",
+    "UnknownTypeError",
+    "UnreachableError",
+]
+
+
+class BusError(Exception):
+    """Root of everything that sealbus raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+
+
+class ConfigurationError(BusError):
+    """A setting is unknown, missing or has a value it cannot have."""
+
+
+class ContractError(BusError):
+    """A message or payload breaks the contract.
+
+    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5 (`bus.reasons`).
+    """
+
+    def __init__(self, text: str, pointer: str = "", reason: str = "malformed") -> None:
+        super().__init__(f"{pointer}: {text}" if pointer else text)
+        self.text = text
+        self.pointer = pointer
+        self.reason = reason
+
+
+class UnknownTypeError(ContractError):
+    """No payload class is registered under that message type or for that Python type."""
+
+
+class NameRefusedError(BusError):
+    """A topic, group, namespace or agent name is illegal, or collides with another one."""
+
+
+class TransportError(BusError):
+    """The log answered with a failure. Nothing of the failed call was written."""
+
+
+class UnreachableError(TransportError):
+    """There is no log behind the URL just now."""
+
+    retriable = True
+
+
+class TopicMissingError(TransportError):
+    """The topic does not exist. `sealbus topics apply` creates topics; a typo never does."""
+
+
+class RecordTooLargeError(TransportError):
+    """The record is larger than the log, or its topic, takes."""
+
+
+class LogFullError(TransportError):
+    """No space is left where the log lives; nothing was written."""
+
+    retriable = True
+
+
+class NotPermittedError(TransportError):
+    """The log does not let this principal do that."""
+
+
+class DeadlineError(TransportError):
+    """The call's own deadline passed before the log took it up; nothing was written."""
+
+    retriable = True
+
+
+class FencedError(TransportError):
+    """The partition was given to another member: this one's offset was not committed."""
+
+
+class OffsetOutOfRangeError(TransportError):
+    """Retention deleted records this group had not settled: possible loss, so the worker stops."""
+
+
+class ClosedError(TransportError):
+    """The transport or subscription was closed."""
+
+
+class AppendUnknownError(BusError):
+    """The record may or may not be in the log. Appending the same bytes again is safe."""
+
+    retriable = True
+
+
+class PublishError(BusError):
+    """A publish that ended without a receipt."""
+
+
+class PublishRejected(PublishError):  # noqa: N818 - the contract's word (design section 9)
+    """Certainly not in the log; *cause* (also `__cause__`) says why."""
+
+    def __init__(self, text: str, cause: BusError | None = None) -> None:
+        super().__init__(text)
+        self.__cause__ = cause
+
+
+class PublishUnknown(PublishError):  # noqa: N818 - the contract's word (design section 9)
+    """May be in the log. `message` is the sealed message: resend the same bytes, never a new one."""
+
+    retriable = True
+
+    def __init__(self, text: str, message: Message, cause: BusError | None = None) -> None:
+        super().__init__(text)
+        self.message = message
+        self.__cause__ = cause
+
+
+class HandlerError(BusError):
+    """Root of what a handler raises to decide what becomes of its message."""
+
+
+class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
+    """Transient: try again, by the retry policy or after *after_s* seconds if that is later."""
+
+    retriable = True
+
+    def __init__(self, text: str = "", after_s: float | None = None) -> None:
+        super().__init__(text or "the handler asked to be tried again")
+        self.after_s = after_s
+
+
+class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
+    """A dependency is down: the message waits, no attempt is spent, nothing is dead-lettered."""
+
+    retriable = True
+
+    def __init__(self, name: str, text: str = "") -> None:
+        super().__init__(f"{name}: {text or 'is down'}")
+        self.name = name
+
+
+class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
+    """Permanent: this message can never be handled; it becomes a dead letter, reason `rejected`."""

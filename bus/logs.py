@@ -1,0 +1,55 @@
+"""Logs: structlog, on standard error, one line per decision an operator would want and none per success.
+
+Owns the set-up a process does once. Event names are dotted (`worker.started`); values are short, carry no payloads, and traces show no locals.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import structlog
+from structlog.typing import FilteringBoundLogger, WrappedLogger
+
+__all__ = ["configure", "configure_unless_done", "get_logger"]
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure(level: str = "info", form: str = "auto") -> None:
+    """Log from *level* on; *form* is `console`, `json` or `auto` (console on a terminal)."""
+    on_terminal = sys.stderr.isatty()
+    console = form == "console" or (form == "auto" and on_terminal)
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=on_terminal, exception_formatter=structlog.dev.plain_traceback)
+        if console
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if console else [structlog.processors.format_exc_info]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=_to_stderr,
+        cache_logger_on_first_use=False,
+    )
+
+
+def configure_unless_done(level: str) -> None:
+    """For a bus inside somebody's program: keep what the program has configured."""
+    if not structlog.is_configured():
+        configure(level)
+
+
+def get_logger(area: str) -> FilteringBoundLogger:
+    """The logger of one area of the bus."""
+    logger: FilteringBoundLogger = structlog.get_logger(area=area)
+    return logger
+
+
+def _to_stderr(*_: object) -> WrappedLogger:
+    # Looked up at each call, so that a redirected standard error gets the lines.
+    return structlog.PrintLogger(sys.stderr)

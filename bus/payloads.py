@@ -1,0 +1,162 @@
+"""Payload types: the `@payload` mark, encoding and decoding under it, and the registry of those an application knows.
+
+Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is registered at import:
+the mark stays on the class, and a `Registry` is built from classes by whoever composes an application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from bus import canonical
+from bus.errors import ContractError, UnknownTypeError
+from bus.fields import knows_field
+from bus.names import is_message_type, is_schema_version
+from bus.sealing import Message
+from bus.validation import translate
+
+__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type"]
+
+Risk = Literal["low", "medium", "high"]
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_MARK = "__sealbus_payload__"
+_DATA_DEPTH = 2
+_StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
+
+
+class PayloadType:
+    """One registered type: its name, version, risk, and how its data is decoded."""
+
+    __slots__ = ("_decode", "cls", "major", "name", "risk", "sign", "upcasters", "version")
+
+    def __init__(
+        self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]
+    ) -> None:
+        self.cls = cls
+        self.name = name
+        self.version = version
+        self.major = _major(version)
+        self.risk = risk
+        self.sign = sign
+        self.upcasters = dict(upcasters)
+        self._decode = msgspec.json.Decoder(cls).decode
+
+    def decode(self, data: bytes) -> msgspec.Struct:
+        """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
+        try:
+            return self._decode(data)
+        except msgspec.ValidationError as error:
+            raise translate(error, base="/data", reason="schema_violation") from error
+
+    def open(self, message: Message) -> msgspec.Struct:
+        """The payload of *message*, upcast from an older major where a way is known.
+
+        Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
+        """
+        metadata = message.metadata
+        if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
+            opened = self.decode(message.data)
+        else:
+            opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
+        if metadata.critical_fields is not None:
+            self._check_critical(metadata.critical_fields)
+        return opened
+
+    def _upcast(self, data: bytes, major: int, version: str) -> bytes:
+        content = msgspec.json.decode(data)
+        while major < self.major and major in self.upcasters:
+            content = self.upcasters[major](content)
+            major += 1
+        if major != self.major:
+            raise ContractError(
+                f"version {version} of {self.name} is not understood here ({self.version})", "/metadata/schema_version", "unsupported_version"
+            )
+        return msgspec.json.encode(content)
+
+    def _check_critical(self, pointers: tuple[str, ...]) -> None:
+        for pointer in pointers:
+            if not knows_field(self.cls, pointer):
+                raise ContractError(f"{pointer!r} must be understood and is not known here", "/metadata/critical_fields", "critical_field")
+
+
+def payload(
+    name: str, *, version: str = "1.0.0", risk: Risk = "medium", sign: bool = True, upcasters: Mapping[int, Upcaster] | None = None
+) -> Callable[[_StructType], _StructType]:
+    """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
+
+    *upcasters* maps an older major to a function that turns its data into the next major's. Raises ContractError for an illegal name or
+    version, TypeError for a class that is no Struct.
+    """
+    if not is_message_type(name):
+        raise ContractError(f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`")
+    if not is_schema_version(version):
+        raise ContractError(f"{version!r} is no schema version: x.y.z without leading zeros")
+    if risk not in ("low", "medium", "high"):
+        raise ContractError(f"risk {risk!r} is none of low, medium, high")
+
+    def mark(cls: _StructType) -> _StructType:
+        if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
+            raise TypeError(f"@payload({name!r}) marks msgspec.Struct classes, not {cls!r}")
+        setattr(cls, _MARK, PayloadType(cls, name, version, risk, sign=sign, upcasters=upcasters or {}))
+        return cls
+
+    return mark
+
+
+def payload_type(subject: object) -> PayloadType:
+    """The mark of a payload or payload class; raises UnknownTypeError where there is none of its own."""
+    cls = subject if isinstance(subject, type) else type(subject)
+    mark = cls.__dict__.get(_MARK)
+    if not isinstance(mark, PayloadType):
+        raise UnknownTypeError(f"{cls.__qualname__} is no payload type: mark it with @payload(name, version=...)")
+    return mark
+
+
+def encode_payload(subject: msgspec.Struct) -> bytes:
+    """Canonical data of a payload; raises ContractError naming the field that a receiver could not accept.
+
+    The data is decoded again by its own type, because a Struct's constructor checks nothing.
+    """
+    kind = payload_type(subject)
+    try:
+        data = canonical.encode(msgspec.to_builtins(subject, order="sorted"), depth=_DATA_DEPTH)
+    except ContractError as error:
+        raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
+    kind.decode(data)
+    return data
+
+
+class Registry:
+    """The payload types an application knows, by message type; immutable."""
+
+    def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
+        self._types: dict[str, PayloadType] = {}
+        for cls in classes:
+            kind = payload_type(cls)
+            known = self._types.setdefault(kind.name, kind)
+            if known.cls is not cls:
+                raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")
+
+    def __iter__(self) -> Iterator[PayloadType]:
+        return iter(self._types.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._types
+
+    def get(self, name: str) -> PayloadType | None:
+        """The type registered for *name*."""
+        return self._types.get(name)
+
+    def label(self, name: str) -> str:
+        """*name* where it is registered, else `other`: what a metric label may say."""
+        return name if name in self._types else "other"
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])

@@ -1,0 +1,45 @@
+"""The closed set of gates and reasons (design section 5): used in dead letters, logs, metric labels and `verify`.
+
+Owns the names only; the gates themselves are `consumers.gates`.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["GATES", "REASONS", "gate_of"]
+
+GATES: Final = MappingProxyType(
+    {
+        "size": ("oversized",),
+        "parse": ("malformed", "unsupported_protocol"),
+        "integrity": ("hash_mismatch", "seal_mismatch"),
+        "recipient": (),
+        "audience": ("wrong_audience", "type_mismatch", "key_mismatch"),
+        "authenticity": (
+            "signature_missing",
+            "signature_invalid",
+            "key_unknown",
+            "key_revoked",
+            "key_expired",
+            "sender_mismatch",
+            "proof_invalid",
+        ),
+        "schema": ("unknown_type", "unsupported_version", "schema_violation", "critical_field"),
+        "lifetime": ("expired", "too_many_hops", "clock_skew"),
+        "policy": ("unauthorized",),
+        "inbox": ("idempotency_conflict", "crash_loop"),
+        "handler": ("rejected", "retries_exhausted"),
+    }
+)
+"""Gate -> the reasons it can fail with, in the order a record passes them."""
+
+REASONS: Final = frozenset(reason for reasons in GATES.values() for reason in reasons)
+
+_GATE_OF: Final = {reason: gate for gate, reasons in GATES.items() for reason in reasons}
+
+
+def gate_of(reason: str) -> str:
+    """The gate that fails with *reason*; KeyError for a word outside the closed set."""
+    return _GATE_OF[reason]

@@ -1,0 +1,234 @@
+"""Sealing and unsealing: the only place where canonical form, shape, statement and signature meet. Pure.
+
+Owns `seal` (layers -> the record's value), `parse` (foreign bytes -> a `Message` of right form, or ContractError) and `check_integrity`.
+Does not own trust (the proof chain and signatures are the authenticity gate's), payload types (`bus.payloads`) or lifetimes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from bus import canonical, shape, signing
+from bus.envelope import PROTOCOL, Link, Metadata, Routing, Statement, Verification
+from bus.errors import ContractError
+from bus.names import is_protocol
+from bus.proof import encode_statement, extend_chain
+from bus.validation import translate
+
+__all__ = ["LAYERS", "MAX_MESSAGE_BYTES", "Message", "check_integrity", "parse", "seal"]
+
+MAX_MESSAGE_BYTES: Final = 1_048_576
+LAYERS: Final = ("data", "metadata", "routing", "verification")
+_DATA_DEPTH: Final = 2
+_DATA_AT: Final = len(b'{"data":')
+
+_Layer = TypeVar("_Layer")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A sealed message: *value* is the record's value and never changes; the rest is read from it."""
+
+    value: bytes
+    metadata: Metadata
+    routing: Routing
+    verification: Verification
+    statement: Statement
+    data_end: int
+
+    @property
+    def data(self) -> bytes:
+        """The payload's canonical bytes."""
+        return self.value[_DATA_AT : self.data_end]
+
+    @property
+    def key(self) -> bytes:
+        """The record key: `routing.key`, else `conversation_id`, in UTF-8."""
+        return (self.routing.key or self.metadata.conversation_id).encode()
+
+    @property
+    def message_id(self) -> str:
+        return self.metadata.message_id
+
+    @property
+    def message_type(self) -> str:
+        return self.metadata.message_type
+
+    @property
+    def seal(self) -> str:
+        return self.verification.seal
+
+    def chain_for_children(self) -> tuple[Link, ...]:
+        """The proof chain that a message caused by this one carries."""
+        return extend_chain(self.statement, self.verification.signature, self.verification.proof_chain)
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    data: msgspec.Raw
+    metadata: Metadata
+    routing: Routing
+    verification: Verification
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def seal(
+    data: bytes,
+    metadata: Metadata,
+    routing: Routing,
+    *,
+    parents: tuple[str, ...] = (),
+    proof_chain: tuple[Link, ...] = (),
+    signer: signing.Signer | None = None,
+) -> Message:
+    """Seal canonical *data* (an object) under *metadata* and *routing*; raises ContractError for what a receiver would refuse.
+
+    *parents* are the seals this message rests on, the cause first; *proof_chain* is the cause's `chain_for_children()`.
+    """
+    shape.check_metadata(metadata)
+    shape.check_routing(routing, metadata)
+    envelope = _encode(metadata), _encode(routing)
+    content_hash = canonical.digest(data)
+    statement = _state(metadata, content_hash, _hash_envelope(*envelope), parents or None, len(proof_chain) or None)
+    stated = encode_statement(statement)
+    verification = Verification(
+        content_hash=content_hash,
+        parents=parents or None,
+        proof_chain=proof_chain or None,
+        seal=canonical.digest(stated),
+        signature=signing.sign(stated, signer) if signer else None,
+    )
+    shape.check_verification(verification, metadata)
+    value = _join(data, *envelope, _encode(verification))
+    return Message(value, metadata, routing, verification, statement, _DATA_AT + len(data))
+
+
+def parse(value: bytes | None) -> Message:
+    """The message in *value*: strict JSON, then protocol, canonical form and shape (design section 2).
+
+    Raises ContractError with reason `malformed` or `unsupported_protocol` and the pointer of the first fault. Hashes are not checked here.
+    """
+    if not value:
+        raise ContractError("an empty value (tombstone) is no message")
+    return _parse_known(value) or _parse_any(value)
+
+
+def check_integrity(message: Message) -> None:
+    """Raise ContractError (`hash_mismatch`, `seal_mismatch`) unless the hashes are those of the bytes."""
+    if canonical.digest(message.data) != message.verification.content_hash:
+        raise ContractError("the hash of data is another", "/verification/content_hash", "hash_mismatch")
+    if canonical.digest(encode_statement(message.statement)) != message.verification.seal:
+        raise ContractError("the hash of the statement is another", "/verification/seal", "seal_mismatch")
+
+
+def _parse_known(value: bytes) -> Message | None:
+    """The fast way for an envelope of known fields only: proven canonical by writing it again. None: ask the exact way."""
+    try:
+        envelope = _decode_envelope(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    data = bytes(envelope.data)
+    layers = _encode(envelope.metadata), _encode(envelope.routing), _encode(envelope.verification)
+    if _join(data, *layers) != value:
+        return None
+    try:
+        content = canonical.parse(data, depth=_DATA_DEPTH)
+    except ContractError:
+        return None
+    if content.__class__ is not dict or not canonical.is_canonical(data, content) or not is_protocol(envelope.metadata.protocol):
+        return None
+    return _build(value, len(data), envelope.metadata, envelope.routing, envelope.verification, _hash_envelope(*layers[:2]))
+
+
+def _parse_any(value: bytes) -> Message:
+    """The exact way: every rule in its order, each failure with its pointer."""
+    tree = canonical.parse(value)
+    if not isinstance(tree, dict):
+        raise ContractError("the envelope is no object")
+    _check_protocol(tree)
+    if not canonical.is_canonical(value, tree):
+        raise ContractError("the bytes are not the canonical form (RFC 8785) of the envelope")
+    _check_layers(tree)
+    metadata = _convert(tree, "metadata", Metadata)
+    routing = _convert(tree, "routing", Routing)
+    verification = _convert(tree, "verification", Verification)
+    data, head, tail, _ = (canonical.encode_parsed(tree[name]) for name in LAYERS)
+    return _build(value, len(data), metadata, routing, verification, _hash_envelope(head, tail))
+
+
+def _build(value: bytes, data_length: int, metadata: Metadata, routing: Routing, verification: Verification, envelope_hash: str) -> Message:
+    shape.check_metadata(metadata)
+    shape.check_routing(routing, metadata)
+    shape.check_verification(verification, metadata)
+    links = len(verification.proof_chain) if verification.proof_chain else None
+    statement = _state(metadata, verification.content_hash, envelope_hash, verification.parents, links)
+    return Message(value, metadata, routing, verification, statement, _DATA_AT + data_length)
+
+
+def _state(metadata: Metadata, content_hash: str, envelope_hash: str, parents: tuple[str, ...] | None, links: int | None) -> Statement:
+    return Statement(
+        content_hash=content_hash,
+        envelope_hash=envelope_hash,
+        hops=metadata.hops,
+        links=links,
+        message_id=metadata.message_id,
+        message_type=metadata.message_type,
+        namespace=metadata.namespace,
+        parents=parents,
+        protocol=metadata.protocol,
+        sender=metadata.sender.id or "",
+        timestamp=metadata.timestamp,
+        trust_level=metadata.security.trust_level if metadata.security else None,
+    )
+
+
+def _hash_envelope(metadata: bytes, routing: bytes) -> str:
+    return canonical.digest(b'{"metadata":' + metadata + b',"routing":' + routing + b"}")
+
+
+def _join(data: bytes, metadata: bytes, routing: bytes, verification: bytes) -> bytes:
+    return b"".join((b'{"data":', data, b',"metadata":', metadata, b',"routing":', routing, b',"verification":', verification, b"}"))
+
+
+def _check_protocol(tree: dict[str, object]) -> None:
+    metadata = tree.get("metadata")
+    protocol = metadata.get("protocol") if isinstance(metadata, dict) else None
+    if not isinstance(protocol, str):
+        raise ContractError("there is no protocol", "/metadata/protocol")
+    if not is_protocol(protocol):
+        raise ContractError(f"{protocol[:80]!r} is not {PROTOCOL}", "/metadata/protocol", "unsupported_protocol")
+
+
+def _check_layers(tree: dict[str, object]) -> None:
+    for name in LAYERS:
+        if not isinstance(tree.get(name), dict):
+            raise ContractError("is missing or no object", f"/{name}")
+    for name in tree:
+        if name not in LAYERS:
+            raise ContractError("is none of the four layers", "/" + canonical.escape_pointer_token(name))
+    for name in LAYERS[1:]:
+        _check_plain(tree[name], f"/{name}")
+
+
+def _check_plain(value: object, pointer: str) -> None:
+    """The three layers beside data hold strings, safe integers, booleans, arrays and objects: no floats, no null."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            _check_plain(member, f"{pointer}/{canonical.escape_pointer_token(name)}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            _check_plain(member, f"{pointer}/{index}")
+    elif value is None or isinstance(value, float):
+        raise ContractError("null and fractions have no place outside data", pointer)
+    elif isinstance(value, int) and not -shape.MAX_SAFE_INTEGER <= value <= shape.MAX_SAFE_INTEGER:
+        raise ContractError("is beyond 2^53-1", pointer)
+
+
+def _convert(tree: dict[str, object], name: str, layer: type[_Layer]) -> _Layer:
+    try:
+        return msgspec.convert(tree[name], layer)
+    except msgspec.ValidationError as error:
+        raise translate(error, base=f"/{name}") from error

@@ -1,0 +1,118 @@
+"""Topics and groups of the log as data.
+
+Owns creating topics and the queries behind `Admin`. Does not own members and leases, which it only reads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError, NameRefusedError, TopicMissingError
+from bus.transports.base import GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
+from bus.transports.sqlite.log import MEMBERSHIP, Log, Topic
+from bus.transports.sqlite.querying import Reader
+from bus.transports.sqlite.writing import Writer
+
+__all__ = ["SqliteAdmin"]
+
+
+class SqliteAdmin:
+    """The admin side of a transport; *ready* is called before each use and raises when the transport is closed."""
+
+    def __init__(self, clock: Clock, writer: Writer, reader: Reader, ready: Callable[[], None]) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._reader = reader
+        self._ready = ready
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        self._ready()
+        return await self._writer.run(partial(_created, specs=specs))
+
+    async def topics(self) -> Mapping[str, TopicSpec]:
+        self._ready()
+        return await self._writer.run(lambda log: {name: topic.spec for name, topic in log.topics.items()})
+
+    async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
+        self._ready()
+        return await self._reader.run(partial(_ranges, topic=topic))
+
+    async def groups(self) -> Sequence[GroupInfo]:
+        self._ready()
+        return await self._reader.run(partial(_groups, now_s=self._clock.monotonic_s()))
+
+
+def _created(log: Log, specs: Sequence[TopicSpec]) -> list[str]:
+    _check(specs, log.topics)
+    changed = [spec.name for spec in specs if _applied(log, spec, log.topics.get(spec.name))]
+    if changed:
+        log.changed()
+        # Members look at once for what is new to them.
+        log.touched.add(MEMBERSHIP)
+    return changed
+
+
+def _check(specs: Sequence[TopicSpec], existing: Mapping[str, Topic]) -> None:
+    names = {*existing, *(spec.name for spec in specs)}
+    for spec in specs:
+        check_topic_name(spec.name)
+        if (other := colliding_topic(spec.name, names)) is not None:
+            raise NameRefusedError(f"topic {spec.name!r} collides with {other!r}: `.` and `_` count as the same")
+        if spec.partitions < 1:
+            raise ConfigurationError(f"topic {spec.name!r} needs at least one partition")
+
+
+def _applied(log: Log, spec: TopicSpec, topic: Topic | None) -> bool:
+    """Make the topic as it shall be; False when it already is."""
+    have = len(topic.parts) if topic is not None else 0
+    wanted = (max(have, spec.partitions), spec.retention_ms, spec.retention_bytes, spec.compacted)
+    if topic is not None and wanted == (have, topic.spec.retention_ms, topic.spec.retention_bytes, topic.spec.compacted):
+        return False
+    (topic_id,) = log.connection.execute(
+        """INSERT INTO topics (name, partitions, retention_ms, retention_bytes, compacted) VALUES (?, ?, ?, ?, ?)
+           ON CONFLICT (name) DO UPDATE SET partitions = excluded.partitions, retention_ms = excluded.retention_ms,
+           retention_bytes = excluded.retention_bytes, compacted = excluded.compacted RETURNING id""",
+        (spec.name, *wanted),
+    ).fetchone()
+    log.connection.executemany(
+        "INSERT INTO partitions (topic_id, partition) VALUES (?, ?)", [(topic_id, number) for number in range(have, spec.partitions)]
+    )
+    return True
+
+
+def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRange]:
+    rows = connection.execute(
+        """SELECT partition, start_offset, next_offset FROM partitions JOIN topics ON topics.id = topic_id
+           WHERE name = ? ORDER BY partition""",
+        (topic,),
+    ).fetchall()
+    if not rows:
+        raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
+    return {partition: PartitionRange(start, end) for partition, start, end in rows}
+
+
+def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
+    members: dict[str, dict[int, str]] = {}
+    for group, member, name in connection.execute("SELECT grp, id, name FROM members WHERE abs(? - renewed_s) <= timeout_s", (now_s,)):
+        members.setdefault(group, {})[member] = name
+    leases = connection.execute(
+        """SELECT grp, owner, committed, name, partition FROM leases JOIN partitions ON partitions.id = part
+           JOIN topics ON topics.id = topic_id ORDER BY name, partition"""
+    ).fetchall()
+    committed = {row[0] for row in leases if row[2] is not None}
+    return [
+        _group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in sorted(committed | set(members))
+    ]
+
+
+def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:
+    return GroupInfo(
+        name=group,
+        members={
+            name: tuple((topic, partition) for owner, _, topic, partition in leases if owner == member) for member, name in members.items()
+        },
+        committed={(topic, partition): offset for _, offset, topic, partition in leases if offset is not None},
+    )

@@ -1,0 +1,144 @@
+"""One write transaction at a time on the log's file.
+
+Owns the writing connection: begin, staged records, commit, roll back; and what is known of topics and listeners while it lasts.
+Does not own threads, queues, or who asked for what.
+
+Records are staged and inserted many per statement just before the commit: SQLite releases the interpreter once per statement, and every
+release lets a busy event loop take a whole switch interval before it hands the interpreter back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from bus.errors import BusError
+from bus.transports.base import TopicSpec
+from bus.transports.sqlite.schema import MEMORY, open_log
+
+__all__ = ["MEMBERSHIP", "Log", "Topic"]
+
+MEMBERSHIP = 0
+"""The wake-up key that stands for groups; every other key is the id of a topic that got records."""
+
+_COLUMNS = 6
+_INSERTS = tuple(
+    (rows, "INSERT INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows))  # noqa: S608
+    for rows in (64, 8, 1)
+)
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic with the row ids of its partitions, in order."""
+
+    id: int
+    spec: TopicSpec
+    parts: tuple[int, ...]
+
+
+class Log:
+    """The writing connection. Used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.connection = open_log(path)
+        self.topics: dict[str, Topic] = {}
+        self.ports: tuple[int, ...] = ()
+        self.touched: set[int] = set()
+        self._announced: set[int] = set()
+        self.offsets: dict[int, int] = {}
+        self.bytes: dict[int, int] = {}
+        self.rows: list[Any] = []
+        self._generation = -1
+
+    def begin(self) -> None:
+        """Take the write lock and see what others changed."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        generation = self.connection.execute("SELECT number FROM generation").fetchone()[0]
+        if generation != self._generation:
+            self._reload()
+            self._generation = generation
+
+    def changed(self) -> None:
+        """Topics or listeners were changed: every connection has to load them again."""
+        self.connection.execute("UPDATE generation SET number = number + 1")
+        self._generation = -1
+        self._reload()
+
+    def next_offset(self, part: int) -> int:
+        """The next free offset of a partition, counting staged records."""
+        if (known := self.offsets.get(part)) is None:
+            known = self.connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+            self.offsets[part] = known
+        return known
+
+    def flush(self) -> None:
+        """Write what is staged; only COMMIT is left to do."""
+        done, total = 0, len(self.rows)
+        for count, statement in _INSERTS:
+            width = count * _COLUMNS
+            while total - done >= width:
+                self.connection.execute(statement, self.rows[done : done + width])
+                done += width
+        self.connection.executemany(
+            "UPDATE partitions SET next_offset = ?, bytes = bytes + ? WHERE id = ?",
+            [(self.offsets[part], size, part) for part, size in self.bytes.items()],
+        )
+
+    def commit(self) -> None:
+        """Make it durable."""
+        self.connection.execute("COMMIT")
+        self._forget_staged()
+        self._announced |= self.touched
+        self.touched.clear()
+
+    def take_announced(self) -> set[int]:
+        """The wake-up keys of what was committed since the last call."""
+        announced, self._announced = self._announced, set()
+        return announced
+
+    def rollback(self) -> None:
+        """Undo everything since `begin`, with a new connection if this one will not."""
+        # Topics may have been loaded from the transaction that is undone here.
+        self._generation = -1
+        self._forget_staged()
+        self.touched.clear()
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.reopen()
+
+    def reopen(self) -> None:
+        """Replace the connection: closing one without COMMIT undoes its transaction."""
+        if self.path != MEMORY:
+            self.connection.close()
+            # Where it cannot be opened now, the next `begin` fails on the closed one and comes here again.
+            with contextlib.suppress(BusError):
+                self.connection = open_log(self.path)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _forget_staged(self) -> None:
+        self.offsets.clear()
+        self.bytes.clear()
+        self.rows.clear()
+
+    def _reload(self) -> None:
+        parts: dict[int, list[int]] = {}
+        for topic, part in self.connection.execute("SELECT topic_id, id FROM partitions ORDER BY topic_id, partition"):
+            parts.setdefault(topic, []).append(part)
+        rows = self.connection.execute("SELECT id, name, retention_ms, retention_bytes, compacted FROM topics")
+        self.topics = {
+            name: Topic(
+                id,
+                TopicSpec(name=name, partitions=len(parts[id]), retention_ms=age, retention_bytes=size, compacted=bool(compacted)),
+                tuple(parts[id]),
+            )
+            for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
+        }
+        self.ports = tuple(row[0] for row in self.connection.execute("SELECT port FROM listeners"))

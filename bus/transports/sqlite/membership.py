@@ -1,0 +1,182 @@
+"""Groups as rows: members that renew themselves, leases that change hands.
+
+Owns the statements on `members`, `leases` and `listeners`, and what one heartbeat finds out. Does not own when heartbeats happen
+(`heart`) or what a member tells its listener (`subscription`).
+
+A lease lasts as long as its owner's row does, so one small update a second renews all of a member's leases. Times are monotonic seconds,
+which all processes of one boot share; a row from before a reboot can lie in the future, so a renewal further ahead than the timeout is
+expired too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from bus.errors import TopicMissingError
+from bus.transports.base import Assignment
+from bus.transports.sqlite.assignment import assign
+from bus.transports.sqlite.log import MEMBERSHIP, Log
+
+__all__ = ["Holding", "Member", "Pulse", "Taken", "beat", "commit", "join", "leave", "listen", "release", "unlisten"]
+
+_LISTENER_MARGIN_S = 3600.0
+
+Holding = tuple[int, int]
+"""A partition's row id and the epoch of the lease on it."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member as its process knows it."""
+
+    id: int
+    group: str
+    name: str
+    topics: tuple[str, ...]
+    timeout_s: float
+    held: frozenset[Holding] = frozenset()
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A lease that was taken, and what was committed before."""
+
+    part: int
+    assignment: Assignment
+    committed: int | None
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What one heartbeat found out for one member. *id* None: another process joined under the same name."""
+
+    id: int | None
+    renewed_s: float
+    taken: Sequence[Taken] = ()
+    lost: Sequence[Holding] = ()
+    surrendered: Sequence[Holding] = ()
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    owner: int | None
+    epoch: int
+
+
+def join(log: Log, member: Member, now_s: float) -> int:
+    """Add a member, ending an earlier one of the same name; answers with its id. Raises TopicMissingError."""
+    for topic in member.topics:
+        if topic not in log.topics:
+            raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
+    for (earlier,) in log.connection.execute("SELECT id FROM members WHERE grp = ? AND name = ?", (member.group, member.name)).fetchall():
+        leave(log, earlier)
+    log.touched.add(MEMBERSHIP)
+    cursor = log.connection.execute(
+        "INSERT INTO members (grp, name, topics, renewed_s, timeout_s) VALUES (?, ?, ?, ?, ?)",
+        (member.group, member.name, msgspec.json.encode(member.topics).decode(), now_s, member.timeout_s),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def leave(log: Log, member_id: int) -> None:
+    """Free all that a member holds and forget it."""
+    log.connection.execute(
+        "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?", (member_id, member_id)
+    )
+    log.connection.execute("DELETE FROM members WHERE id = ?", (member_id,))
+    log.touched.add(MEMBERSHIP)
+
+
+def release(log: Log, group: str, member_id: int, holdings: Sequence[Holding]) -> None:
+    """Free leases for whoever they are meant for."""
+    log.connection.executemany(
+        "UPDATE leases SET owner = NULL WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?",
+        [(group, part, member_id, epoch) for part, epoch in holdings],
+    )
+    log.touched.add(MEMBERSHIP)
+
+
+def commit(log: Log, group: str, member_id: int, offsets: Mapping[Holding, int]) -> list[Holding]:
+    """Move commits forward where the lease is still this member's; answers with the refused ones."""
+    statement = """UPDATE leases SET committed = max(coalesce(committed, 0), ?)
+        WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?"""
+    return [
+        (part, epoch)
+        for (part, epoch), offset in offsets.items()
+        if not log.connection.execute(statement, (offset, group, part, member_id, epoch)).rowcount
+    ]
+
+
+def listen(log: Log, port: int, now_s: float, valid_s: float) -> None:
+    """Register a port for wake-ups, renew it when half its time is over, and drop those whose process is gone."""
+    latest_s = now_s + valid_s + _LISTENER_MARGIN_S
+    stale = log.connection.execute("DELETE FROM listeners WHERE expires_s < ? OR expires_s > ?", (now_s, latest_s)).rowcount
+    row = log.connection.execute("SELECT expires_s FROM listeners WHERE port = ?", (port,)).fetchone()
+    if row is None or row[0] < now_s + valid_s / 2:
+        log.connection.execute("INSERT OR REPLACE INTO listeners (port, expires_s) VALUES (?, ?)", (port, now_s + valid_s))
+    if stale or row is None:
+        log.changed()
+
+
+def unlisten(log: Log, port: int) -> None:
+    """Take a port off the list."""
+    log.connection.execute("DELETE FROM listeners WHERE port = ?", (port,))
+    log.changed()
+
+
+def beat(log: Log, members: Sequence[Member], now_s: float) -> list[Pulse]:
+    """Renew *members*, end those of others that expired, and see what each of ours shall hold."""
+    ids = [_renewed(log, member, now_s) for member in members]
+    _drop_expired(log, now_s)
+    return [
+        Pulse(None, now_s, lost=sorted(member.held)) if own is None else _coordinated(log, own, member, now_s)
+        for own, member in zip(ids, members, strict=True)
+    ]
+
+
+def _renewed(log: Log, member: Member, now_s: float) -> int | None:
+    if log.connection.execute("UPDATE members SET renewed_s = ? WHERE id = ?", (now_s, member.id)).rowcount:
+        return member.id
+    taken = log.connection.execute("SELECT 1 FROM members WHERE grp = ? AND name = ?", (member.group, member.name)).fetchone()
+    return None if taken else join(log, member, now_s)
+
+
+def _drop_expired(log: Log, now_s: float) -> None:
+    rows = log.connection.execute("SELECT id FROM members WHERE abs(? - renewed_s) > timeout_s", (now_s,)).fetchall()
+    for (expired,) in rows:
+        leave(log, expired)
+
+
+def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
+    rows = log.connection.execute("SELECT id, topics FROM members WHERE grp = ?", (member.group,))
+    interests: dict[int, list[str]] = {id: msgspec.json.decode(topics) for id, topics in rows}  # noqa: A001 - the column's name
+    leases = _leases(log, member.group)
+    owners = {part: lease.owner for part, lease in leases.items() if lease.owner in interests and lease.owner is not None}
+    topics = {name: log.topics[name].parts for name in {name for names in interests.values() for name in names} if name in log.topics}
+    target = {part for part, holder in assign(interests, topics, owners).items() if holder == own}
+    lost = {(part, epoch) for part, epoch in member.held if leases.get(part) != _Lease(own, epoch)}
+    kept = member.held - lost
+    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a new epoch.
+    free = sorted(part for part in target - {part for part, _ in kept} if owners.get(part, own) == own)
+    return Pulse(
+        own,
+        now_s,
+        taken=_taken(log, own, member, free),
+        lost=sorted(lost),
+        surrendered=sorted(holding for holding in kept if holding[0] not in target),
+    )
+
+
+def _leases(log: Log, group: str) -> dict[int, _Lease]:
+    rows = log.connection.execute("SELECT part, owner, epoch FROM leases WHERE grp = ?", (group,))
+    return {part: _Lease(owner, epoch) for part, owner, epoch in rows}
+
+
+def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
+    places = {part: (name, index) for name in member.topics for index, part in enumerate(log.topics[name].parts)} if parts else {}
+    statement = """INSERT INTO leases (grp, part, owner, epoch) VALUES (?, ?, ?, 1)
+        ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1 RETURNING epoch, committed"""
+    taken = []
+    for part in parts:
+        epoch, committed = log.connection.execute(statement, (member.group, part, own)).fetchone()
+        topic, partition = places[part]
+        taken.append(Taken(part, Assignment(topic, partition, epoch), committed))
+    return taken

@@ -1,0 +1,127 @@
+"""Deleting what a topic need not keep.
+
+Owns the sweep at intervals, by age, by size (of each partition, as in Kafka) and by key, in steps small enough that appends hardly wait.
+Does not own the settings (`admin`). Freed space is used again; the file does not shrink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+
+from bus.clock import Clock
+from bus.errors import BusError
+from bus.transports.sqlite.log import Log, Topic
+from bus.transports.sqlite.querying import Reader
+from bus.transports.sqlite.writing import Writer
+
+__all__ = ["Sweeper", "expendable"]
+
+_STEP = 1000
+_SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length(headers), 0)"
+_OLDEST = f"SELECT off, ts, {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608 - a constant
+
+
+def expendable(rows: Sequence[tuple[int, int, int]], oldest_ms: int | None, excess: int) -> int:
+    """How many of the first *rows* (offset, time, size) can go: older than *oldest_ms*, or while more than the limit would be left."""
+    count = 0
+    for _, time_ms, size in rows:
+        too_old = oldest_ms is not None and time_ms < oldest_ms
+        too_much = excess > 0 and size <= excess
+        if not too_old and not too_much:
+            break
+        excess -= size
+        count += 1
+    return count
+
+
+class Sweeper:
+    """Sweeps every *interval_s* seconds once it is started."""
+
+    def __init__(self, clock: Clock, writer: Writer, reader: Reader, interval_s: float) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._reader = reader
+        self._interval_s = interval_s
+        self._compacted_to: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._live(), name="sealbus-retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _live(self) -> None:
+        while True:
+            await self._clock.sleep(self._interval_s)
+            # A full or locked log is told to those who append; the next sweep tries again.
+            with contextlib.suppress(BusError):
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """One pass over all topics."""
+        topics: list[Topic] = await self._writer.run(lambda log: list(log.topics.values()))
+        for topic in topics:
+            for part in topic.parts:
+                if topic.spec.retention_ms is not None or topic.spec.retention_bytes is not None:
+                    await self._trim(topic, part)
+                if topic.spec.compacted:
+                    await self._compact(part)
+
+    async def _trim(self, topic: Topic, part: int) -> None:
+        age, limit = topic.spec.retention_ms, topic.spec.retention_bytes
+        oldest_ms = None if age is None else self._clock.now_ms() - age
+        while await self._writer.run(partial(_trimmed, part=part, oldest_ms=oldest_ms, limit=limit)) == _STEP:
+            pass
+
+    async def _compact(self, part: int) -> None:
+        end, offsets = await self._reader.run(partial(_superseded, part=part, after=self._compacted_to.get(part, -1)))
+        for start in range(0, len(offsets), _STEP):
+            await self._writer.run(partial(_delete, part=part, offsets=offsets[start : start + _STEP]))
+        self._compacted_to[part] = end
+
+
+def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> int:
+    held = log.connection.execute("SELECT bytes FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+    rows = log.connection.execute(_OLDEST, (part, _STEP)).fetchall()
+    count = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
+    if count:
+        last = rows[count - 1][0]
+        log.connection.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, last))
+        _account(log, part, sum(size for _, _, size in rows[:count]))
+        log.connection.execute("UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part))
+    return count
+
+
+def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[int, list[int]]:
+    """Where the partition ends, and the offsets whose key has a newer record; none when nothing came since *after*."""
+    end = connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+    if end == after:
+        return end, []
+    rows = connection.execute(
+        """SELECT off FROM (SELECT off, row_number() OVER (PARTITION BY key ORDER BY off DESC) AS age
+           FROM records WHERE part = ? AND key IS NOT NULL) WHERE age > 1""",
+        (part,),
+    )
+    return end, [off for (off,) in rows]
+
+
+def _delete(log: Log, part: int, offsets: Sequence[int]) -> None:
+    marks = ", ".join("?" * len(offsets))
+    query = f"DELETE FROM records WHERE part = ? AND off IN ({marks}) RETURNING {_SIZE}"  # noqa: S608 - question marks and a constant
+    size = sum(row[0] for row in log.connection.execute(query, (part, *offsets)).fetchall())
+    _account(log, part, size)
+
+
+def _account(log: Log, part: int, size: int) -> None:
+    # Records added by hand were never counted.
+    log.connection.execute("UPDATE partitions SET bytes = max(0, bytes - ?) WHERE id = ?", (size, part))

@@ -1,0 +1,122 @@
+"""The tables of the log's file, and opening it safely.
+
+Owns the DDL, the marks that tell our file from a foreign or a newer one, and the settings of a connection. Does not own any row: see the
+package's docstring for what the tables mean.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from bus.errors import ConfigurationError, UnreachableError
+from bus.transports.sqlite.faults import code_of, translated
+
+__all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "MEMORY", "SCHEMA_VERSION", "open_log"]
+
+APPLICATION_ID = 0x5EA1B050
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 5.0
+MEMORY = ":memory:"
+
+_TABLES = (
+    "CREATE TABLE generation (number INTEGER NOT NULL)",
+    "INSERT INTO generation VALUES (1)",
+    """CREATE TABLE topics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL,
+       retention_ms INTEGER, retention_bytes INTEGER, compacted INTEGER NOT NULL DEFAULT 0)""",
+    """CREATE TABLE partitions (id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL REFERENCES topics (id), partition INTEGER NOT NULL,
+       next_offset INTEGER NOT NULL DEFAULT 0, start_offset INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
+       UNIQUE (topic_id, partition))""",
+    """CREATE TABLE records (id INTEGER PRIMARY KEY, part INTEGER NOT NULL, off INTEGER NOT NULL, ts INTEGER NOT NULL,
+       key BLOB, value BLOB, headers BLOB)""",
+    "CREATE UNIQUE INDEX records_by_offset ON records (part, off)",
+    # AUTOINCREMENT: an id is one incarnation of a member and fences the earlier ones, so it must never come back.
+    """CREATE TABLE members (id INTEGER PRIMARY KEY AUTOINCREMENT, grp TEXT NOT NULL, name TEXT NOT NULL, topics TEXT NOT NULL,
+       renewed_s REAL NOT NULL, timeout_s REAL NOT NULL, UNIQUE (grp, name))""",
+    """CREATE TABLE leases (grp TEXT NOT NULL, part INTEGER NOT NULL, owner INTEGER, epoch INTEGER NOT NULL, committed INTEGER,
+       PRIMARY KEY (grp, part)) WITHOUT ROWID""",
+    "CREATE TABLE listeners (port INTEGER PRIMARY KEY, expires_s REAL NOT NULL)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+def open_log(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection to the log at *path*, which is created when missing. Raises ConfigurationError, UnreachableError."""
+    _check_place(path)
+    try:
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    try:
+        _prepare(connection, path, read_only=read_only)
+    except sqlite3.Error as error:
+        connection.close()
+        raise translated(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_place(path: str) -> None:
+    parent = Path(path).parent
+    if path != MEMORY and not parent.is_dir():
+        raise UnreachableError(f"cannot open the log {path}: there is no directory {parent}; create it or correct the URL")
+    if Path(path).is_dir():
+        raise ConfigurationError(f"cannot open the log {path}: it is a directory; name a file in the URL")
+
+
+def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+    if not _is_ours(connection, path):
+        _create(connection, path)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA cache_size = -16384")
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+        return
+    # A file that cannot be written is reported now, not at the first append.
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE generation SET number = number")
+    connection.execute("ROLLBACK")
+
+
+def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
+    """False for an empty database; raises ConfigurationError for a foreign or a newer one."""
+    identity = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if identity == APPLICATION_ID:
+        if version > SCHEMA_VERSION:
+            raise ConfigurationError(f"the log {path} has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+        return True
+    if identity or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise ConfigurationError(f"{path} is the database of another program; name another file in the URL")
+    return False
+
+
+def _create(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("PRAGMA page_size = 8192")
+    _switch_to_wal(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    # Another process may have created the tables since the first look.
+    if not _is_ours(connection, path):
+        for statement in _TABLES:
+            connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    # Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting.
+    give_up_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,260 @@
+"""One member's view of its group.
+
+Owns positions, pauses, and what the listener is told. Does not own leases (`membership`), heartbeats (`heart`) or the reading of records
+(`reading`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from bus.clock import Clock
+from bus.errors import ClosedError, FencedError, OffsetOutOfRangeError
+from bus.transports.base import Assignment, Listener, Record
+from bus.transports.sqlite.heart import Heart
+from bus.transports.sqlite.membership import Holding, Member, Pulse, Taken, commit, leave, release
+from bus.transports.sqlite.querying import Reader
+from bus.transports.sqlite.reading import Chunk, Want, fetch
+from bus.transports.sqlite.wakeups import Signal
+from bus.transports.sqlite.writing import Writer
+
+__all__ = ["SqliteSubscription"]
+
+
+class _Held:
+    """A partition held, and where its reading stands."""
+
+    __slots__ = ("assignment", "leaving", "part", "paused", "position", "version")
+
+    def __init__(self, taken: Taken) -> None:
+        self.assignment = taken.assignment
+        self.part = taken.part
+        self.position = taken.committed
+        self.paused = False
+        self.leaving = False
+        self.version = 0
+
+    @property
+    def holding(self) -> Holding:
+        return self.part, self.assignment.epoch
+
+    def want(self) -> Want:
+        return Want(self.assignment.topic, self.assignment.partition, self.part, self.position)
+
+
+class SqliteSubscription:
+    """A member. It must have joined; the heart brings its first assignments."""
+
+    def __init__(
+        self,
+        member: Member,
+        topic_ids: Iterable[int],
+        listener: Listener,
+        *,
+        joined_s: float,
+        clock: Clock,
+        writer: Writer,
+        reader: Reader,
+        heart: Heart,
+    ) -> None:
+        self._member = member
+        self._listener = listener
+        self._clock = clock
+        self._writer = writer
+        self._reader = reader
+        self._heart = heart
+        self._renewed_s = joined_s
+        self._held: dict[Assignment, _Held] = {}
+        self._turn = 0
+        self._signal = Signal()
+        self._fault: Exception | None = None
+        self._fenced = False
+        self._closed = False
+        self._leaving: set[asyncio.Task[None]] = set()
+        heart.hub.add(self._signal, tuple(topic_ids))
+        heart.add(self)
+
+    async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._signal.clear()
+            self._check()
+            records = await self._fetched(max_records, max_bytes) if max_records > 0 else ()
+            if records:
+                return records
+            if not await self._signal.wait(self._clock, deadline_s - self._clock.monotonic_s()):
+                self._check()
+                return ()
+
+    async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
+        self._check_open()
+        self._note_silence()
+        held = {self._held[assignment].holding: assignment for assignment in offsets if assignment in self._held}
+        refused = [assignment for assignment in offsets if assignment not in self._held]
+        if held:
+            wanted = {holding: offsets[assignment] for holding, assignment in held.items()}
+            fenced = await self._writer.run(partial(commit, group=self._member.group, member_id=self._member.id, offsets=wanted))
+            refused += [held[holding] for holding in fenced]
+        return refused
+
+    def pause(self, assignments: Iterable[Assignment]) -> None:
+        for held in self._present(assignments):
+            held.paused = True
+            held.version += 1
+
+    def resume(self, assignments: Iterable[Assignment]) -> None:
+        for held in self._present(assignments):
+            held.paused = False
+        self._signal.set()
+
+    def seek(self, assignment: Assignment, offset: int) -> None:
+        for held in self._present((assignment,)):
+            held.position = offset
+            held.version += 1
+        self._signal.set()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def assignments(self) -> Sequence[Assignment]:
+        return tuple(self._held)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._heart.discard(self)
+        self._heart.hub.discard(self._signal)
+        self._signal.set()
+        await self._stop_leaving()
+        self._held.clear()
+        if not self._fenced:
+            await self._writer.run(partial(leave, member_id=self._member.id))
+
+    # For the heart.
+
+    def member(self) -> Member:
+        held = frozenset(held.holding for held in self._held.values())
+        return Member(self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, held)
+
+    def apply(self, pulse: Pulse) -> None:
+        self._renewed_s = max(self._renewed_s, pulse.renewed_s)
+        self._lose([held for held in self._held.values() if held.holding in pulse.lost])
+        if pulse.id is None:
+            self._fenced = True
+            self._heart.discard(self)
+        else:
+            self._member = Member(pulse.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s)
+        self._gain([_Held(taken) for taken in pulse.taken])
+        self._surrender([held for held in self._held.values() if held.holding in pulse.surrendered and not held.leaving])
+        self._signal.set()
+
+    def fail(self, error: Exception) -> None:
+        self._fault = error
+        self._signal.set()
+
+    # Partitions come and go.
+
+    def _gain(self, gained: Sequence[_Held]) -> None:
+        if gained:
+            self._held |= {held.assignment: held for held in gained}
+            self._tell(self._listener.assigned, [held.assignment for held in gained])
+
+    def _lose(self, lost: Sequence[_Held]) -> None:
+        for held in lost:
+            del self._held[held.assignment]
+            held.version += 1
+        if lost:
+            self._tell(self._listener.lost, [held.assignment for held in lost])
+
+    def _tell(self, told: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
+        try:
+            told(assignments)
+        except Exception as error:  # noqa: BLE001 - the next poll raises it
+            self.fail(error)
+
+    def _surrender(self, leaving: Sequence[_Held]) -> None:
+        for held in leaving:
+            held.leaving = True
+            held.version += 1
+        if leaving:
+            task = asyncio.get_running_loop().create_task(self._drained(leaving), name="sealbus-revoke")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def _drained(self, leaving: Sequence[_Held]) -> None:
+        try:
+            await self._listener.revoked([held.assignment for held in leaving])
+        except Exception as error:  # noqa: BLE001 - the next poll raises it; what was not committed is delivered again elsewhere
+            self.fail(error)
+        holdings = [held.holding for held in leaving]
+        try:
+            await self._writer.run(partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings))
+        except Exception as error:  # noqa: BLE001 - the next poll raises it; the next heartbeat surrenders them again
+            for held in leaving:
+                held.leaving = False
+            self.fail(error)
+        else:
+            for held in leaving:
+                self._held.pop(held.assignment, None)
+
+    async def _stop_leaving(self) -> None:
+        for task in list(self._leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _present(self, assignments: Iterable[Assignment]) -> list[_Held]:
+        return [self._held[assignment] for assignment in assignments if assignment in self._held]
+
+    # Reading.
+
+    async def _fetched(self, max_records: int, max_bytes: int) -> list[Record]:
+        ready = [held for held in self._held.values() if not held.paused and not held.leaving]
+        if not ready:
+            return []
+        self._turn += 1
+        first = self._turn % len(ready)
+        plan = [(held, held.version) for held in ready[first:] + ready[:first]]
+        query = partial(fetch, wants=[held.want() for held, _ in plan], max_records=max_records, max_bytes=max_bytes, strict=True)
+        try:
+            chunks = await self._reader.run(query)
+        except OffsetOutOfRangeError:
+            if all(held.version == version for held, version in plan):
+                raise
+            # Sought, paused or given away meanwhile: look again at what is wanted now.
+            self._signal.set()
+            return []
+        self._check()
+        versions = {held.part: (held, version) for held, version in plan}
+        return [record for chunk in chunks for record in self._accepted(chunk, *versions[chunk.want.part])]
+
+    def _accepted(self, chunk: Chunk, held: _Held, version: int) -> Sequence[Record]:
+        # Sought, paused, drained or lost while the reader was at it: these records are not what is wanted now.
+        if held.version != version:
+            return ()
+        held.position = chunk.position
+        return chunk.records
+
+    def _check(self) -> None:
+        self._check_open()
+        self._note_silence()
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the subscription is closed")
+        if self._fenced:
+            raise FencedError(f"another process joined group {self._member.group!r} as member {self._member.name!r}")
+
+    def _note_silence(self) -> None:
+        # A process that was suspended finds out by its own clock: others may hold its partitions since, and the next heartbeat is too late.
+        if self._clock.monotonic_s() - self._renewed_s > self._member.timeout_s:
+            self._lose(list(self._held.values()))
+            self._heart.poke()

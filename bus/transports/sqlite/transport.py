@@ -1,0 +1,199 @@
+"""The embedded log as a `Transport`.
+
+Owns the lifetime of threads and tasks, and the deadline of an append. Does not own a single statement: see the sibling modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
+from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, check_group_name, check_topic_name
+from bus.transports.sqlite.admin import SqliteAdmin
+from bus.transports.sqlite.appending import Draft, append, drafted
+from bus.transports.sqlite.heart import Heart
+from bus.transports.sqlite.log import Log
+from bus.transports.sqlite.membership import Member, join, unlisten
+from bus.transports.sqlite.querying import InlineReader, Reader, ThreadReader
+from bus.transports.sqlite.reading import Place, Want, fetch, locate
+from bus.transports.sqlite.retention import Sweeper
+from bus.transports.sqlite.schema import MEMORY
+from bus.transports.sqlite.subscription import SqliteSubscription
+from bus.transports.sqlite.wakeups import Signal
+from bus.transports.sqlite.writing import InlineWriter, Job, ThreadWriter, Writer
+
+__all__ = ["SqliteTransport"]
+
+_MAX_RECORD_BYTES = 64 * 1024 * 1024
+
+
+class SqliteTransport:
+    """A log in one file, or in memory. Belongs to the event loop that uses it first."""
+
+    features: Features
+    admin: Admin
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        heartbeat_s: float = 1.0,
+        session_timeout_s: float = 5.0,
+        retention_interval_s: float = 60.0,
+        max_record_bytes: int = _MAX_RECORD_BYTES,
+    ) -> None:
+        in_memory = path == MEMORY
+        self.features = Features(
+            name="memory" if in_memory else "sqlite",
+            durable=not in_memory,
+            between_processes=not in_memory,
+            max_record_bytes=max_record_bytes,
+            creates_topics_at_start=True,
+        )
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        log = Log(path)
+        self._writer: Writer = InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
+        self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path)
+        self._heart = Heart(clock, self._writer, heartbeat_s)
+        self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
+        self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)
+        self._places: dict[tuple[str, int], Place] = {}
+        self._subscriptions: list[SqliteSubscription] = []
+        self._turns = itertools.count()
+        self._closed: asyncio.Future[None] | None = None
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self._ready()
+        drafts = [drafted(record, self.features.max_record_bytes) for record in records]
+        if timeout_s <= 0:
+            return _failed(drafts, DeadlineError("no time was left to append"))
+        job = self._writer.submit(lambda log: append(log, drafts, self._clock.now_ms(), self._turns), uncertain=AppendUnknownError)
+        timer = self._clock.call_later(timeout_s, partial(_expire, job))
+        try:
+            outcomes: Sequence[Outcome] = await self._finished(job)
+        except (TransportError, AppendUnknownError) as error:
+            return _failed(drafts, error)
+        finally:
+            timer.cancel()
+            job.claim()
+        return outcomes
+
+    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> SqliteSubscription:
+        self._ready()
+        check_group_name(group)
+        for topic in topics:
+            check_topic_name(topic)
+        await self._listen()
+        joining = Member(0, group, member, tuple(dict.fromkeys(topics)), self._session_timeout_s)
+        joined_s = self._clock.monotonic_s()
+        joined, topic_ids = await self._writer.run(partial(_joined, member=joining, now_s=joined_s))
+        self._ready()
+        subscription = SqliteSubscription(
+            joined, topic_ids, listener, joined_s=joined_s, clock=self._clock, writer=self._writer, reader=self._reader, heart=self._heart
+        )
+        self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
+        return subscription
+
+    async def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
+    ) -> Sequence[Record]:
+        self._ready()
+        place = await self._place(topic, partition)
+        want = Want(topic, partition, place.part, offset)
+        query = partial(fetch, wants=(want,), max_records=max_records, max_bytes=max_bytes, strict=False)
+        if wait_s <= 0:
+            return [record for chunk in await self._reader.run(query) for record in chunk.records]
+        await self._listen()
+        deadline_s = self._clock.monotonic_s() + wait_s
+        signal = Signal()
+        self._heart.hub.add(signal, (place.topic_id,))
+        self._heart.start()
+        try:
+            while True:
+                self._ready()
+                signal.clear()
+                records = [record for chunk in await self._reader.run(query) for record in chunk.records]
+                if records or not await signal.wait(self._clock, deadline_s - self._clock.monotonic_s()):
+                    return records
+        finally:
+            self._heart.hub.discard(signal)
+
+    async def close(self) -> None:
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        try:
+            await self._shut()
+        finally:
+            self._closed.set_result(None)
+
+    async def _shut(self) -> None:
+        port = self._heart.hub.port
+        self._heart.hub.wake_all()
+        await self._sweeper.stop()
+        await self._heart.stop()
+        for subscription in self._subscriptions:
+            # A member that cannot leave now is expired by the others.
+            with contextlib.suppress(BusError):
+                await subscription.close()
+        if port is not None:
+            with contextlib.suppress(BusError):
+                await self._writer.run(partial(unlisten, port=port))
+        await self._writer.close()
+        await self._reader.close()
+        await self._heart.hub.close()
+
+    def _ready(self) -> None:
+        if self._closed is not None:
+            raise ClosedError("the transport is closed")
+        self._sweeper.start()
+
+    async def _listen(self) -> None:
+        if self.features.between_processes:
+            await self._heart.hub.open()
+
+    async def _place(self, topic: str, partition: int) -> Place:
+        if (known := self._places.get((topic, partition))) is None:
+            known = self._places[topic, partition] = await self._reader.run(partial(locate, topic=topic, partition=partition))
+        return known
+
+    async def _finished(self, job: Job) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = await job.future
+        if not self.features.between_processes:
+            # Written at once, without a wait: let others run.
+            await asyncio.sleep(0)
+        return outcomes
+
+    def _committed(self, touched: Iterable[int]) -> None:
+        self._heart.hub.wake(touched)
+
+    def _announce(self, touched: Iterable[int], ports: Sequence[int]) -> None:
+        self._heart.hub.announce(touched, ports)
+
+
+def _joined(log: Log, member: Member, now_s: float) -> tuple[Member, tuple[int, ...]]:
+    joined = Member(join(log, member, now_s), member.group, member.name, member.topics, member.timeout_s)
+    return joined, tuple(log.topics[name].id for name in member.topics)
+
+
+def _expire(job: Job) -> None:
+    """The deadline of an append: withdraw it, unless the writer has it."""
+    if job.future.done():
+        return
+    if job.claim():
+        job.future.set_exception(DeadlineError("the append was still waiting for its turn when its time was up; nothing was written"))
+    else:
+        job.future.set_exception(AppendUnknownError("the append was being written when its time was up"))
+
+
+def _failed(drafts: Sequence[Draft | RecordTooLargeError], error: TransportError | AppendUnknownError) -> list[Outcome]:
+    # A new error for each record: one that is raised twice would carry two tracebacks.
+    return [type(error)(*error.args) if isinstance(draft, Draft) else draft for draft in drafts]

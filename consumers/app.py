@@ -1,0 +1,165 @@
+"""`App`: an agent's handlers, declared.
+
+Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs here; `consumers.worker`
+runs an App against a log, `App.test` runs it in memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
+
+import msgspec
+
+from bus.envelope import Agent
+from bus.errors import ConfigurationError, UnknownTypeError
+from bus.names import is_text_id
+from bus.payloads import PayloadType, Registry, payload_type
+from bus.policy import AllowAll, Policy
+from bus.signing import Signer, Verifier
+from bus.topics import check_group, check_namespace, group_of_agent
+from consumers.retry import Retry
+
+if TYPE_CHECKING:
+    from bus.settings import Settings
+    from consumers.testing import AppBus
+
+__all__ = ["App", "Handler", "Order", "Subscription"]
+
+Order = Literal["key", "none"]
+Handler = Callable[..., Awaitable[Any]]
+_Function = TypeVar("_Function", bound=Handler)
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """One message type of an App and the handler it goes to; None means the setting's value."""
+
+    kind: PayloadType
+    handler: Handler
+    takes_context: bool
+    retry: Retry | None
+    timeout_s: float | None
+    order: Order
+
+
+class App:
+    """One agent's handlers. The group is derived from the agent unless given; all instances of a group share its messages.
+
+    *roles* are the recipient roles it answers to, *types* further payload classes it publishes (what handlers return is found by itself).
+    """
+
+    def __init__(
+        self,
+        agent: str | Agent,
+        *,
+        group: str | None = None,
+        namespace: str | None = None,
+        roles: Iterable[str] = (),
+        types: Iterable[type[msgspec.Struct]] = (),
+        policy: Policy | None = None,
+        signer: Signer | None = None,
+        verifier: Verifier | None = None,
+    ) -> None:
+        self.agent = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
+        if self.agent.id is None or not is_text_id(self.agent.id):
+            raise ConfigurationError(f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters")
+        self.group = group or group_of_agent(self.agent.id)
+        check_group(self.group)
+        if namespace is not None:
+            check_namespace(namespace)
+        self.namespace = namespace
+        self.roles = frozenset(roles) | ({self.agent.role} if self.agent.role else frozenset())
+        self.policy: Policy = policy or AllowAll()
+        self.signer = signer
+        self.verifier = verifier
+        self._types: list[type[msgspec.Struct]] = list(types)
+        self._subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        return self.agent.id or ""
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """Message type -> subscription."""
+        return MappingProxyType(self._subscriptions)
+
+    @property
+    def registry(self) -> Registry:
+        """Every payload type this app handles or sends."""
+        return Registry([*(subscription.kind.cls for subscription in self._subscriptions.values()), *self._types])
+
+    def on(
+        self,
+        payload: type[msgspec.Struct],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | None = None,
+        order: Order = "key",
+    ) -> Callable[[_Function], _Function]:
+        """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
+
+        Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for an unmarked class.
+        """
+        kind = payload_type(payload)
+        if kind.name in self._subscriptions:
+            raise ConfigurationError(f"{kind.name} has a handler already: {self._subscriptions[kind.name].handler.__qualname__}")
+        if order not in ("key", "none"):
+            raise ConfigurationError(f"order {order!r} is none of key, none")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
+
+        def register(function: _Function) -> _Function:
+            self._subscriptions[kind.name] = Subscription(
+                kind=kind, handler=function, takes_context=_takes_context(function), retry=retry, timeout_s=timeout_s, order=order
+            )
+            self._types += _returned_types(function)
+            return function
+
+        return register
+
+    def test(self, settings: Settings | None = None) -> AbstractAsyncContextManager[AppBus]:
+        """Run this app on a log in memory, with a clock that only the test moves: `async with app.test() as bus`."""
+        from consumers.testing import run_in_memory
+
+        return run_in_memory(self, settings)
+
+
+def _takes_context(function: Handler) -> bool:
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"{getattr(function, '__qualname__', function)!s} is no coroutine function: write `async def`")
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(parameters) not in (1, 2):
+        raise ConfigurationError(f"{function.__qualname__} takes {len(parameters)} arguments; a handler takes (payload) or (payload, context)")
+    return len(parameters) == 2  # noqa: PLR2004 - payload and context
+
+
+def _returned_types(function: Handler) -> list[type[msgspec.Struct]]:
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except NameError:
+        return []
+    return [cls for cls in _flatten(hint) if _is_payload(cls)]
+
+
+def _flatten(hint: Any) -> list[Any]:
+    if typing.get_origin(hint) in (Union, UnionType, list, tuple):
+        return [cls for member in typing.get_args(hint) for cls in _flatten(member)]
+    return [hint]
+
+
+def _is_payload(cls: Any) -> bool:
+    try:
+        payload_type(cls)
+    except UnknownTypeError:
+        return False
+    return isinstance(cls, type)

@@ -1,0 +1,69 @@
+"""What a handler is given besides its payload: the message, its deadline, and ways to send.
+
+Owns collecting what shall leave with the outcome (`send`) and sending what leaves now (`send_now`). Everything sent is caused by, correlated to
+and in the conversation of the message being handled. Sealing is `producers.publisher`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Unpack
+
+import msgspec
+
+from bus.clock import Clock
+from bus.payloads import encode_payload
+from bus.sealing import Message
+from producers.draft import Draft, Options
+from producers.publisher import Publisher, Receipt
+
+__all__ = ["Context"]
+
+
+class _Queued:
+    """`send` may be awaited or not: it has done its work either way."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_QUEUED = _Queued()
+
+
+class Context:
+    """One run of a handler. Not to be kept after it returns."""
+
+    __slots__ = ("_clock", "_deadline_s", "_publisher", "attempt", "message", "outputs")
+
+    def __init__(self, message: Message, *, attempt: int, deadline_s: float, publisher: Publisher, clock: Clock) -> None:
+        self.message = message
+        """The sealed message; it passed every gate."""
+        self.attempt = attempt
+        """1 for the first run."""
+        self.outputs: list[Draft] = []
+        """What `send` has collected so far."""
+        self._deadline_s = deadline_s
+        self._publisher = publisher
+        self._clock = clock
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
+        return max(0.0, self._deadline_s - self._clock.monotonic_s())
+
+    def send(self, payload: msgspec.Struct, **options: Unpack[Options]) -> _Queued:
+        """Queue *payload* to leave when this run succeeds, and only then.
+
+        Raises ContractError or UnknownTypeError at once for a payload that could not be sealed.
+        """
+        encode_payload(payload)
+        self.outputs.append(Draft(payload=payload, **options))
+        return _QUEUED
+
+    async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
+        """Publish *payload* at once, whatever becomes of this run (progress); raises PublishRejected, PublishUnknown."""
+        sealed = self._publisher.seal(Draft(payload=payload, **options), cause=self.message)
+        return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))

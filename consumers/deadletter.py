@@ -1,0 +1,144 @@
+"""Records that leave the main path: dead letters, their stubs, and retries. Pure.
+
+Owns the headers of design section 3: what is added, what is kept byte for byte, what is stripped. Appending them is `consumers.settlement`'s,
+listing them `consumers.deadletters`'s.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+import msgspec
+
+from bus import canonical
+from bus.reasons import gate_of
+from bus.times import format_ms
+from bus.topics import dead_letter_topic
+from bus.transports.base import Headers, NewRecord, Record
+
+__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "read_control", "reappend", "stub"]
+
+CONTROL_HEADERS: Final = frozenset(
+    (
+        "sb-attempt",
+        "sb-not-before",
+        "sb-origin-topic",
+        "sb-origin-partition",
+        "sb-origin-offset",
+        "sb-first-failed-at",
+        "sb-error",
+        "sb-extend-until",
+        "sb-redrive-count",
+    )
+)
+_MAX_DETAILS = 8_192
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """What the control headers of a retry or redrive record say; defaults for a record of any other topic."""
+
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    attempt: int = 0
+    not_before_ms: int = 0
+    first_failed_at_ms: int = 0
+    error: str = ""
+    extend_until_ms: int = 0
+    redrive_count: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a record dies: *reason* of the closed set, *error* as class name, *pointer* to the field where there is one."""
+
+    reason: str
+    error: str
+    text: str = ""
+    pointer: str = ""
+    exception: BaseException | None = None
+
+
+def read_control(record: Record, *, honoured: bool) -> Control:
+    """The control headers of *record*; they count only on the bus's own topics (*honoured*). What is unreadable there counts as absent."""
+    headers = dict(record.headers) if honoured else {}
+    return Control(
+        origin_topic=headers.get("sb-origin-topic", record.topic.encode()).decode("utf-8", "replace"),
+        origin_partition=_number(headers, "sb-origin-partition", record.partition),
+        origin_offset=_number(headers, "sb-origin-offset", record.offset),
+        attempt=_number(headers, "sb-attempt", 0),
+        not_before_ms=_number(headers, "sb-not-before", 0),
+        first_failed_at_ms=_number(headers, "sb-first-failed-at", 0),
+        error=headers.get("sb-error", b"").decode("utf-8", "replace"),
+        extend_until_ms=_number(headers, "sb-extend-until", 0),
+        redrive_count=_number(headers, "sb-redrive-count", 0),
+    )
+
+
+def reappend(record: Record, control: Control, topic: str) -> NewRecord:
+    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*."""
+    control_headers: Headers = (
+        ("sb-attempt", b"%d" % control.attempt),
+        ("sb-not-before", b"%d" % control.not_before_ms),
+        ("sb-origin-topic", control.origin_topic.encode()),
+        ("sb-origin-partition", b"%d" % control.origin_partition),
+        ("sb-origin-offset", b"%d" % control.origin_offset),
+        ("sb-first-failed-at", b"%d" % control.first_failed_at_ms),
+        ("sb-error", control.error.encode()),
+    )
+    if control.extend_until_ms:
+        control_headers += (("sb-extend-until", b"%d" % control.extend_until_ms),)
+    if control.redrive_count:
+        control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
+    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers)
+
+
+def bury(record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool) -> NewRecord:
+    """The dead letter of *record*; *honoured* when it came from a topic of the bus's own, whose control headers are not the sender's."""
+    kept = _own_headers(record) if honoured else record.headers
+    return NewRecord(
+        dead_letter_topic(control.origin_topic), record.key, record.value, kept + _reasons(control, failure, group, now_ms, details=details)
+    )
+
+
+def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
+    """What is kept of a record that can't be stored whole: hash, size, reason; its coordinates are in the headers."""
+    value = canonical.encode({"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")})
+    added = tuple(header for header in letter.headers if header[0].startswith(("__dlq.", "sb-dlq-", "sb-redrive-count")))
+    return NewRecord(letter.topic, None, value, (*added, ("sb-dlq-stub", b"1")))
+
+
+def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, details: bool) -> Headers:
+    headers: Headers = (
+        ("__dlq.errors.topic", control.origin_topic.encode()),
+        ("__dlq.errors.partition", b"%d" % control.origin_partition),
+        ("__dlq.errors.offset", b"%d" % control.origin_offset),
+        ("__dlq.errors.group", group.encode()),
+        ("__dlq.errors.delivery.count", b"%d" % max(1, control.attempt)),
+        ("__dlq.errors.message", failure.reason.encode()),
+        ("sb-dlq-reason", failure.reason.encode()),
+        ("sb-dlq-gate", gate_of(failure.reason).encode()),
+        ("sb-dlq-error", _describe(failure, details=details)),
+        ("sb-dlq-failed-at", format_ms(now_ms).encode()),
+        ("sb-redrive-count", b"%d" % control.redrive_count),
+    )
+    return (*headers, ("sb-dlq-pointer", failure.pointer.encode())) if failure.pointer else headers
+
+
+def _describe(failure: Failure, *, details: bool) -> bytes:
+    """Class and code only, unless details are switched on: texts and traces can hold secrets."""
+    if not details:
+        return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
+    text = f"{failure.error}: {failure.text}"
+    if failure.exception is not None:
+        text += "\n" + "".join(traceback.format_exception(failure.exception))
+    return text.encode("utf-8", "replace")[:_MAX_DETAILS]
+
+
+def _own_headers(record: Record) -> Headers:
+    return tuple(header for header in record.headers if header[0] not in CONTROL_HEADERS)
+
+
+def _number(headers: dict[str, bytes], name: str, default: int) -> int:
+    text = headers.get(name, b"")
+    return int(text) if text.isdigit() and len(text) <= 15 else default  # noqa: PLR2004 - beyond any time in milliseconds

@@ -1,0 +1,66 @@
+"""A record on its way through the worker, and the partition it came from.
+
+Owns the state that the stages share: what was parsed, which run this is, whether the partition is still ours. No behaviour beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.sealing import Message
+from bus.transports.base import Assignment, Record
+from consumers.app import Subscription
+from consumers.deadletter import Control
+from consumers.frontier import Frontier
+from consumers.retry import Tier
+
+__all__ = ["Delivery", "Partition"]
+
+
+class Partition:
+    """One assignment: its frontier, what it is for, and whether anything may still happen to it."""
+
+    __slots__ = ("assignment", "closed", "committed", "draining", "expected_type", "frontier", "full", "own", "paused", "tier")
+
+    def __init__(self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None) -> None:
+        self.assignment = assignment
+        self.frontier = Frontier()
+        self.committed: int | None = None
+        self.expected_type = expected_type
+        self.own = own
+        """Whether this is one of the bus's own topics, whose control headers are honoured."""
+        self.tier = tier
+        self.paused = 0
+        """How many reasons there are not to fetch from it."""
+        self.full = False
+        """Its span reached the bound: fetching waits for the frontier."""
+        self.draining = False
+        """About to be given away: what runs may finish, nothing is started."""
+        self.closed = False
+        """Given away: nothing is started, settled or committed any more."""
+
+
+class Delivery(msgspec.Struct, kw_only=True):
+    """One record between being fetched and being settled. *refusal* is set when a gate refused it; else message and the rest are."""
+
+    record: Record
+    partition: Partition
+    control: Control
+    key: Hashable
+    size: int
+    priority: int = 5
+    message: Message | None = None
+    subscription: Subscription | None = None
+    payload: msgspec.Struct | None = None
+    refusal: ContractError | None = None
+    requeue: Tier | None = None
+    """The tier it goes back to without using an attempt."""
+    attempt: int = 0
+    """Runs of the handler so far."""
+    holds: int = 0
+    taken_s: float = 0.0
+    label: str = "other"
+    """The message type as a metric label."""

@@ -1,0 +1,255 @@
+"""Execution: driving one lane's deliveries to their outcomes.
+
+Owns the path from a judged delivery to a durable outcome: run the handler, send its outputs, or retry, or bury. The decision about a failure is
+`consumers.retry`'s, durability `consumers.settlement`'s, slots and deadlines `consumers.runners`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError
+from bus.logs import get_logger
+from bus.metrics import Metrics
+from bus.reasons import gate_of
+from bus.sealing import Message
+from bus.topics import retry_topic
+from bus.transports.base import NewRecord
+from bus.vocabulary.core import ErrorReported
+from consumers.app import Subscription
+from consumers.context import Context
+from consumers.deadletter import Failure
+from consumers.delivery import Delivery
+from consumers.flight import Flight
+from consumers.gates import EXPIRY_TOLERANCE_MS
+from consumers.intake import Intake
+from consumers.lanes import Lane, Lanes
+from consumers.retry import Decision, Die, Hold, Retry, Tier, WaitInLane, decide, effective
+from consumers.runners import HandlerCutError, HandlerTimeoutError, Runner
+from consumers.settlement import GaveUpError, Settlement
+from producers.draft import Draft
+from producers.publisher import Publisher
+
+__all__ = ["Execution", "Plan"]
+
+_log = get_logger("handler")
+_REPORTED_GATES = frozenset(("schema", "lifetime", "policy", "inbox", "handler"))
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group does by default, from its settings."""
+
+    namespace: str
+    group: str
+    agent_id: str
+    retry: Retry
+    timeout_s: float
+    tiers: tuple[Tier, ...]
+
+
+class Execution:
+    """Drives lanes for one worker; *wake* tells the runners that a lane has become ready."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        publisher: Publisher,
+        settlement: Settlement,
+        intake: Intake,
+        flight: Flight,
+        lanes: Lanes[Delivery],
+        clock: Clock,
+        metrics: Metrics,
+        wake: Callable[[], None],
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self._plan = plan
+        self._publisher = publisher
+        self._settlement = settlement
+        self._intake = intake
+        self._flight = flight
+        self._lanes = lanes
+        self._clock = clock
+        self._metrics = metrics
+        self._wake = wake
+        self._randomness = randomness
+
+    async def drive(self, lane: Lane[Delivery], runner: Runner) -> None:
+        """Settle the head of *lane*, and those behind it while no other lane is ready."""
+        delivery = lane.head
+        while True:
+            runner.delivery = delivery
+            wait_s = await self._settle(delivery, runner)
+            if wait_s is not None:
+                self._clock.call_later(wait_s, lambda: self._ready(lane))
+                return
+            following = self._lanes.finish(lane)
+            if following is None:
+                return
+            if self._lanes.ready:
+                self._lanes.release(lane, following.priority)
+                return
+            delivery = following
+
+    def _ready(self, lane: Lane[Delivery]) -> None:
+        self._lanes.release(lane, lane.head.priority)
+        self._wake()
+
+    async def _settle(self, delivery: Delivery, runner: Runner) -> float | None:
+        """Settle *delivery*; seconds to wait in the lane instead, when it shall be tried again there."""
+        if delivery.partition.draining or delivery.partition.closed:
+            self._flight.drop(delivery)
+            return None
+        try:
+            if delivery.requeue is not None and self._may_wait(delivery):
+                await self._move(delivery, delivery.requeue, delivery.control)
+                return None
+            if delivery.refusal is not None:
+                await self._refuse(delivery, delivery.refusal)
+                return None
+            return await self._handle(delivery, runner)
+        except GaveUpError:
+            self._flight.drop(delivery)
+            return None
+
+    def _may_wait(self, delivery: Delivery) -> bool:
+        message = delivery.message
+        return message is not None and self._intake.remaining_s(message, delivery.control) > 0
+
+    async def _handle(self, delivery: Delivery, runner: Runner) -> float | None:
+        message, subscription = delivery.message, delivery.subscription
+        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+        try:
+            self._intake.check_lifetime(message, delivery.record.timestamp_ms, delivery.control)
+        except ContractError as error:
+            await self._refuse(delivery, error)
+            return None
+        remaining_s = self._intake.remaining_s(message, delivery.control) + EXPIRY_TOLERANCE_MS / 1000
+        deadline_s = self._clock.monotonic_s() + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
+        try:
+            records = await self._run(delivery, message, subscription, runner, deadline_s)
+        except HandlerCutError:
+            self._flight.drop(delivery)
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
+            return await self._fail(delivery, message, subscription, error)
+        if records:
+            await self._settlement.send(records, delivery.partition)
+        self._flight.done(delivery)
+        return None
+
+    async def _run(
+        self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, deadline_s: float
+    ) -> Sequence[NewRecord]:
+        """One run of the handler; the sealed records that leave with its outcome."""
+        context = Context(message, attempt=delivery.attempt + 1, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
+        arguments = (delivery.payload, context) if subscription.takes_context else (delivery.payload,)
+        started_s = self._clock.monotonic_s()
+        try:
+            returned = await runner.call(subscription.handler, arguments, deadline_s)
+        finally:
+            elapsed_s = self._clock.monotonic_s() - started_s
+            self._metrics.handler_seconds.labels(delivery.label, self._plan.group).observe(elapsed_s)
+        if returned is None and not context.outputs:
+            return ()
+        return self._seal_outputs(message, context, returned)
+
+    def _seal_outputs(self, message: Message, context: Context, returned: Any) -> Sequence[NewRecord]:
+        answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+        sealed = [self._publisher.seal(draft, cause=message) for draft in context.outputs]
+        for answer in answers:
+            reply_to = message.routing.reply_to
+            sealed.append(self._publisher.seal(Draft(payload=answer), cause=message, answers=True, topic=reply_to))
+        return [each.record for each in sealed]
+
+    async def _fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
+        attempt = delivery.attempt + 1
+        decision = self._decide(delivery, message, subscription, error, attempt)
+        self._log_failure(delivery, error, attempt, decision)
+        if isinstance(decision, Hold):
+            delivery.holds += 1
+            return decision.delay_s
+        delivery.attempt = attempt
+        now_ms = self._clock.now_ms()
+        control = msgspec.structs.replace(
+            delivery.control,
+            attempt=attempt,
+            error=type(error).__name__,
+            first_failed_at_ms=delivery.control.first_failed_at_ms or now_ms,
+        )
+        delivery.control = control
+        if isinstance(decision, WaitInLane):
+            self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
+            return decision.delay_s
+        if isinstance(decision, Die):
+            await self._bury(delivery, Failure(reason=decision.reason, error=type(error).__name__, text=f"{decision.text}: {error}", exception=error))
+            return None
+        due_ms = now_ms + round(decision.delay_s * 1000)
+        await self._move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
+        return None
+
+    def _decide(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int) -> Decision:
+        if isinstance(error, PublishRejected):
+            # What a handler wants to send can't be sent by any repetition.
+            return Die("rejected", "its output was refused")
+        return decide(
+            error,
+            attempt=attempt,
+            holds=delivery.holds,
+            policy=effective(subscription.retry or self._plan.retry, message.routing.retry),
+            tiers=self._plan.tiers,
+            remaining_s=self._intake.remaining_s(message, delivery.control),
+            randomness=self._randomness(),
+        )
+
+    async def _move(self, delivery: Delivery, tier: Tier, control: Any) -> None:
+        topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
+        await self._settlement.retry(delivery, tier, topic, control)
+        self._flight.moved(delivery, tier.name)
+
+    async def _refuse(self, delivery: Delivery, error: ContractError) -> None:
+        await self._bury(delivery, Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
+
+    async def _bury(self, delivery: Delivery, failure: Failure) -> None:
+        await self._settlement.bury(delivery, failure)
+        await self._report(delivery, failure)
+        self._flight.dead(delivery, failure.reason)
+
+    async def _report(self, delivery: Delivery, failure: Failure) -> None:
+        """Tell the requester, where there is one that passed the gates of trust and this is not itself such a report."""
+        message = delivery.message
+        if message is None or message.routing.reply_to is None or gate_of(failure.reason) not in _REPORTED_GATES:
+            return
+        if message.message_type == "error.reported":
+            return
+        report = ErrorReported(
+            error_code=failure.reason,
+            error_message=f"{message.message_type} {message.message_id} was not handled",
+            source_agent=self._plan.agent_id,
+            timestamp=message.metadata.timestamp,
+        )
+        try:
+            sealed = self._publisher.seal(Draft(payload=report), cause=message, answers=True, topic=message.routing.reply_to)
+            await self._settlement.send([sealed.record], delivery.partition)
+        except (PublishRejected, RecordTooLargeError) as error:
+            _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
+
+    def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:
+        message_id = delivery.message.message_id if delivery.message else None
+        facts: dict[str, Any] = {"message_id": message_id, "type": delivery.label, "attempt": attempt, "error": f"{type(error).__name__}: {error}"[:300]}
+        if isinstance(decision, Hold):
+            _log.warning("handler.dependency_down", dependency=decision.dependency, again_in_s=round(decision.delay_s, 1), **facts)
+            return
+        again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
+        if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
+            _log.warning("handler.failed", again_in_s=again_in_s, **facts)
+        else:
+            # The trace once a message; its repetitions get a line.
+            _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error, **facts)
+

@@ -1,0 +1,86 @@
+"""What is in flight: taken from the log and not yet settled, in count and bytes.
+
+Owns the bounds, the frontier's progress when something lands, and counting outcomes. Does not own commits or fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from bus.clock import Clock
+from bus.metrics import Metrics
+from bus.times import parse_ms
+from consumers.delivery import Delivery
+
+__all__ = ["Flight"]
+
+
+class Flight:
+    """Accounts of one worker."""
+
+    def __init__(self, group: str, clock: Clock, metrics: Metrics, *, max_count: int, max_bytes: int) -> None:
+        self._group = group
+        self._clock = clock
+        self._metrics = metrics
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._deliveries: dict[int, Delivery] = {}
+        self._bytes = 0
+        self.landed = asyncio.Event()
+        """Set whenever something lands or is dropped; whoever waits clears it."""
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Records and bytes that may still be taken; both 0 when either bound is reached."""
+        count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
+        return (count, size) if count > 0 and size > 0 else (0, 0)
+
+    def take(self, delivery: Delivery) -> None:
+        """*delivery* is in flight from now on."""
+        delivery.taken_s = self._clock.monotonic_s()
+        self._deliveries[id(delivery)] = delivery
+        self._bytes += delivery.size
+
+    def done(self, delivery: Delivery) -> None:
+        """The handler's outcome is durable."""
+        if delivery.message is not None:
+            sealed_ms = parse_ms(delivery.message.metadata.timestamp) or 0
+            age_s = max(0, self._clock.now_ms() - sealed_ms) / 1000
+            self._metrics.end_to_end_seconds.labels(delivery.label, self._group).observe(age_s)
+        self._land(delivery, "done", "")
+
+    def dead(self, delivery: Delivery, reason: str) -> None:
+        """The dead letter is durable."""
+        self._land(delivery, "dead", reason)
+
+    def moved(self, delivery: Delivery, tier: str) -> None:
+        """The retry record is durable."""
+        self._metrics.retried.labels(delivery.label, self._group, tier).inc()
+        self._forget(delivery)
+        self._settle(delivery)
+
+    def drop(self, delivery: Delivery) -> None:
+        """Its partition went away: the next owner settles it."""
+        self._forget(delivery)
+
+    def oldest_s(self) -> float:
+        """Seconds the oldest delivery has been in flight."""
+        oldest = next(iter(self._deliveries.values()), None)
+        return self._clock.monotonic_s() - oldest.taken_s if oldest else 0.0
+
+    def _land(self, delivery: Delivery, outcome: str, reason: str) -> None:
+        self._metrics.settled.labels(delivery.label, self._group, outcome, reason).inc()
+        self._forget(delivery)
+        self._settle(delivery)
+
+    def _settle(self, delivery: Delivery) -> None:
+        if not delivery.partition.closed:
+            delivery.partition.frontier.settle(delivery.record.offset)
+
+    def _forget(self, delivery: Delivery) -> None:
+        if self._deliveries.pop(id(delivery), None) is not None:
+            self._bytes -= delivery.size
+        self.landed.set()

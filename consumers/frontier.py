@@ -1,0 +1,60 @@
+"""The frontier of one partition: the offset that may be committed because everything delivered below it is settled. Pure.
+
+Owns the order in which offsets were delivered and which of them are settled. Offsets have gaps (compaction, transaction markers), so nothing
+here adds one to an offset in the middle: only what was delivered counts. One tracker per assignment (topic, partition, epoch).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Frontier"]
+
+
+class Frontier:
+    """Delivered offsets of one assignment; a commit never passes an unsettled one."""
+
+    __slots__ = ("_open", "_position", "_settled")
+
+    def __init__(self) -> None:
+        self._open: deque[int] = deque()
+        self._settled: set[int] = set()
+        self._position: int | None = None
+
+    def deliver(self, offset: int) -> bool:
+        """Note that *offset* was delivered; False when it was before (a repeat after a seek) and must be passed over."""
+        if self._position is not None and offset < self._position:
+            return False
+        self._open.append(offset)
+        self._position = offset + 1
+        return True
+
+    def settle(self, offset: int) -> None:
+        """Note that *offset* is settled; in any order, each once."""
+        if self._open and self._open[0] == offset:
+            self._open.popleft()
+            while self._settled and self._open and self._open[0] in self._settled:
+                self._settled.remove(self._open.popleft())
+        else:
+            self._settled.add(offset)
+
+    def rewind(self, offset: int) -> None:
+        """Forget deliveries from *offset* on, none of which was begun: they will be fetched again."""
+        while self._open and self._open[-1] >= offset:
+            self._open.pop()
+        self._position = offset if self._position is None or self._position > offset else self._position
+
+    @property
+    def committable(self) -> int | None:
+        """The first unsettled offset, else the one after the last delivered; None before the first delivery."""
+        return self._open[0] if self._open else self._position
+
+    @property
+    def unsettled(self) -> int:
+        """Delivered and not settled."""
+        return len(self._open) - len(self._settled)
+
+    @property
+    def span(self) -> int:
+        """Deliveries from the frontier on, settled or not: the most that a crash repeats."""
+        return len(self._open)

@@ -1,0 +1,130 @@
+"""The gates: every check a record passes before its handler, each one function, in the order of design section 5.
+
+Owns the verdict on one record, given everything by argument; a gate that refuses raises ContractError with its reason and pointer. Pure.
+What follows from a refusal (dead letter, skip) is the worker's; `inbox` and `handler` are stages of the worker, not functions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from bus import sealing
+from bus.errors import ContractError
+from bus.payloads import PayloadType, Registry, Risk
+from bus.policy import Policy
+from bus.proof import encode_statement, find_fault
+from bus.sealing import Message
+from bus.signing import Verifier, parse_signature
+from bus.times import parse_ms
+from bus.transports.base import Record
+
+__all__ = [
+    "EXPIRY_TOLERANCE_MS",
+    "MAX_HOPS",
+    "SKEW_TOLERANCE_MS",
+    "audience_gate",
+    "authenticity_gate",
+    "integrity_gate",
+    "is_addressed",
+    "lifetime_gate",
+    "parse_gate",
+    "policy_gate",
+    "schema_gate",
+    "size_gate",
+]
+
+EXPIRY_TOLERANCE_MS = 5_000
+SKEW_TOLERANCE_MS = 120_000
+MAX_HOPS = 16
+
+
+def size_gate(record: Record, max_message_bytes: int) -> None:
+    """`oversized`."""
+    if record.value is not None and len(record.value) > max_message_bytes:
+        raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
+
+
+def parse_gate(record: Record) -> Message:
+    """`malformed`, `unsupported_protocol`."""
+    return sealing.parse(record.value)
+
+
+def integrity_gate(message: Message) -> None:
+    """`hash_mismatch`, `seal_mismatch`."""
+    sealing.check_integrity(message)
+
+
+def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> bool:
+    """Whether *message* is for this agent: to everybody, to its id, or to one of its roles. Otherwise it is skipped."""
+    recipient = message.metadata.recipient
+    if recipient is None:
+        return True
+    return recipient.id == agent_id if recipient.id is not None else recipient.role in roles
+
+
+def audience_gate(message: Message, namespace: str, message_type: str | None, key: bytes | None) -> None:
+    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere. *message_type* is its (origin) topic's."""
+    metadata = message.metadata
+    if metadata.namespace != namespace:
+        raise ContractError(f"sealed for namespace {metadata.namespace}, read in {namespace}", "/metadata/namespace", "wrong_audience")
+    if metadata.message_type != message_type:
+        raise ContractError(f"sealed as {metadata.message_type}, read as {message_type}", "/metadata/message_type", "type_mismatch")
+    if key != message.key:
+        pointer = "/metadata/conversation_id" if message.routing.key is None else "/routing/key"
+        raise ContractError("the record's key is not the sealed one", pointer, "key_mismatch")
+
+
+def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -> None:
+    """Signature and proof chain, as far as the *risk* of the type asks; without a *verifier* no keys are configured."""
+    verification = message.verification
+    if verification.signature is None:
+        if risk == "high" or (risk == "medium" and verifier is not None):
+            raise ContractError("is required", "/verification/signature", "signature_missing")
+    elif verifier is not None or risk == "high":
+        _check_signature(message, verification.signature, verifier)
+    if verification.proof_chain is not None:
+        fault = find_fault(message.statement, verification, message.metadata, verifier)
+        if fault is not None:
+            raise ContractError(fault, "/verification/proof_chain", "proof_invalid")
+    elif verification.parents is not None and risk != "low":
+        raise ContractError("rests on parents and carries no chain", "/verification/proof_chain", "proof_invalid")
+
+
+def _check_signature(message: Message, text: str, verifier: Verifier | None) -> None:
+    signature = parse_signature(text)
+    if signature is None:
+        raise ContractError("is not a detached JWS of the one form", "/verification/signature", "signature_invalid")
+    if verifier is None:
+        raise ContractError("no keys are configured here", "/verification/signature", "key_unknown")
+    reason = verifier.judge(signature, message.statement, encode_statement(message.statement))
+    if reason is not None:
+        raise ContractError("does not hold", "/verification/signature", reason)
+
+
+def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgspec.Struct]:
+    """`unknown_type`, `unsupported_version`, `schema_violation`, `critical_field`; the type and the typed payload."""
+    kind = registry.get(message.metadata.message_type)
+    if kind is None:
+        raise ContractError(f"{message.metadata.message_type} is not registered here", "/metadata/message_type", "unknown_type")
+    return kind, kind.open(message)
+
+
+def lifetime_gate(message: Message, *, now_ms: int, append_ms: int, max_hops: int = MAX_HOPS, extend_until_ms: int = 0) -> None:
+    """`expired`, `too_many_hops`, `clock_skew`. *extend_until_ms* comes from an operator's redrive."""
+    expires_ms = max(parse_ms(message.routing.expires_at) or 0, extend_until_ms)
+    if now_ms > expires_ms + EXPIRY_TOLERANCE_MS:
+        raise ContractError(f"expired {(now_ms - expires_ms) / 1000:.1f} s ago", "/routing/expires_at", "expired")
+    own_limit = MAX_HOPS if message.routing.max_hops is None else message.routing.max_hops
+    if message.metadata.hops > min(own_limit, max_hops):
+        raise ContractError(f"{message.metadata.hops} hops, at most {min(own_limit, max_hops)}", "/metadata/hops", "too_many_hops")
+    if (parse_ms(message.metadata.timestamp) or 0) > append_ms + SKEW_TOLERANCE_MS:
+        raise ContractError("sealed later than it was appended: a clock is wrong", "/metadata/timestamp", "clock_skew")
+
+
+def policy_gate(message: Message, policy: Policy, group: str) -> None:
+    """`unauthorized`."""
+    refusal = policy.refusal(message, group)
+    if refusal is not None:
+        raise ContractError(refusal, "/metadata/sender", "unauthorized")

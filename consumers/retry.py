@@ -1,0 +1,124 @@
+"""What becomes of a message whose handler failed: a pure decision that the worker executes.
+
+Owns the schedule (constant, linear, exponential with jitter and cap), the choice between waiting in the lane and a tier, and giving up
+(design section 5). Time and randomness are arguments. Does not own appending anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bus.envelope import RetryPolicy
+from bus.errors import DependencyDown, Reject, RetryLater
+
+__all__ = ["Decision", "Die", "Hold", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "effective"]
+
+LANE_LIMIT_S = 2.0
+_JITTER = 0.2
+_HOLD_BASE_S = 1.0
+_HOLD_CAP_S = 30.0
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's policy: at most *attempts* runs of the handler; waits from *base_s* up to *cap_s* seconds."""
+
+    attempts: int = 5
+    backoff: Literal["constant", "linear", "exponential"] = "exponential"
+    base_s: float = 0.2
+    cap_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.base_s < 0 or self.cap_s < self.base_s:
+            raise ValueError("Retry needs attempts >= 1, base_s >= 0 and cap_s >= base_s")
+        if self.backoff not in ("constant", "linear", "exponential"):
+            raise ValueError(f"backoff {self.backoff!r} is none of constant, linear, exponential")
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """A retry topic of fixed delay; *name* as in the settings."""
+
+    name: str
+    delay_s: float
+
+
+class WaitInLane(msgspec.Struct, frozen=True):
+    """Keep the message, and its key, here for *delay_s*; *attempt* runs were used."""
+
+    delay_s: float
+    attempt: int
+
+
+class WaitInTier(msgspec.Struct, frozen=True):
+    """Append it to *tier*; it may run *delay_s* from now at the earliest; *attempt* runs were used."""
+
+    tier: Tier
+    delay_s: float
+    attempt: int
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A dependency is down: wait *delay_s* in the lane, spend no attempt."""
+
+    delay_s: float
+    dependency: str
+
+
+class Die(msgspec.Struct, frozen=True):
+    """Dead letter with *reason*."""
+
+    reason: str
+    text: str
+
+
+Decision: TypeAlias = WaitInLane | WaitInTier | Hold | Die
+
+
+def effective(group: Retry, asked: RetryPolicy | None) -> Retry:
+    """The policy of one message: it may ask for fewer attempts than its group allows, never for more."""
+    if asked is None:
+        return group
+    return Retry(
+        attempts=min(group.attempts, asked.max_attempts), backoff=asked.backoff, base_s=asked.base_ms / 1000, cap_s=asked.cap_ms / 1000
+    )
+
+
+def decide(
+    error: BaseException, *, attempt: int, holds: int, policy: Retry, tiers: Sequence[Tier], remaining_s: float, randomness: float
+) -> Decision:
+    """What becomes of a message whose run number *attempt* (from 1) failed with *error*.
+
+    *holds* counts waits for a dependency so far, *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1).
+    """
+    if isinstance(error, Reject):
+        return Die("rejected", str(error))
+    if isinstance(error, DependencyDown):
+        return Hold(min(_HOLD_CAP_S, _HOLD_BASE_S * 2**min(holds, 10)), error.name)
+    if attempt >= policy.attempts:
+        return Die("retries_exhausted", f"gave up after {attempt} attempts")
+    delay_s = _delay(policy, attempt) * (1 - _JITTER * randomness)
+    if isinstance(error, RetryLater) and error.after_s is not None:
+        delay_s = max(delay_s, error.after_s)
+    if delay_s >= remaining_s:
+        return Die("retries_exhausted", f"the next attempt in {delay_s:.1f} s would outlive the message")
+    if delay_s < LANE_LIMIT_S or not tiers:
+        return WaitInLane(delay_s, attempt)
+    return WaitInTier(choose_tier(tiers, delay_s), delay_s, attempt)
+
+
+def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
+    """The smallest tier that is not shorter than *delay_s*; the largest where all are (the message then hops)."""
+    return min((tier for tier in tiers if tier.delay_s >= delay_s), key=lambda tier: tier.delay_s, default=max(tiers, key=lambda tier: tier.delay_s))
+
+
+def _delay(policy: Retry, attempt: int) -> float:
+    match policy.backoff:
+        case "constant":
+            delay_s = policy.base_s
+        case "linear":
+            delay_s = policy.base_s * attempt
+        case _:
+            delay_s = policy.base_s * 2.0 ** min(attempt - 1, 64)
+    return min(delay_s, policy.cap_s)

@@ -1,0 +1,189 @@
+"""Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
+
+Owns bounded concurrency, waking (one runner is woken; it wakes the next only when there is more to do), and cutting a handler that
+overruns its deadline or must end now. Does not know what driving a delivery means: that is the `drive` it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bus.clock import Clock, Timer
+from consumers.delivery import Delivery
+from consumers.lanes import Lane, Lanes
+
+__all__ = ["HandlerCutError", "HandlerTimeoutError", "Runner", "Runners"]
+
+_SLICE_S = 0.01
+
+
+class HandlerTimeoutError(Exception):
+    """The handler overran its deadline and was cancelled."""
+
+
+class HandlerCutError(Exception):
+    """The handler was cancelled because its partition or the worker goes away."""
+
+
+class Runner:
+    """One slot of concurrency."""
+
+    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "task")
+
+    def __init__(self, watch: Callable[[float], None]) -> None:
+        self._watch = watch
+        self.task: asyncio.Task[None] | None = None
+        self.delivery: Delivery | None = None
+        self.deadline_s = math.inf
+        self.cut: type[Exception] | None = None
+
+    async def call(self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float) -> Any:
+        """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that."""
+        self.deadline_s = deadline_s
+        self._watch(deadline_s)
+        try:
+            return await handler(*arguments)
+        except asyncio.CancelledError:
+            if self.cut is None:
+                raise
+            raise self.cut from None
+        finally:
+            # No await stands between the handler's end and here, so a late cut can't hit what comes after.
+            self.deadline_s = math.inf
+            if self.cut is not None:
+                self.cut = None
+                if self.task is not None:
+                    self.task.uncancel()
+
+    def interrupt(self, reason: type[Exception]) -> None:
+        """Cancel the handler that runs in this slot, once."""
+        if self.cut is None and self.deadline_s != math.inf and self.task is not None:
+            self.cut = reason
+            self.task.cancel()
+
+
+class Runners:
+    """Drives the lanes of one worker with at most *concurrency* runners."""
+
+    def __init__(
+        self, lanes: Lanes[Delivery], drive: Callable[[Lane[Delivery], Runner], Awaitable[None]], *, concurrency: int, clock: Clock
+    ) -> None:
+        self._lanes = lanes
+        self._drive = drive
+        self._concurrency = concurrency
+        self._clock = clock
+        self._runners: set[Runner] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._waking = False
+        self._busy = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._timer: Timer | None = None
+        self._timer_due_s = math.inf
+        self._stopping = False
+        self.failure: BaseException | None = None
+        """What ended a runner that should not have ended; the worker stops on it."""
+
+    def running(self) -> list[Runner]:
+        """The runners whose slot is taken."""
+        return [runner for runner in self._runners if runner.delivery is not None]
+
+    def kick(self) -> None:
+        """There is a ready lane: wake or start a runner unless one is already on its way."""
+        if self._waking or self._stopping or not self._lanes.ready:
+            return
+        while self._idle:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                self._waking = True
+                waiter.set_result(None)
+                return
+        if len(self._runners) < self._concurrency:
+            self._waking = True
+            runner = Runner(self._watch)
+            self._runners.add(runner)
+            runner.task = asyncio.get_running_loop().create_task(self._run(runner))
+            runner.task.add_done_callback(lambda task: self._ended(runner, task))
+
+    async def quiet(self) -> None:
+        """Wait until nothing runs and no lane is ready (lanes may wait for a retry)."""
+        while self._busy or (self._lanes.ready and not self._stopping):
+            self._quiet.clear()
+            self.kick()
+            await self._quiet.wait()
+            if self.failure is not None:
+                return
+
+    def _watch(self, deadline_s: float) -> None:
+        # Costs nothing for all but the earliest deadline; no timer per message.
+        if deadline_s < self._timer_due_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due_s = deadline_s
+            self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
+
+    def stop(self) -> None:
+        """Start nothing more; what runs goes on."""
+        self._stopping = True
+        if not self._busy:
+            self._quiet.set()
+
+    async def close(self) -> None:
+        """End all runners, cutting what still runs; one that does not end within a second is left behind."""
+        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [runner.task for runner in self._runners if runner.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    async def _run(self, runner: Runner) -> None:
+        started_s = self._clock.monotonic_s()
+        while True:
+            self._waking = False
+            lane = None if self._stopping else self._lanes.take()
+            if lane is None:
+                await self._rest()
+                started_s = self._clock.monotonic_s()
+                continue
+            self.kick()
+            self._busy += 1
+            runner.delivery = lane.head
+            try:
+                await self._drive(lane, runner)
+            finally:
+                runner.delivery = None
+                self._busy -= 1
+                if not self._busy and (self._stopping or not self._lanes.ready):
+                    self._quiet.set()
+            if self._clock.monotonic_s() - started_s > _SLICE_S:
+                # Handlers that never wait must not starve heartbeats and the poll loop.
+                await asyncio.sleep(0)
+                started_s = self._clock.monotonic_s()
+
+    async def _rest(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        await waiter
+
+    def _ended(self, runner: Runner, task: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = error
+            self._waking = False
+            self._quiet.set()
+
+    def _look(self) -> None:
+        self._timer, self._timer_due_s = None, math.inf
+        now_s = self._clock.monotonic_s()
+        for runner in self._runners:
+            if runner.deadline_s <= now_s:
+                runner.interrupt(HandlerTimeoutError)
+        waiting = [runner.deadline_s for runner in self._runners if now_s < runner.deadline_s < math.inf]
+        if waiting:
+            self._watch(min(waiting))

@@ -1,0 +1,118 @@
+"""Settling: making an outcome durable before its offset counts (design section 5).
+
+Owns appends that must succeed however long it takes: outputs, retries, dead letters. An append that fails for a reason that may pass pauses
+the partition and is repeated with an alarm; a dead letter that can never be stored becomes a stub. Deciding the outcome is `consumers.retry`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bus.clock import Clock
+from bus.errors import BusError, RecordTooLargeError
+from bus.logs import get_logger
+from bus.transports.base import Appended, NewRecord
+from consumers.deadletter import Control, Failure, bury, reappend, stub
+from consumers.delivery import Delivery, Partition
+from consumers.retry import Tier
+from producers.publisher import Publisher
+
+__all__ = ["GaveUpError", "Settlement"]
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+_log = get_logger("settlement")
+
+
+class GaveUpError(Exception):
+    """The partition was given away while an append was being repeated: its next owner settles the message."""
+
+
+class Settlement:
+    """Makes outcomes durable for one group."""
+
+    def __init__(self, publisher: Publisher, *, group: str, clock: Clock, details: bool, hold: Callable[[Partition, bool], None]) -> None:
+        self._publisher = publisher
+        self._group = group
+        self._clock = clock
+        self._details = details
+        self._hold = hold
+        self.offset_s = 0.0
+        """Log's append time minus this clock, as of the last acknowledged append."""
+
+    async def send(self, records: Sequence[NewRecord], partition: Partition) -> None:
+        """Append *records*; returns when all are durable. Raises GaveUpError, RecordTooLargeError."""
+        waiting, pause_s, held = list(records), _FIRST_PAUSE_S, False
+        try:
+            while True:
+                waiting, error = await self._try(waiting)
+                if not waiting:
+                    return
+                if isinstance(error, RecordTooLargeError):
+                    raise error
+                if not held:
+                    held = True
+                    self._hold(partition, True)
+                _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
+                await self._clock.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+                if partition.closed:
+                    raise GaveUpError
+        finally:
+            if held:
+                self._hold(partition, False)
+
+    async def retry(self, delivery: Delivery, tier: Tier, topic: str, control: Control) -> None:
+        """Append *delivery* to its tier. Raises GaveUpError."""
+        record = reappend(delivery.record, control, topic)
+        try:
+            await self.send([record], delivery.partition)
+        except RecordTooLargeError as error:
+            await self.bury(delivery, Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}"))
+
+    async def bury(self, delivery: Delivery, failure: Failure) -> None:
+        """Append the dead letter of *delivery*, or its stub. Raises GaveUpError."""
+        partition = delivery.partition
+        control = delivery.control
+        letter = bury(
+            delivery.record,
+            control,
+            failure,
+            group=self._group,
+            now_ms=self._clock.now_ms(),
+            honoured=partition.own,
+            details=self._details,
+        )
+        _log.warning(
+            "message.dead",
+            reason=failure.reason,
+            pointer=failure.pointer or None,
+            error=failure.error,
+            detail=failure.text[:200] or None,
+            topic=control.origin_topic,
+            partition=control.origin_partition,
+            offset=control.origin_offset,
+            message_id=delivery.message.message_id if delivery.message else None,
+        )
+        try:
+            await self.send([letter], partition)
+        except RecordTooLargeError:
+            await self.send([stub(delivery.record, letter, failure)], partition)
+
+    async def _try(self, records: list[NewRecord]) -> tuple[list[NewRecord], BusError | None]:
+        """What is not durable yet, and why. A record whose fate is unknown is sent again: it has the same bytes and id."""
+        try:
+            await self._publisher.prepare_topics({record.topic for record in records})
+        except BusError as error:
+            return records, error
+        outcomes = await self._publisher.batcher.append(records, timeout_s=self._publisher.settings.publish.timeout_s)
+        failed = []
+        first: BusError | None = None
+        for record, outcome in zip(records, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                self.offset_s = outcome.timestamp_ms / 1000 - self._clock.now_ms() / 1000
+            else:
+                failed.append(record)
+                first = first or outcome
+        return failed, first

@@ -1,0 +1,142 @@
+"""`App.test()`: an App on a log in memory, with the same gates, and a clock that only the test moves.
+
+Owns driving a worker until nothing more can happen, and reading back what was sent and what died. No sleeping, no threads, no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+
+from bus import sealing
+from bus.clock import ManualClock
+from bus.errors import ContractError
+from bus.logs import configure_unless_done
+from bus.metrics import Metrics
+from bus.sealing import Message
+from bus.settings import Settings, load
+from bus.topics import dead_letter_topic, message_topic
+from bus.transports import open_transport
+from bus.transports.base import Record, Transport
+from consumers.deadletters import DeadLetter, read_dead_letter
+from consumers.process import make_worker
+from producers.connection import make_publisher
+from producers.draft import Draft, Options
+from producers.publisher import Publisher, Receipt
+
+if TYPE_CHECKING:
+    from consumers.app import App
+    from consumers.worker import Worker
+
+__all__ = ["AppBus", "run_in_memory"]
+
+_TESTER = "test@sealbus"
+_ALL = 1_000_000
+_Payload = TypeVar("_Payload", bound=msgspec.Struct)
+
+
+class AppBus:
+    """What a test sees of a bus with one app on it."""
+
+    def __init__(self, app: App, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock) -> None:
+        self.clock = clock
+        self.transport = transport
+        self.publisher = publisher
+        self._app = app
+        self._worker = worker
+        self._sent: list[tuple[Message, msgspec.Struct]] = []
+        self._dead: list[DeadLetter] = []
+
+    async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
+        """Publish as `test@sealbus`; raises PublishRejected as the real bus does."""
+        return await self.publisher.publish(Draft(payload=payload, **options))
+
+    async def settle(self) -> None:
+        """Let the app work until nothing more can happen without time passing."""
+        while True:
+            fetched = await self._worker.cycle(0)
+            await self._worker.runners.quiet()
+            if not fetched:
+                break
+        await self._worker.keep_up()
+        await self._collect()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock by *seconds*, settling whenever something falls due on the way: retries, timeouts, expiry."""
+        target_s = self.clock.monotonic_s() + seconds
+        while (due_s := self.clock.next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
+            self.clock.advance(due_s)
+            await self.settle()
+        self.clock.advance(target_s - self.clock.monotonic_s())
+        await self.settle()
+
+    def sent(self, cls: type[_Payload]) -> list[_Payload]:
+        """Payloads of *cls* that the app has sent, in the order of the log; as of the last `settle`."""
+        return [opened for _, opened in self._sent if isinstance(opened, cls)]
+
+    def messages(self, cls: type[msgspec.Struct]) -> list[Message]:
+        """The sealed messages that `sent` answers with the payloads of."""
+        return [message for message, opened in self._sent if isinstance(opened, cls)]
+
+    @property
+    def dead(self) -> list[DeadLetter]:
+        """Every dead letter, oldest first; as of the last `settle`."""
+        return list(self._dead)
+
+    async def _collect(self) -> None:
+        topics = await self.transport.admin.topics()
+        namespace = self.publisher.origin.namespace
+        records = [record for kind in self._app.registry for record in await self._read(message_topic(namespace, kind.name), topics)]
+        self._sent = [pair for record in _in_order(records) if (pair := self._open(record)) is not None]
+        letters = [record for topic in topics if topic.endswith(dead_letter_topic("")) for record in await self._read(topic, topics)]
+        self._dead = [read_dead_letter(record) for record in _in_order(letters)]
+
+    def _open(self, record: Record) -> tuple[Message, msgspec.Struct] | None:
+        try:
+            message = sealing.parse(record.value)
+            kind = self._app.registry.get(message.message_type)
+            if kind is None or message.metadata.sender.id != self._app.agent_id:
+                return None
+            return message, kind.open(message)
+        except ContractError:
+            return None
+
+    async def _read(self, topic: str, topics: Any) -> list[Record]:
+        if topic not in topics:
+            return []
+        records: list[Record] = []
+        for partition in range(topics[topic].partitions):
+            records += await self.transport.read(topic, partition, 0, max_records=_ALL, max_bytes=1 << 30)
+        return records
+
+
+@asynccontextmanager
+async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[AppBus]:
+    """An `AppBus` for *app* on `memory://`."""
+    configure_unless_done("error")
+    if settings is None:
+        flags: dict[str, object] = {} if app.namespace is None else {"bus.namespace": app.namespace}
+        settings = load(flags=flags, env={}, file=None).settings
+    clock = ManualClock()
+    metrics = Metrics()
+    transport = open_transport("memory://", clock=clock)
+    try:
+        worker = make_worker(app, transport, settings, member="test", clock=clock, metrics=metrics)
+        await worker.start(create_topics=True)
+        publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
+        bus = AppBus(app, transport, publisher, worker, clock)
+        await bus.settle()
+        yield bus
+        await worker.stop(0)
+        await publisher.close()
+    finally:
+        await transport.close()
+
+
+def _in_order(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
+
+

@@ -1,0 +1,336 @@
+"""The worker: one group member that takes records from a log and settles each of them in exactly one way.
+
+Owns the loop (poll, admit, commit), partitions coming and going, and stopping. The gates are `consumers.intake`'s, running handlers
+`consumers.execution`'s, durable outcomes `consumers.settlement`'s, the process around it `consumers.process`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from bus.clock import Clock
+from bus.errors import ClosedError, TransportError
+from bus.logs import get_logger
+from bus.metrics import Metrics
+from bus.settings import Settings
+from bus.topics import message_topic, read_topic, retry_topic
+from bus.topology import group_topics, message_topics
+from bus.transports.base import Assignment, Record, Subscription, Transport
+from consumers.app import App
+from consumers.delivery import Delivery, Partition
+from consumers.execution import Execution, Plan
+from consumers.flight import Flight
+from consumers.intake import Intake, View, due_ms
+from consumers.lanes import Lanes
+from consumers.runners import HandlerCutError, Runners
+from consumers.settlement import Settlement
+from producers.publisher import Publisher
+
+__all__ = ["Worker"]
+
+_POLL_S = 0.5
+_FETCH_RECORDS = 500
+_FETCH_BYTES = 8 * 1_048_576
+_MAX_SPAN = 1_000
+_CUT_GRACE_S = 2.0
+_TURN_S = 0.01
+
+_log = get_logger("worker")
+
+
+class Worker:
+    """Runs one App on one transport, from one event loop: `start`, then `run` or `cycle`, then `stop`."""
+
+    def __init__(
+        self, app: App, plan: Plan, transport: Transport, publisher: Publisher, settings: Settings, *, member: str, clock: Clock, metrics: Metrics
+    ) -> None:
+        self.app = app
+        self._plan = plan
+        self._transport = transport
+        self._settings = settings
+        self._member = member
+        self._clock = clock
+        self._metrics = metrics
+        self._tiers = {tier.name: tier for tier in plan.tiers}
+        self._partitions: dict[Assignment, Partition] = {}
+        self._places: dict[tuple[str, int], Partition] = {}
+        self._subscription: Subscription | None = None
+        self._committing = asyncio.Lock()
+        self.lanes: Lanes[Delivery] = Lanes()
+        self.flight = Flight(
+            plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
+        )
+        self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._hold)
+        self._intake = Intake(_view(app, plan, settings), clock)
+        execution = Execution(
+            plan,
+            publisher=publisher,
+            settlement=self.settlement,
+            intake=self._intake,
+            flight=self.flight,
+            lanes=self.lanes,
+            clock=clock,
+            metrics=metrics,
+            wake=lambda: self.runners.kick(),
+        )
+        self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
+
+    def topics(self) -> list[str]:
+        """What this worker reads: the topic of each subscribed type and the group's retry tiers."""
+        types = [message_topic(self._plan.namespace, name) for name in self.app.subscriptions]
+        return types + [retry_topic(self._plan.namespace, self._plan.group, name) for name in self._tiers]
+
+    async def start(self, *, create_topics: bool) -> None:
+        """Create topics where that is wanted, then join the group. Raises TopicMissingError, UnreachableError."""
+        if create_topics:
+            names = {kind.name for kind in self.app.registry}
+            specs = [*message_topics(self._settings, sorted(names)), *group_topics(self._settings, self._plan.group)]
+            await self._transport.admin.create_topics(specs)
+        self._subscription = await self._transport.subscribe(self._plan.group, self.topics(), self, member=self._member)
+        _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead background task."""
+        keeper = asyncio.get_running_loop().create_task(self._keep())
+        try:
+            while not stop.is_set():
+                try:
+                    await self.cycle(_POLL_S)
+                except TransportError as error:
+                    if not error.retriable:
+                        raise
+                    _log.error("worker.log_unreachable", error=str(error))
+                    await self._clock.sleep(1.0)
+                if keeper.done():
+                    keeper.result()
+        finally:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+
+    async def cycle(self, timeout_s: float) -> int:
+        """Fetch once, waiting up to *timeout_s*, and hand what came to the lanes; how many records came."""
+        if self.runners.failure is not None:
+            raise self.runners.failure
+        subscription = self._joined()
+        count, size = self.flight.room
+        if not count:
+            await self._wait_for_room(timeout_s)
+            await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
+            return 0
+        records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
+        if records:
+            self._admit(records)
+            self.runners.kick()
+            # Lets the runners begin before the next fetch; handlers that don't wait are then through with these already.
+            await asyncio.sleep(0)
+        return len(records)
+
+    async def commit(self) -> None:
+        """Commit every frontier that moved; one commit at a time, never backwards."""
+        async with self._committing:
+            moved = {
+                assignment: offset
+                for assignment, partition in self._partitions.items()
+                if not partition.closed and (offset := partition.frontier.committable) is not None and offset != partition.committed
+            }
+            if not moved:
+                return
+            started_s = self._clock.monotonic_s()
+            refused = await self._joined().commit(moved)
+            self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
+            for assignment, offset in moved.items():
+                self._partitions[assignment].committed = offset
+        if refused:
+            _log.warning("worker.commit_fenced", partitions=_names(refused))
+            self.lost(refused)
+
+    async def stop(self, drain_timeout_s: float) -> int:
+        """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
+        self.runners.stop()
+        cut = await self._drain(list(self._partitions.values()), drain_timeout_s)
+        if self._subscription is not None:
+            try:
+                await self.commit()
+            except TransportError as error:
+                _log.warning("worker.last_commit_failed", error=str(error))
+            await self._subscription.close()
+            self._subscription = None
+        await self.runners.close()
+        _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=cut)
+        return cut
+
+    # The transport's Listener.
+
+    def assigned(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions arrived: nothing is remembered about them, their records say everything."""
+        for assignment in assignments:
+            name = read_topic(assignment.topic)
+            own = name is not None and name.kind in ("retry", "redrive")
+            partition = Partition(
+                assignment,
+                expected_type=name.message_type if name is not None and name.kind == "message" else None,
+                own=own,
+                tier=self._tiers.get(name.delay) if name is not None and name.kind == "retry" else None,
+            )
+            self._partitions[assignment] = partition
+            self._places[assignment.topic, assignment.partition] = partition
+        self._metrics.rebalances.labels(self._plan.group).inc()
+        _log.info("worker.assigned", partitions=_names(assignments))
+
+    async def revoked(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions are about to go: finish what runs, commit, and only then let go."""
+        leaving = [self._partitions[assignment] for assignment in assignments if assignment in self._partitions]
+        cut = await self._drain(leaving, self._settings.worker.drain_timeout_s)
+        await self.commit()
+        self._forget(assignments)
+        self._metrics.rebalances.labels(self._plan.group).inc()
+        _log.info("worker.revoked", partitions=_names(assignments), cut=cut)
+
+    def lost(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions are another's already: whatever still runs for them must not count."""
+        gone = [self._partitions[assignment] for assignment in assignments if assignment in self._partitions]
+        self._forget(assignments)
+        for runner in self.runners.running():
+            if runner.delivery is not None and runner.delivery.partition in gone:
+                runner.interrupt(HandlerCutError)
+        _log.warning("worker.partitions_lost", partitions=_names(assignments))
+
+    def _forget(self, assignments: Iterable[Assignment]) -> None:
+        for assignment in assignments:
+            partition = self._partitions.pop(assignment, None)
+            if partition is not None:
+                partition.closed = True
+                place = (assignment.topic, assignment.partition)
+                if self._places.get(place) is partition:
+                    del self._places[place]
+
+    async def _drain(self, partitions: Sequence[Partition], timeout_s: float) -> int:
+        for partition in partitions:
+            partition.draining = True
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        cut_at_s = deadline_s + _CUT_GRACE_S
+        cut = 0
+        while running := [runner for runner in self.runners.running() if runner.delivery and runner.delivery.partition in partitions]:
+            now_s = self._clock.monotonic_s()
+            if now_s >= cut_at_s:
+                break
+            if now_s >= deadline_s and not cut:
+                cut = len(running)
+                for runner in running:
+                    runner.interrupt(HandlerCutError)
+            await asyncio.sleep(_TURN_S)
+        return cut
+
+    def _admit(self, records: Sequence[Record]) -> None:
+        now_ms = self._clock.now_ms()
+        passed_over: set[int] = set()
+        for record in records:
+            partition = self._places.get((record.topic, record.partition))
+            if partition is None or partition.draining or id(partition) in passed_over:
+                continue
+            if (due := due_ms(record, partition)) > now_ms:
+                self._rest(partition, record.offset, (due - now_ms) / 1000)
+                passed_over.add(id(partition))
+            elif partition.frontier.span >= _MAX_SPAN:
+                self._fill(partition, record.offset)
+                passed_over.add(id(partition))
+            elif partition.frontier.deliver(record.offset):
+                self._take(record, partition)
+
+    def _take(self, record: Record, partition: Partition) -> None:
+        delivery = self._intake.judge(record, partition)
+        label = delivery.label if delivery else self._intake.label(partition)
+        self._metrics.received.labels(label, self._plan.group).inc()
+        if delivery is None:
+            partition.frontier.settle(record.offset)
+            self._metrics.settled.labels(label, self._plan.group, "skipped", "").inc()
+            return
+        self.flight.take(delivery)
+        self.lanes.add(delivery.key, delivery, delivery.priority)
+
+    def _rest(self, partition: Partition, offset: int, delay_s: float) -> None:
+        """The head of a tier is not due: fetch it again then. Nothing is remembered but a timer; after a rebalance the record says it anew."""
+        self._joined().seek(partition.assignment, offset)
+        self._hold(partition, True)
+        self._clock.call_later(delay_s, lambda: self._hold(partition, False))
+
+    def _fill(self, partition: Partition, offset: int) -> None:
+        """Its oldest unsettled record lies a full span back: wait for it."""
+        self._joined().seek(partition.assignment, offset)
+        if not partition.full:
+            partition.full = True
+            self._hold(partition, True)
+
+    def _hold(self, partition: Partition, paused: bool) -> None:  # noqa: FBT001 - a switch
+        partition.paused += 1 if paused else -1
+        if partition.closed or self._subscription is None:
+            return
+        if paused and partition.paused == 1:
+            self._subscription.pause([partition.assignment])
+        elif not paused and partition.paused == 0:
+            self._subscription.resume([partition.assignment])
+
+    async def _wait_for_room(self, timeout_s: float) -> None:
+        self.flight.landed.clear()
+        if timeout_s > 0:
+            timer = self._clock.call_later(timeout_s, self.flight.landed.set)
+            await self.flight.landed.wait()
+            timer.cancel()
+
+    async def _keep(self) -> None:
+        """Commit at intervals and refresh the gauges; its death ends `run`."""
+        interval_s = self._settings.worker.commit_interval_s
+        while True:
+            expected_s = self._clock.monotonic_s() + interval_s
+            await self._clock.sleep(interval_s)
+            self._metrics.loop_lag_seconds.set(max(0.0, self._clock.monotonic_s() - expected_s))
+            await self.keep_up()
+
+    async def keep_up(self) -> None:
+        """One round of housekeeping: release full partitions, commit, refresh gauges."""
+        for partition in list(self._partitions.values()):
+            if partition.full and partition.frontier.span <= _MAX_SPAN // 2:
+                partition.full = False
+                self._hold(partition, False)
+        try:
+            await self.commit()
+        except ClosedError:
+            raise
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            _log.error("worker.commit_failed", error=str(error))
+        group = self._plan.group
+        self._metrics.in_flight.labels(group).set(len(self.flight))
+        self._metrics.lanes.labels(group).set(len(self.lanes))
+        self._metrics.oldest_unsettled_seconds.labels(group).set(self.flight.oldest_s())
+        self._metrics.clock_offset_seconds.set(self.settlement.offset_s)
+
+    def _joined(self) -> Subscription:
+        if self._subscription is None:
+            raise ClosedError("the worker has not started or has stopped")
+        return self._subscription
+
+
+def _view(app: App, plan: Plan, settings: Settings) -> View:
+    return View(
+        namespace=plan.namespace,
+        group=plan.group,
+        agent_id=app.agent_id,
+        roles=app.roles,
+        registry=app.registry,
+        subscriptions=app.subscriptions,
+        policy=app.policy,
+        verifier=app.verifier,
+        max_message_bytes=settings.publish.max_message_bytes,
+        max_hops=settings.worker.max_hops,
+    )
+
+
+def _names(assignments: Iterable[Assignment]) -> list[str]:
+    """`topic/0,1,3` per topic, for a log line."""
+    places: dict[str, list[int]] = {}
+    for assignment in assignments:
+        places.setdefault(assignment.topic, []).append(assignment.partition)
+    return [f"{topic}/{','.join(map(str, sorted(numbers)))}" for topic, numbers in sorted(places.items())]

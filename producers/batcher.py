@@ -1,0 +1,186 @@
+"""Concurrent appends become few: one append in flight, everything else waits together and leaves with the next one.
+
+Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), the bounded buffer, and each append's own deadline.
+Does not own sealing or what an outcome means to a user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from bus.clock import Clock, Timer
+from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TransportError
+from bus.transports.base import NewRecord, Outcome, Transport
+
+__all__ = ["Batcher"]
+
+_MAX_BATCH_RECORDS = 2_000
+_MAX_BATCH_BYTES = 4 * 1_048_576
+_GRACE_S = 1.0
+
+
+class _Item:
+    __slots__ = ("deadline_s", "done", "records", "size")
+
+    def __init__(self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[Outcome]]) -> None:
+        self.records = records
+        self.size = size
+        self.deadline_s = deadline_s
+        self.done = done
+
+    def fail(self, error: TransportError | AppendUnknownError) -> None:
+        if not self.done.done():
+            self.done.set_result([error] * len(self.records))
+
+
+class Batcher:
+    """Appends records of many callers to one transport; used from one event loop."""
+
+    def __init__(self, transport: Transport, clock: Clock, *, buffer_bytes: int) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._buffered = 0
+        self._pending: deque[_Item] = deque()
+        self._flying: Sequence[_Item] = ()
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._timer_due_s = 0.0
+        self._closed = False
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        """Append in order; one outcome per record, at the latest after *timeout_s*. Never raises for a record."""
+        return await (await self.submit(records, timeout_s=timeout_s))
+
+    async def submit(self, records: Sequence[NewRecord], *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue records as soon as there is room; the future's result are their outcomes."""
+        loop = asyncio.get_running_loop()
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        size = sum(_size_of(record) for record in records)
+        item = _Item(records, size, deadline_s, loop.create_future())
+        if self._buffered and self._buffered + size > self._buffer_bytes and not await self._wait_for_room(size, timeout_s):
+            item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
+        elif self._closed:
+            item.fail(ClosedError("the bus is closed"))
+        else:
+            self._enqueue(item)
+        return item.done
+
+    async def close(self) -> None:
+        """Finish what is queued, each within its own deadline; later appends are refused."""
+        self._closed = True
+        self._grant_room()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _enqueue(self, item: _Item) -> None:
+        self._pending.append(item)
+        self._buffered += item.size
+        if self._timer is None or item.deadline_s < self._timer_due_s:
+            self._arm(item.deadline_s)
+        if self._task is None:
+            # Starts on the loop's next turn: whatever else is published in this one travels along.
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                self._flying = self._take()
+                if self._flying:
+                    await self._append(self._flying)
+                    self._forget(self._flying)
+        finally:
+            self._flying = ()
+            self._task = None
+
+    def _take(self) -> Sequence[_Item]:
+        taken: list[_Item] = []
+        count = size = 0
+        while self._pending and (not taken or (count < _MAX_BATCH_RECORDS and size < _MAX_BATCH_BYTES)):
+            item = self._pending.popleft()
+            if item.done.done():
+                self._forget([item])
+                continue
+            taken.append(item)
+            count += len(item.records)
+            size += item.size
+        return taken
+
+    async def _append(self, items: Sequence[_Item]) -> None:
+        records = items[0].records if len(items) == 1 else [record for item in items for record in item.records]
+        # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the timer.
+        timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
+        try:
+            outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s))
+        except TransportError as error:
+            for item in items:
+                item.fail(error)
+            return
+        except BusError as error:
+            for item in items:
+                item.fail(AppendUnknownError(str(error)))
+            return
+        at = 0
+        for item in items:
+            if not item.done.done():
+                item.done.set_result(outcomes[at : at + len(item.records)])
+            at += len(item.records)
+
+    def _forget(self, items: Sequence[_Item]) -> None:
+        self._buffered -= sum(item.size for item in items)
+        self._grant_room()
+
+    def _grant_room(self) -> None:
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _wait_for_room(self, size: int, timeout_s: float) -> bool:
+        timed_out = asyncio.Event()
+        timer = self._clock.call_later(timeout_s, lambda: (timed_out.set(), self._wake_all()))
+        try:
+            while self._buffered and self._buffered + size > self._buffer_bytes and not self._closed and not timed_out.is_set():
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._room.append(waiter)
+                await waiter
+        finally:
+            timer.cancel()
+            self._grant_room()
+        return not timed_out.is_set()
+
+    def _wake_all(self) -> None:
+        for waiter in self._room:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._room.clear()
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        self._timer = self._clock.call_later(max(0.0, due_s - self._clock.monotonic_s()), self._sweep)
+
+    def _sweep(self) -> None:
+        """Keep deadlines: what still waits was certainly not written; what is in flight may have been."""
+        self._timer = None
+        now_s = self._clock.monotonic_s()
+        for item in self._pending:
+            if item.deadline_s <= now_s:
+                item.fail(DeadlineError("the deadline passed before the log took the message up"))
+        for item in self._flying:
+            if item.deadline_s <= now_s:
+                item.fail(AppendUnknownError("the deadline passed while the log was writing"))
+        open_items = [item.deadline_s for item in (*self._pending, *self._flying) if not item.done.done()]
+        if open_items:
+            self._arm(min(open_items))
+
+
+def _size_of(record: NewRecord) -> int:
+    return len(record.value or b"") + len(record.key or b"") + 64

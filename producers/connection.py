@@ -1,0 +1,116 @@
+"""`connect`: a log's URL in, a `Bus` to publish on out.
+
+Owns composing a publisher from settings, clock, transport and metrics, and closing them in order. Everything it hands on is an argument
+of what it builds; nothing is global.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Unpack
+
+import msgspec
+
+from bus.clock import Clock, SystemClock
+from bus.envelope import Agent
+from bus.errors import ContractError, PublishRejected
+from bus.metrics import Metrics
+from bus.names import is_text_id
+from bus.sealing import Message
+from bus.settings import Settings, load
+from bus.signing import Signer
+from bus.topics import check_namespace, message_topic
+from bus.transports import open_transport
+from bus.transports.base import Transport
+from producers.draft import Draft, Options, Origin
+from producers.publisher import Publisher, Receipt, Result, Sealed, record_of
+from producers.stream import Source, publish_stream
+
+__all__ = ["Bus", "connect", "make_publisher"]
+
+
+class Bus:
+    """An open connection of one agent; use it from the event loop that opened it."""
+
+    def __init__(self, publisher: Publisher, transport: Transport) -> None:
+        self.publisher = publisher
+        self.transport = transport
+
+    @property
+    def namespace(self) -> str:
+        """The namespace everything is published in."""
+        return self.publisher.origin.namespace
+
+    async def publish(self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
+        """Seal *payload* and append it durably.
+
+        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within *timeout_s* seconds.
+        """
+        return await self.publisher.publish(Draft(payload=payload, **options), timeout_s=timeout_s)
+
+    async def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
+        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
+        timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
+        stream = publish_stream(self.publisher, source, timeout_s=timeout)
+        async for result in stream:
+            yield result
+
+    async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
+        """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
+        topic = message_topic(message.metadata.namespace, message.message_type)
+        return await self.publisher.send(Sealed(message, record_of(message, topic)), timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Finish what was accepted, then close the log."""
+        await self.publisher.close()
+        await self.transport.close()
+
+
+def make_publisher(
+    transport: Transport, settings: Settings, agent: str | Agent, *, clock: Clock, metrics: Metrics, signer: Signer | None = None
+) -> Publisher:
+    """A publisher for *agent*; raises PublishRejected for an illegal agent id or namespace."""
+    sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
+    if sender.id is None or not is_text_id(sender.id):
+        error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
+        raise PublishRejected(str(error), error)
+    check_namespace(settings.bus.namespace)
+    origin = Origin(
+        sender=sender, namespace=settings.bus.namespace, ttl_s=settings.publish.ttl_s, max_ttl_s=settings.publish.max_ttl_s
+    )
+    return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)
+
+
+@asynccontextmanager
+async def connect(
+    url: str | None = None,
+    *,
+    agent: str | Agent,
+    namespace: str | None = None,
+    config: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    metrics: Metrics | None = None,
+    signer: Signer | None = None,
+) -> AsyncGenerator[Bus]:
+    """Open the log behind *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
+
+    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's) and the defaults.
+    Raises UnreachableError, ConfigurationError.
+    """
+    if settings is None:
+        given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}
+        flags = {name: value for name, value in given.items() if value is not None}
+        settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
+    clock = clock or SystemClock()
+    transport = open_transport(settings.bus.url, clock=clock)
+    try:
+        bus = Bus(make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer), transport)
+        yield bus
+        await bus.publisher.close()
+    finally:
+        await transport.close()

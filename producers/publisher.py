@@ -1,0 +1,196 @@
+"""Publishing: payload -> sealed message -> record -> outcome.
+
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`), refusing at the door what receivers would refuse, and the record's
+key and headers (design section 3). Does not own batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from bus import sealing
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, ContractError, PublishError, PublishRejected, PublishUnknown, TopicMissingError
+from bus.metrics import Metrics
+from bus.names import uuid7
+from bus.payloads import PayloadType, encode_payload, payload_type
+from bus.sealing import Message
+from bus.settings import Settings
+from bus.signing import Signer
+from bus.topics import dead_letter_topic, message_topic, read_topic
+from bus.topology import creates_topics, message_topics
+from bus.transports.base import Appended, Headers, NewRecord, Outcome, Transport
+from producers.batcher import Batcher
+from producers.draft import Draft, Origin, compose
+
+__all__ = ["CONTENT_TYPE", "Publisher", "Receipt", "Result", "Sealed", "record_of"]
+
+CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
+_ENTROPY_BYTES = 10
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """The message is durably in the log, here."""
+
+    message_id: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+Result: TypeAlias = Receipt | PublishRejected | PublishUnknown
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A sealed message and the record that carries it."""
+
+    message: Message
+    record: NewRecord
+
+
+def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewRecord:
+    """The record of *message* for *topic*; headers are hints, gates judge only the value."""
+    metadata = message.metadata
+    headers: list[tuple[str, bytes]] = [
+        ("content-type", CONTENT_TYPE),
+        ("sb-type", metadata.message_type.encode()),
+        ("sb-id", metadata.message_id.encode()),
+    ]
+    if metadata.recipient is not None:
+        headers.append(("sb-to", (metadata.recipient.id or metadata.recipient.role or "").encode()))
+    if metadata.traceparent is not None:
+        headers.append(("traceparent", metadata.traceparent.encode()))
+    return NewRecord(topic, message.key, message.value, (*headers, *extra_headers))
+
+
+class Publisher:
+    """Seals in the name of one agent and appends to one log."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        *,
+        origin: Origin,
+        clock: Clock,
+        metrics: Metrics,
+        signer: Signer | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.origin = origin
+        self.metrics = metrics
+        self.clock = clock
+        self.settings = settings
+        self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
+        self._transport = transport
+        self._signer = signer
+        self._entropy = entropy
+        self._known_topics: set[str] = set()
+        self._creates = creates_topics(settings, transport.features)
+
+    def seal(self, draft: Draft, *, cause: Message | None = None, answers: bool = False, topic: str | None = None) -> Sealed:
+        """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse. *topic* overrides the type's own."""
+        try:
+            kind = payload_type(draft.payload)
+            return self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic)
+        except ContractError as error:
+            raise PublishRejected(f"refused before sending: {error}", error) from error
+
+    def seal_data(
+        self, draft: Draft, kind: PayloadType, data: bytes, *, cause: Message | None = None, answers: bool = False, topic: str | None = None
+    ) -> Sealed:
+        """Seal canonical *data* as type *kind*; raises ContractError."""
+        now_ms = self.clock.now_ms()
+        layers = compose(
+            draft, kind, self.origin, now_ms=now_ms, message_id=uuid7(now_ms, self._entropy(_ENTROPY_BYTES)), cause=cause, answers=answers
+        )
+        message = sealing.seal(
+            data,
+            layers.metadata,
+            layers.routing,
+            parents=layers.parents,
+            proof_chain=layers.proof_chain,
+            signer=self._signer if kind.sign or kind.risk != "low" else None,
+        )
+        limit = self.settings.publish.max_message_bytes
+        if len(message.value) > limit:
+            raise ContractError(f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized")
+        return Sealed(message, record_of(message, topic or message_topic(self.origin.namespace, kind.name)))
+
+    async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
+        """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
+        return await self.send(self.seal(draft), timeout_s=timeout_s)
+
+    async def send(self, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
+        """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
+        started_s = self.clock.monotonic_s()
+        timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
+        if not timeout_s > 0:
+            raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")
+        try:
+            await self.prepare_topics([sealed.record.topic])
+        except BusError as error:
+            raise PublishRejected(f"not sent: {error}", error) from error
+        (outcome,) = await self.batcher.append((sealed.record,), timeout_s=timeout_s)
+        result = self.result_of(sealed.message, outcome)
+        self.metrics.publish_seconds.labels(sealed.message.message_type).observe(self.clock.monotonic_s() - started_s)
+        if isinstance(result, PublishError):
+            raise result
+        return result
+
+    def result_of(self, message: Message, outcome: Outcome) -> Result:
+        """What the log's *outcome* means for *message*, counted."""
+        if isinstance(outcome, Appended):
+            self.metrics.published.labels(message.message_type, "accepted").inc()
+            return Receipt(message.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
+        if isinstance(outcome, AppendUnknownError):
+            self.metrics.published.labels(message.message_type, "unknown").inc()
+            return PublishUnknown(f"may or may not be in the log: {outcome}", message, outcome)
+        self.metrics.published.labels(message.message_type, "rejected").inc()
+        return PublishRejected(f"not in the log: {outcome}", outcome)
+
+    async def prepare_topics(self, topics: Iterable[str]) -> None:
+        """Create a type's topics on first use where that is wanted (`topics.create`); a typo can't, it has no registered type."""
+        missing = [topic for topic in topics if topic not in self._known_topics]
+        if not missing:
+            return
+        if self._creates:
+            existing = await self._transport.admin.topics()
+            await self._create([topic for topic in missing if topic not in existing])
+        self._known_topics.update(missing)
+
+    async def _create(self, topics: Sequence[str]) -> None:
+        names = [read_topic(topic) for topic in topics]
+        for topic, name in zip(topics, names, strict=True):
+            if name is None or name.kind != "message" or name.namespace != self.origin.namespace:
+                raise TopicMissingError(f"there is no topic {topic}")
+        if topics:
+            await self._transport.admin.create_topics(message_topics(self.settings, [name.message_type for name in names if name]))
+            self._known_topics.update(dead_letter_topic(topic) for topic in topics)
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        await self.batcher.close()
+
+
+def untyped(name: str, version: str) -> PayloadType:
+    """A type known by name only: its data is sealed as it is and judged by its receivers."""
+    return PayloadType(_Untyped, name, version, "medium", sign=True, upcasters={})
+
+
+class _Untyped(msgspec.Struct):
+    """Stands in for a payload class that is not at hand."""
+
+
+def untyped_data(value: Any) -> bytes:
+    """Canonical bytes of an object given as plain data; raises ContractError."""
+    from bus import canonical
+
+    if not isinstance(value, dict):
+        raise ContractError("the payload is no object", "/data", "schema_violation")
+    return canonical.encode(value, depth=2)

@@ -1,0 +1,143 @@
+"""Publishing a stream: any iterable or async iterable in, one outcome per message out, in order, with bounded memory.
+
+Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as it waits, what there is
+leaves at once. Does not own sealing or outcomes (`producers.publisher`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from bus.errors import BusError, PublishRejected
+from bus.sealing import Message
+from bus.transports.base import NewRecord, Outcome
+from producers.draft import Draft
+from producers.publisher import Publisher, Result
+
+__all__ = ["Source", "publish_stream"]
+
+Source: TypeAlias = Iterable[msgspec.Struct | Draft] | AsyncIterable[msgspec.Struct | Draft]
+
+_CHUNK_RECORDS = 500
+_CHUNK_BYTES = 1_048_576
+_CHUNKS_IN_FLIGHT = 3
+
+
+class _Chunk:
+    """Messages that travel together; a refused one keeps its place as its error."""
+
+    __slots__ = ("entries", "records", "size", "topics")
+
+    def __init__(self) -> None:
+        self.entries: list[Message | PublishRejected] = []
+        self.records: list[NewRecord] = []
+        self.topics: set[str] = set()
+        self.size = 0
+
+    def full(self) -> bool:
+        return len(self.entries) >= _CHUNK_RECORDS or self.size >= _CHUNK_BYTES
+
+
+class _Pump:
+    """Reads the source and seals, one chunk ahead of what is in flight."""
+
+    def __init__(self, publisher: Publisher, source: Source) -> None:
+        self._publisher = publisher
+        self._source = source
+        self._chunk = _Chunk()
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+        self.finished = False
+        self.error: BaseException | None = None
+
+    async def run(self) -> None:
+        try:
+            if isinstance(self._source, AsyncIterable):
+                async for item in self._source:
+                    await self._add(item)
+            else:
+                for item in self._source:
+                    await self._add(item)
+        except Exception as error:  # noqa: BLE001 - the source's own failure belongs to whoever reads the outcomes
+            self.error = error
+        finally:
+            self.finished = True
+            self._changed.set()
+
+    async def _add(self, item: msgspec.Struct | Draft) -> None:
+        chunk = self._chunk
+        try:
+            sealed = self._publisher.seal(item if isinstance(item, Draft) else Draft(payload=item))
+        except PublishRejected as error:
+            chunk.entries.append(error)
+        else:
+            chunk.entries.append(sealed.message)
+            chunk.records.append(sealed.record)
+            chunk.topics.add(sealed.record.topic)
+            chunk.size += len(sealed.message.value)
+        if len(chunk.entries) == 1:
+            self._changed.set()
+        while self._chunk.full():
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def take(self) -> _Chunk | None:
+        """What was sealed since the last time; waits for the first message, None at the end."""
+        while not self._chunk.entries:
+            if self.finished:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        chunk, self._chunk = self._chunk, _Chunk()
+        self._taken.set()
+        return chunk
+
+    def ready(self) -> bool:
+        """Whether `take` would answer at once."""
+        return bool(self._chunk.entries) or self.finished
+
+
+async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
+    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source itself comes last."""
+    pump = _Pump(publisher, source)
+    task = asyncio.get_running_loop().create_task(pump.run())
+    flying: deque[tuple[_Chunk, asyncio.Future[Sequence[Outcome]] | BusError]] = deque()
+    try:
+        while True:
+            while len(flying) < _CHUNKS_IN_FLIGHT and (not flying or pump.ready()):
+                chunk = await pump.take()
+                if chunk is None:
+                    break
+                flying.append((chunk, await _launch(publisher, chunk, timeout_s)))
+                # One turn of the loop lets the source seal the next chunk while this one is written.
+                await asyncio.sleep(0)
+            if not flying:
+                break
+            chunk, outcomes = flying.popleft()
+            for result in await _results(publisher, chunk, outcomes):
+                yield result
+        if pump.error is not None:
+            raise pump.error
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyncio.Future[Sequence[Outcome]] | BusError:
+    try:
+        await publisher.prepare_topics(chunk.topics)
+    except BusError as error:
+        return error
+    return await publisher.batcher.submit(chunk.records, timeout_s=timeout_s)
+
+
+async def _results(publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError) -> list[Result]:
+    if isinstance(outcomes, BusError):
+        return [entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes) for entry in chunk.entries]
+    answers = iter(await outcomes)
+    return [entry if isinstance(entry, PublishRejected) else publisher.result_of(entry, next(answers)) for entry in chunk.entries]

@@ -1,0 +1,76 @@
+"""sealbus: an asynchronous message bus for software agents. The names that users import.
+
+    from sealbus import App, Context, Retry, connect, payload
+
+Owns no behaviour but one check: the packages behind it have generic names (`bus`, `producers`, `consumers`), so it says which file hides
+one of them instead of failing somewhere inside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+
+def _check_packages() -> None:
+    """Raise ImportError naming the file that stands in front of one of our packages."""
+    home = Path(__file__).resolve().parent
+    for name in ("bus", "producers", "consumers"):
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if origin is None and spec is not None and spec.submodule_search_locations:
+            origin = Path(next(iter(spec.submodule_search_locations))).resolve()
+        if origin != home / name / "__init__.py":
+            found = "is missing; reinstall sealbus" if origin is None else f"is hidden by {origin}; rename that file or folder"
+            raise ImportError(f"sealbus needs its own package {name!r} beside {home / 'sealbus.py'}, but it {found}")
+
+
+_check_packages()
+
+from bus.envelope import Agent, Authority, RetryPolicy, Security  # noqa: E402 - after the check
+from bus.errors import (  # noqa: E402
+    BusError,
+    ConfigurationError,
+    ContractError,
+    DependencyDown,
+    PublishError,
+    PublishRejected,
+    PublishUnknown,
+    Reject,
+    RetryLater,
+    UnreachableError,
+)
+from bus.payloads import payload  # noqa: E402
+from bus.sealing import Message  # noqa: E402
+from consumers.app import App  # noqa: E402
+from consumers.context import Context  # noqa: E402
+from consumers.retry import Retry  # noqa: E402
+from producers.connection import Bus, connect  # noqa: E402
+from producers.draft import Draft  # noqa: E402
+from producers.publisher import Receipt  # noqa: E402
+
+__all__ = [
+    "Agent",
+    "App",
+    "Authority",
+    "Bus",
+    "BusError",
+    "ConfigurationError",
+    "Context",
+    "ContractError",
+    "DependencyDown",
+    "Draft",
+    "Message",
+    "PublishError",
+    "PublishRejected",
+    "PublishUnknown",
+    "Receipt",
+    "Reject",
+    "Retry",
+    "RetryLater",
+    "RetryPolicy",
+    "Security",
+    "UnreachableError",
+    "connect",
+    "payload",
+]

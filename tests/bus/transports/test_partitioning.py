@@ -1,0 +1,27 @@
+"""murmur2 against the vectors of Kafka's Java client."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.partitioning import murmur2, partition_of
+
+VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "signed"), VECTORS.items())
+def test_murmur2_is_kafkas(key, signed):
+    assert murmur2(key) == signed % 2**32
+
+
+@given(st.binary(max_size=64), st.integers(1, 1000))
+def test_a_key_has_one_partition_in_range(key, partitions):
+    assert 0 <= partition_of(key, partitions) < partitions
+    assert partition_of(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,123 @@
+"""Sessions under a clock that tests move."""
+
+import asyncio
+
+import pytest
+
+from bus.clock import ManualClock
+from bus.errors import FencedError
+from bus.transports import open_transport
+from bus.transports.base import NewRecord, TopicSpec
+
+
+class Listener:
+    def __init__(self):
+        self.heard = []
+
+    def assigned(self, assignments):
+        self.heard.append("assigned")
+
+    async def revoked(self, assignments):
+        self.heard.append("revoked")
+
+    def lost(self, assignments):
+        self.heard.append("lost")
+
+
+class Process:
+    """A transport with a clock of its own: one that is not moved is a suspended process."""
+
+    def __init__(self, url):
+        self.clock = ManualClock()
+        self.transport = open_transport(url, clock=self.clock)
+        self.listener = Listener()
+
+    async def join(self, name):
+        self.subscription = await self.transport.subscribe("g", ["a.b"], self.listener, member=name)
+
+    def holds(self):
+        return len(self.subscription.assignments())
+
+    async def poll(self):
+        return await self.subscription.poll(timeout_s=0, max_records=10, max_bytes=1000)
+
+
+async def until(true):
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - the clock stands still
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def processes(tmp_path):
+    pair = [Process(f"sqlite:///{tmp_path}/x.db") for _ in range(2)]
+    await pair[0].transport.admin.create_topics([TopicSpec(name="a.b", partitions=2)])
+    yield pair
+    for process in pair:
+        await process.transport.close()
+
+
+async def test_a_suspended_member_is_replaced_and_finds_out(processes):
+    one, two = processes
+    await one.join("one")
+    await until(lambda: one.holds() == 2)
+    stale = list(one.subscription.assignments())
+    await two.join("two")
+    await until(lambda: one.holds() == two.holds() == 1)
+    (kept,) = one.subscription.assignments()
+    # From here on *one* stands still.
+    for _ in range(7):
+        two.clock.advance(1)
+        await asyncio.sleep(0.02)
+    await until(lambda: two.holds() == 2)
+    assert list(await one.subscription.commit({kept: 0})) == [kept]
+    one.clock.advance(7)
+    await one.transport.append([NewRecord("a.b", None, b"", partition=p) for p in (0, 1)], timeout_s=5)
+    assert list(await one.poll()) == []
+    assert "lost" in one.listener.heard
+    assert all(assignment not in one.subscription.assignments() for assignment in stale)
+
+
+async def test_a_member_that_was_silent_too_long_gives_up_before_it_delivers(processes):
+    one, _ = processes
+    await one.join("one")
+    await until(lambda: one.holds() == 2)
+    before = set(one.subscription.assignments())
+    await one.transport.append([NewRecord("a.b", None, b"", partition=0)], timeout_s=5)
+    one.clock._elapsed_s += 6  # as after a suspension: no timer ran yet
+    assert list(await one.poll()) == []
+    assert one.listener.heard == ["assigned", "lost"]
+    await until(lambda: one.holds() == 2)
+    assert {(a.partition, a.epoch) for a in one.subscription.assignments()} == {(a.partition, a.epoch + 1) for a in before}
+    assert len(await one.poll()) == 1
+
+
+async def test_a_heartbeat_in_time_keeps_the_partitions(processes):
+    one, two = processes
+    await one.join("one")
+    await until(lambda: one.holds() == 2)
+    for _ in range(12):
+        one.clock.advance(1)
+        two.clock.advance(1)
+        await asyncio.sleep(0.01)
+        await one.poll()
+    assert one.listener.heard == ["assigned"]
+
+
+async def test_a_session_from_before_a_reboot_is_expired(processes):
+    one, two = processes
+    one.clock.advance(1000)
+    await one.join("one")
+    await until(lambda: one.holds() == 2)
+    await two.join("two")
+    await until(lambda: two.holds() == 2)
+
+
+async def test_a_second_member_of_the_same_name_fences_the_first(processes):
+    one, two = processes
+    await one.join("same")
+    await until(lambda: one.holds() == 2)
+    await two.join("same")
+    await until(lambda: two.holds() == 2)
+    with pytest.raises(FencedError, match="another process joined"):
+        await one.poll()

@@ -1,0 +1,108 @@
+"""Topics as data, and what retention leaves."""
+
+import asyncio
+
+import pytest
+
+from bus.errors import NameRefusedError, OffsetOutOfRangeError, TopicMissingError
+from bus.transports.base import NewRecord, PartitionRange, TopicSpec
+
+
+async def start_of(transport):
+    return (await transport.admin.ranges("a.b"))[0].start
+
+
+async def until_start_moves(transport, start):
+    async with asyncio.timeout(10):
+        while await start_of(transport) != start:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_topics_are_created_once(log):
+    transport, other = log.open(), log.open()
+    spec = TopicSpec(name="a.b", partitions=3, retention_ms=1000, retention_bytes=5000, compacted=True)
+    assert list(await transport.admin.create_topics([spec])) == ["a.b"]
+    assert list(await other.admin.create_topics([spec])) == []
+    assert dict(await other.admin.topics()) == {"a.b": spec}
+
+
+async def test_concurrent_creation_changes_each_topic_once(log):
+    transports = [log.open() for _ in range(4)]
+    specs = [TopicSpec(name=f"a.t{i}") for i in range(5)]
+    changed = await asyncio.gather(*(t.admin.create_topics(specs) for t in transports))
+    assert sorted(name for names in changed for name in names) == [spec.name for spec in specs]
+
+
+async def test_the_partition_count_is_never_lowered(log):
+    transport = log.open()
+    await log.topic(transport, partitions=3)
+    await log.topic(transport, partitions=1)
+    assert (await transport.admin.topics())["a.b"].partitions == 3
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
+async def test_illegal_names_are_refused_before_anything_is_created(log, name):
+    transport = log.open()
+    with pytest.raises(NameRefusedError):
+        await transport.admin.create_topics([TopicSpec(name="good"), TopicSpec(name=name)])
+    assert dict(await transport.admin.topics()) == {}
+
+
+async def test_names_that_collide_are_refused(log):
+    transport = log.open()
+    with pytest.raises(NameRefusedError):
+        await transport.admin.create_topics([TopicSpec(name="a.b"), TopicSpec(name="a_b")])
+    await log.topic(transport)
+    with pytest.raises(NameRefusedError):
+        await log.topic(transport, "a_b")
+    assert set(await transport.admin.topics()) == {"a.b"}
+
+
+async def test_ranges_tell_start_and_end(log):
+    transport = log.open()
+    await log.topic(transport, partitions=2)
+    await log.fill(transport, 3, partition=1)
+    assert dict(await transport.admin.ranges("a.b")) == {0: PartitionRange(0, 0), 1: PartitionRange(0, 3)}
+    with pytest.raises(TopicMissingError):
+        await transport.admin.ranges("a.c")
+
+
+async def test_retention_by_age_deletes_and_raises_the_start(log):
+    transport = log.open(retention_interval_s=0.1)
+    await log.topic(transport, retention_ms=1)
+    await log.fill(transport, 2500)
+    await until_start_moves(transport, 2500)
+    assert [o.offset for o in await log.fill(transport, 1)] == [2500]
+
+
+async def test_retention_by_size_keeps_the_newest(log):
+    transport = log.open(retention_interval_s=0.1)
+    await log.topic(transport, retention_bytes=1000)
+    await log.append(transport, *(NewRecord("a.b", None, b"x" * 100, partition=0) for _ in range(35)))
+    await until_start_moves(transport, 25)
+    assert [r.offset for r in await transport.read("a.b", 0, 0, max_records=100, max_bytes=1 << 20)] == list(range(25, 35))
+
+
+async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(log):
+    transport = log.open(retention_interval_s=0.1)
+    await log.topic(transport, compacted=True)
+    await log.append(transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b")))
+    async with asyncio.timeout(10):
+        while len(left := await transport.read("a.b", 0, 0, max_records=9, max_bytes=1000)) > 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert [(r.offset, r.key) for r in left] == [(2, b"a"), (3, b"c"), (4, b"b")]
+
+
+async def test_a_group_whose_records_were_deleted_is_stopped(log):
+    transport = log.open(retention_interval_s=0.1)
+    await log.topic(transport)
+    await log.fill(transport, 5)
+    member = await log.join(transport)
+    await member.receive(5)
+    await member.subscription.commit({member.subscription.assignments()[0]: 2})
+    await member.subscription.close()
+    await log.topic(transport, retention_ms=1)
+    await until_start_moves(transport, 5)
+    again = await log.join(transport)
+    with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 2 .* 5 to 5"):
+        await again.poll(timeout_s=5)
