@@ -13,7 +13,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import accumulate, chain
 from operator import lt
 from typing import Any, Final, TypeAlias
@@ -34,6 +33,7 @@ _M: Final = numbers.SAFE_INTEGER
 _ORJSON_AGREES: Final = numbers.ORJSON_AGREES
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _EXACT, _RESPELL, _FAULTY = range(3)
+# Up to this size a walk over the values is quicker than searching their text; beyond it, text is what keeps hostile megabytes cheap.
 _WALKED_BYTES: Final = 65_536
 # Between these magnitudes orjson writes a float with a fraction as RFC 8785 does.
 _LEAST, _MOST = 1e-5, 1e15
@@ -89,8 +89,7 @@ def parse(data: bytes, *, depth: int = 1) -> object:
     Duplicate keys and unusual spellings pass: see `is_canonical`.
     """
     containers = data.count(b"[") + data.count(b"{")
-    with _collector_paused(containers > _MANY_CONTAINERS):
-        value = _read(data)
+    value = _read_many(data) if containers > _MANY_CONTAINERS else _read(data)
     room = MAX_DEPTH + 1 - depth
     if containers > room and _depth(data) > room:
         raise ContractError(f"nested deeper than {MAX_DEPTH} levels")
@@ -107,7 +106,7 @@ def is_canonical(data: bytes, value: object) -> bool:
         if not _in_utf16_order(objects):
             return False
         written = orjson.dumps(value)
-    if written == data and _is_plain(data, value):
+    if written == data and ((len(data) <= _WALKED_BYTES and _judge((value,), MAX_DEPTH) == _EXACT) or not numbers.may_need_respelling(data)):
         return True
     theirs, ours = _split(data), _split(written)
     outside = b'"'.join(theirs[::2])
@@ -115,13 +114,6 @@ def is_canonical(data: bytes, value: object) -> bool:
     if theirs[1::2] != ours[1::2] or numbers.looks_misspelled(outside):
         return False
     return numbers.respell(b'"'.join(ours[::2])) == outside
-
-
-def _is_plain(data: bytes, value: object) -> bool:
-    """Whether every number is one that orjson writes as RFC 8785 does; a walk over the values is quickest for all but large texts."""
-    if len(data) <= _WALKED_BYTES and _judge((value,), MAX_DEPTH) == _EXACT:
-        return True
-    return not numbers.may_need_respelling(data)
 
 
 def _read(data: bytes) -> object:
@@ -132,14 +124,13 @@ def _read(data: bytes) -> object:
         raise ContractError(f"not strict JSON: {error}") from None
 
 
-@contextmanager
-def _collector_paused(pause: bool) -> Iterator[None]:
-    if not (pause and gc.isenabled()):
-        yield
-        return
+def _read_many(data: bytes) -> object:
+    """The same with the collector paused: 350,000 empty lists take a third of the time."""
+    if not gc.isenabled():
+        return _read(data)
     gc.disable()
     try:
-        yield
+        return _read(data)
     finally:
         gc.enable()
 

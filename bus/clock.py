@@ -92,7 +92,7 @@ class ManualClock:
             await asyncio.sleep(0)
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(delay_s, lambda: woken.done() or woken.set_result(None))
+        timer = self.call_later(delay_s, lambda: _wake(woken))
         try:
             await woken
         finally:
@@ -112,3 +112,8 @@ class ManualClock:
             self._elapsed_s = max(self._elapsed_s, timer.due_s)
             timer.callback()
         self._elapsed_s = target_s
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["Metrics"]
+__all__ = ["Meter", "Metrics"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -35,6 +35,15 @@ class Metrics:
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")
 
+        self._meters: dict[tuple[str, str], Meter] = {}
+
+    def meter(self, message_type: str, group: str) -> Meter:
+        """The series that count every message of one type in one group."""
+        meter = self._meters.get((message_type, group))
+        if meter is None:
+            meter = self._meters[message_type, group] = Meter(self, message_type, group)
+        return meter
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"sealbus_{name}", text, labels, registry=self.registry)
 
@@ -43,3 +52,16 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
+
+
+class Meter:
+    """The series of one type and group, looked up once instead of once a message."""
+
+    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
+
+    def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
+        self.received = metrics.received.labels(message_type, group)
+        self.done = metrics.settled.labels(message_type, group, "done", "")
+        self.skipped = metrics.settled.labels(message_type, group, "skipped", "")
+        self.handler_seconds = metrics.handler_seconds.labels(message_type, group)
+        self.end_to_end_seconds = metrics.end_to_end_seconds.labels(message_type, group)

@@ -6,10 +6,13 @@ Topic names built from them are `bus.topics`'s.
 
 from __future__ import annotations
 
+import os
 import re
+import weakref
 from functools import lru_cache
 
 __all__ = [
+    "Entropy",
     "has_control",
     "is_hash",
     "is_message_id",
@@ -26,6 +29,7 @@ __all__ = [
 MAX_NAMESPACE = 63
 MAX_MESSAGE_TYPE = 120
 MAX_TEXT_ID = 256
+_POOL_BYTES = 4096
 
 _SEGMENT = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _NAMESPACE = re.compile(rf"{_SEGMENT}\Z")
@@ -99,6 +103,31 @@ def is_pointer(text: str) -> bool:
 def has_control(text: str) -> bool:
     """Whether a control character (category Cc) is in *text*."""
     return _CONTROL.search(text) is not None
+
+
+class Entropy:
+    """Random bytes in small pieces, read from the system in large ones: a call into the system per message id would cost more than the id.
+
+    A forked child starts with a pool of its own, or two processes would make the same ids.
+    """
+
+    __slots__ = ("__weakref__", "_at", "_pool")
+
+    def __init__(self) -> None:
+        self._pool, self._at = b"", 0
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+
+    def __call__(self, count: int) -> bytes:
+        """*count* random bytes, at most 4096."""
+        end = self._at + count
+        if end > len(self._pool):
+            self._pool, end = os.urandom(_POOL_BYTES), count
+        self._at = end
+        return self._pool[end - count : end]
+
+    def _forget(self) -> None:
+        self._pool, self._at = b"", 0
 
 
 def uuid7(now_ms: int, entropy: bytes) -> str:

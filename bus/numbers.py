@@ -23,11 +23,11 @@ _POSITIONAL_ZEROS: Final = -6
 
 # Integers of 16 digits and more may be beyond 2^53; translating and searching is quicker than a regular expression.
 _LONG_RUN: Final = b"0" * 16
+_LONG_INTEGERS: Final = tuple(before + _LONG_RUN for before in (b":", b",", b"[", b"-"))
 _ALL_ZEROS: Final = bytes(ord("0") if chr(code).isdecimal() and code < 128 else code for code in range(256))  # noqa: PLR2004 - ASCII
 
 _WHOLE: Final = re.compile(rb"\.0(?![0-9])")
 _MINUS_ZERO: Final = re.compile(rb"-0\.0(?![0-9])")
-_WHOLE_ANYWHERE: Final = re.compile(rb"\.0(?:[,\]}]|\Z)")
 _FOREIGN_EXPONENT: Final = re.compile(rb"e(?:[0-9]|[+-]0|-[1-6](?![0-9])|\+(?:[1-9]|1[0-9]|20)(?![0-9]))")
 _SMALL: Final = re.compile(rb"(?<![0-9.])([0-9](?:\.[0-9]+)?)e-6(?![0-9])")
 _LONG_EXPONENT: Final = re.compile(rb"e\+(?:1[6-9]|20)(?![0-9])")
@@ -66,9 +66,13 @@ def looks_misspelled(outside: bytes) -> bool:
 
 def may_need_respelling(written: bytes) -> bool:
     """Whether `respell` might change something in *written*, whole JSON text from orjson; strings can make it say so in vain."""
-    if not ORJSON_AGREES or b"e-6" in written or _WHOLE_ANYWHERE.search(written):
+    if not ORJSON_AGREES or b"e-6" in written or (b"+" in written and (b"e+1" in written or b"e+20" in written)):
         return True
-    return (b"+" in written and bool(_LONG_EXPONENT.search(written))) or _LONG_RUN in written.translate(_ALL_ZEROS)
+    if b".0" in written and (b".0," in written or b".0}" in written or b".0]" in written or written.endswith(b".0")):
+        return True
+    zeros = written.translate(_ALL_ZEROS)
+    # A long run behind a decimal point is a fraction, which orjson writes rightly.
+    return (_LONG_RUN in zeros and any(start in zeros for start in _LONG_INTEGERS)) or zeros.startswith(_LONG_RUN)
 
 
 def respell(outside: bytes, *, trusted: bool | None = None) -> bytes:

@@ -14,6 +14,7 @@ import msgspec
 from bus import canonical
 from bus.errors import ContractError, UnknownTypeError
 from bus.fields import knows_field
+from bus.guards import make_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
@@ -25,17 +26,16 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"
 _DATA_DEPTH = 2
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 
 
 class PayloadType:
     """One registered type: its name, version, risk, and how its data is decoded."""
 
-    __slots__ = ("_decode", "cls", "major", "name", "risk", "sign", "upcasters", "version")
+    __slots__ = ("_decode", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
 
-    def __init__(
-        self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]
-    ) -> None:
+    def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
         self.cls = cls
         self.name = name
         self.version = version
@@ -44,6 +44,42 @@ class PayloadType:
         self.sign = sign
         self.upcasters = dict(upcasters)
         self._decode = msgspec.json.Decoder(cls).decode
+        self._guard = make_guard(cls)
+
+    def encode(self, subject: msgspec.Struct) -> bytes:
+        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
+
+        The data is decoded again by its own type, because a Struct's constructor checks nothing.
+        """
+        data = self._encode_plain(subject) or self._encode_exactly(subject)
+        self.decode(data)
+        return data
+
+    def prove(self, data: bytes) -> msgspec.Struct | None:
+        """The payload in *data*, if writing it again gives exactly *data* and that is the canonical form; None says nothing."""
+        if self._guard is None:
+            return None
+        try:
+            opened = self._decode(data)
+            return opened if _encode_sorted(opened) == data and self._guard(opened) else None
+        except (ValueError, RecursionError):
+            return None
+
+    def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
+        if self._guard is None or not self._guard(subject):
+            return None
+        try:
+            return _encode_sorted(subject)
+        except (TypeError, ValueError):
+            return None
+
+    def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
+        try:
+            return canonical.encode(msgspec.to_builtins(subject, order="sorted"), depth=_DATA_DEPTH)
+        except ContractError as error:
+            raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
 
     def decode(self, data: bytes) -> msgspec.Struct:
         """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
@@ -58,7 +94,9 @@ class PayloadType:
         Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
         """
         metadata = message.metadata
-        if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
+        if message.payload is not None and metadata.schema_version == self.version and message.payload.__class__ is self.cls:
+            opened = message.payload
+        elif metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
             opened = self.decode(message.data)
         else:
             opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
@@ -73,7 +111,9 @@ class PayloadType:
             major += 1
         if major != self.major:
             raise ContractError(
-                f"version {version} of {self.name} is not understood here ({self.version})", "/metadata/schema_version", "unsupported_version"
+                f"version {version} of {self.name} is not understood here ({self.version})",
+                "/metadata/schema_version",
+                "unsupported_version",
             )
         return msgspec.json.encode(content)
 
@@ -117,19 +157,8 @@ def payload_type(subject: object) -> PayloadType:
 
 
 def encode_payload(subject: msgspec.Struct) -> bytes:
-    """Canonical data of a payload; raises ContractError naming the field that a receiver could not accept.
-
-    The data is decoded again by its own type, because a Struct's constructor checks nothing.
-    """
-    kind = payload_type(subject)
-    try:
-        data = canonical.encode(msgspec.to_builtins(subject, order="sorted"), depth=_DATA_DEPTH)
-    except ContractError as error:
-        raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
-    kind.decode(data)
-    return data
+    """Canonical data of a payload; raises ContractError naming the field, UnknownTypeError."""
+    return payload_type(subject).encode(subject)
 
 
 class Registry:
@@ -152,6 +181,11 @@ class Registry:
     def get(self, name: str) -> PayloadType | None:
         """The type registered for *name*."""
         return self._types.get(name)
+
+    def prove(self, name: str, data: bytes) -> msgspec.Struct | None:
+        """`PayloadType.prove` of the type registered for *name*."""
+        kind = self._types.get(name)
+        return kind.prove(data) if kind is not None else None
 
     def label(self, name: str) -> str:
         """*name* where it is registered, else `other`: what a metric label may say."""

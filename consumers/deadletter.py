@@ -35,8 +35,8 @@ CONTROL_HEADERS: Final = frozenset(
 _MAX_DETAILS = 8_192
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """What the control headers of a retry or redrive record say; defaults for a record of any other topic."""
+class Control(msgspec.Struct, frozen=True):
+    """What the control headers of a retry or redrive record say; on any other topic they count for nothing and the defaults stand."""
 
     origin_topic: str
     origin_partition: int
@@ -59,9 +59,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     exception: BaseException | None = None
 
 
-def read_control(record: Record, *, honoured: bool) -> Control:
-    """The control headers of *record*; they count only on the bus's own topics (*honoured*). What is unreadable there counts as absent."""
-    headers = dict(record.headers) if honoured else {}
+def read_control(record: Record) -> Control:
+    """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as absent."""
+    headers = dict(record.headers)
     return Control(
         origin_topic=headers.get("sb-origin-topic", record.topic.encode()).decode("utf-8", "replace"),
         origin_partition=_number(headers, "sb-origin-partition", record.partition),

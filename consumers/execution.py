@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -154,8 +155,7 @@ class Execution:
         try:
             returned = await runner.call(subscription.handler, arguments, deadline_s)
         finally:
-            elapsed_s = self._clock.monotonic_s() - started_s
-            self._metrics.handler_seconds.labels(delivery.label, self._plan.group).observe(elapsed_s)
+            self._metrics.meter(delivery.label, self._plan.group).handler_seconds.observe(self._clock.monotonic_s() - started_s)
         if returned is None and not context.outputs:
             return ()
         return self._seal_outputs(message, context, returned)
@@ -188,7 +188,9 @@ class Execution:
             self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
             return decision.delay_s
         if isinstance(decision, Die):
-            await self._bury(delivery, Failure(reason=decision.reason, error=type(error).__name__, text=f"{decision.text}: {error}", exception=error))
+            await self._bury(
+                delivery, Failure(reason=decision.reason, error=type(error).__name__, text=f"{decision.text}: {error}", exception=error)
+            )
             return None
         due_ms = now_ms + round(decision.delay_s * 1000)
         await self._move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
@@ -232,7 +234,7 @@ class Execution:
             error_code=failure.reason,
             error_message=f"{message.message_type} {message.message_id} was not handled",
             source_agent=self._plan.agent_id,
-            timestamp=message.metadata.timestamp,
+            timestamp=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
         )
         try:
             sealed = self._publisher.seal(Draft(payload=report), cause=message, answers=True, topic=message.routing.reply_to)
@@ -242,7 +244,12 @@ class Execution:
 
     def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:
         message_id = delivery.message.message_id if delivery.message else None
-        facts: dict[str, Any] = {"message_id": message_id, "type": delivery.label, "attempt": attempt, "error": f"{type(error).__name__}: {error}"[:300]}
+        facts: dict[str, Any] = {
+            "message_id": message_id,
+            "type": delivery.label,
+            "attempt": attempt,
+            "error": f"{type(error).__name__}: {error}"[:300],
+        }
         if isinstance(decision, Hold):
             _log.warning("handler.dependency_down", dependency=decision.dependency, again_in_s=round(decision.delay_s, 1), **facts)
             return
@@ -252,4 +259,3 @@ class Execution:
         else:
             # The trace once a message; its repetitions get a line.
             _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error, **facts)
-

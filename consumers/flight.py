@@ -46,15 +46,19 @@ class Flight:
 
     def done(self, delivery: Delivery) -> None:
         """The handler's outcome is durable."""
+        meter = self._metrics.meter(delivery.label, self._group)
         if delivery.message is not None:
             sealed_ms = parse_ms(delivery.message.metadata.timestamp) or 0
-            age_s = max(0, self._clock.now_ms() - sealed_ms) / 1000
-            self._metrics.end_to_end_seconds.labels(delivery.label, self._group).observe(age_s)
-        self._land(delivery, "done", "")
+            meter.end_to_end_seconds.observe(max(0, self._clock.now_ms() - sealed_ms) / 1000)
+        meter.done.inc()
+        self._forget(delivery)
+        self._settle(delivery)
 
     def dead(self, delivery: Delivery, reason: str) -> None:
         """The dead letter is durable."""
-        self._land(delivery, "dead", reason)
+        self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
+        self._forget(delivery)
+        self._settle(delivery)
 
     def moved(self, delivery: Delivery, tier: str) -> None:
         """The retry record is durable."""
@@ -70,11 +74,6 @@ class Flight:
         """Seconds the oldest delivery has been in flight."""
         oldest = next(iter(self._deliveries.values()), None)
         return self._clock.monotonic_s() - oldest.taken_s if oldest else 0.0
-
-    def _land(self, delivery: Delivery, outcome: str, reason: str) -> None:
-        self._metrics.settled.labels(delivery.label, self._group, outcome, reason).inc()
-        self._forget(delivery)
-        self._settle(delivery)
 
     def _settle(self, delivery: Delivery) -> None:
         if not delivery.partition.closed:

@@ -46,9 +46,9 @@ def size_gate(record: Record, max_message_bytes: int) -> None:
         raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
 
 
-def parse_gate(record: Record) -> Message:
-    """`malformed`, `unsupported_protocol`."""
-    return sealing.parse(record.value)
+def parse_gate(record: Record, registry: Registry | None = None) -> Message:
+    """`malformed`, `unsupported_protocol`; a *registry* makes it quicker and changes no verdict."""
+    return sealing.parse(record.value, registry.prove if registry is not None else None)
 
 
 def integrity_gate(message: Message) -> None:

@@ -58,7 +58,7 @@ class Intake:
 
     def judge(self, record: Record, partition: Partition) -> Delivery | None:
         """The delivery of *record*, refused or not; None when it is addressed to somebody else."""
-        control = read_control(record, honoured=partition.own)
+        control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
         size = len(record.value or b"") + len(record.key or b"")
         delivery = Delivery(record=record, partition=partition, control=control, key=(record.partition, record.offset, record.topic), size=size)
         delivery.attempt = control.attempt
@@ -77,7 +77,7 @@ class Intake:
     def _pass(self, delivery: Delivery) -> Delivery | None:
         view, record = self._view, delivery.record
         gates.size_gate(record, view.max_message_bytes)
-        message = gates.parse_gate(record)
+        message = gates.parse_gate(record, view.registry)
         gates.integrity_gate(message)
         delivery.message = message
         delivery.label = view.registry.label(message.message_type)

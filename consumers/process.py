@@ -12,12 +12,14 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
 import msgspec
 from prometheus_client import start_http_server
 
-from bus.clock import Clock, SystemClock
 from bus import durations
+from bus.clock import Clock, SystemClock
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -46,9 +48,7 @@ def make_worker(app: App, transport: Transport, settings: Settings, *, member: s
         namespace=settings.bus.namespace,
         group=app.group,
         agent_id=app.agent_id,
-        retry=Retry(
-            attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s
-        ),
+        retry=Retry(attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s),
         timeout_s=settings.worker.timeout_s,
         tiers=tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers),
     )
@@ -82,18 +82,21 @@ class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
     def __init__(self, metrics: Metrics, port: int | None) -> None:
         self._metrics = metrics
         self._port = port
-        self._close: Callable[[], None] | None = None
+        self._server: WSGIServer | None = None
+        self._thread: Thread | None = None
 
     def __enter__(self) -> serve_metrics:
         if self._port is not None:
             server, thread = start_http_server(self._port, registry=self._metrics.registry)
-            self._close = lambda: (server.shutdown(), server.server_close(), thread.join())[0]
+            self._server, self._thread = server, thread
             _log.info("metrics.served", port=server.server_port)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._close is not None:
-            self._close()
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
 
 
 @asynccontextmanager
@@ -127,5 +130,3 @@ def _in_namespace(settings: Settings, namespace: str | None) -> Settings:
 
 def _member_name(clock: Clock) -> str:
     return f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid7(clock.now_ms(), os.urandom(10))[-12:]}"
-
-

@@ -80,9 +80,7 @@ def effective(group: Retry, asked: RetryPolicy | None) -> Retry:
     """The policy of one message: it may ask for fewer attempts than its group allows, never for more."""
     if asked is None:
         return group
-    return Retry(
-        attempts=min(group.attempts, asked.max_attempts), backoff=asked.backoff, base_s=asked.base_ms / 1000, cap_s=asked.cap_ms / 1000
-    )
+    return Retry(attempts=min(group.attempts, asked.max_attempts), backoff=asked.backoff, base_s=asked.base_ms / 1000, cap_s=asked.cap_ms / 1000)
 
 
 def decide(
@@ -95,7 +93,7 @@ def decide(
     if isinstance(error, Reject):
         return Die("rejected", str(error))
     if isinstance(error, DependencyDown):
-        return Hold(min(_HOLD_CAP_S, _HOLD_BASE_S * 2**min(holds, 10)), error.name)
+        return Hold(min(_HOLD_CAP_S, _HOLD_BASE_S * 2 ** min(holds, 10)), error.name)
     if attempt >= policy.attempts:
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
     delay_s = _delay(policy, attempt) * (1 - _JITTER * randomness)
@@ -110,7 +108,11 @@ def decide(
 
 def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
     """The smallest tier that is not shorter than *delay_s*; the largest where all are (the message then hops)."""
-    return min((tier for tier in tiers if tier.delay_s >= delay_s), key=lambda tier: tier.delay_s, default=max(tiers, key=lambda tier: tier.delay_s))
+    return min(
+        (tier for tier in tiers if tier.delay_s >= delay_s),
+        key=lambda tier: tier.delay_s,
+        default=max(tiers, key=lambda tier: tier.delay_s),
+    )
 
 
 def _delay(policy: Retry, attempt: int) -> float:

@@ -138,5 +138,3 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
 
 def _in_order(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
-
-

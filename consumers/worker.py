@@ -14,7 +14,7 @@ from bus.errors import ClosedError, TransportError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
-from bus.topics import message_topic, read_topic, retry_topic
+from bus.topics import message_topic, retry_topic
 from bus.topology import group_topics, message_topics
 from bus.transports.base import Assignment, Record, Subscription, Transport
 from consumers.app import App
@@ -23,6 +23,7 @@ from consumers.execution import Execution, Plan
 from consumers.flight import Flight
 from consumers.intake import Intake, View, due_ms
 from consumers.lanes import Lanes
+from consumers.partitions import MAX_SPAN, Partitions
 from consumers.runners import HandlerCutError, Runners
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
@@ -32,7 +33,6 @@ __all__ = ["Worker"]
 _POLL_S = 0.5
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
-_MAX_SPAN = 1_000
 _CUT_GRACE_S = 2.0
 _TURN_S = 0.01
 
@@ -43,7 +43,16 @@ class Worker:
     """Runs one App on one transport, from one event loop: `start`, then `run` or `cycle`, then `stop`."""
 
     def __init__(
-        self, app: App, plan: Plan, transport: Transport, publisher: Publisher, settings: Settings, *, member: str, clock: Clock, metrics: Metrics
+        self,
+        app: App,
+        plan: Plan,
+        transport: Transport,
+        publisher: Publisher,
+        settings: Settings,
+        *,
+        member: str,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self.app = app
         self._plan = plan
@@ -52,16 +61,11 @@ class Worker:
         self._member = member
         self._clock = clock
         self._metrics = metrics
-        self._tiers = {tier.name: tier for tier in plan.tiers}
-        self._partitions: dict[Assignment, Partition] = {}
-        self._places: dict[tuple[str, int], Partition] = {}
-        self._subscription: Subscription | None = None
+        self._partitions = Partitions(plan.tiers, clock)
         self._committing = asyncio.Lock()
         self.lanes: Lanes[Delivery] = Lanes()
-        self.flight = Flight(
-            plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
-        )
-        self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._hold)
+        self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
+        self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
         self._intake = Intake(_view(app, plan, settings), clock)
         execution = Execution(
             plan,
@@ -72,14 +76,14 @@ class Worker:
             lanes=self.lanes,
             clock=clock,
             metrics=metrics,
-            wake=lambda: self.runners.kick(),
+            wake=self._wake,
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
 
     def topics(self) -> list[str]:
         """What this worker reads: the topic of each subscribed type and the group's retry tiers."""
         types = [message_topic(self._plan.namespace, name) for name in self.app.subscriptions]
-        return types + [retry_topic(self._plan.namespace, self._plan.group, name) for name in self._tiers]
+        return types + [retry_topic(self._plan.namespace, self._plan.group, tier.name) for tier in self._plan.tiers]
 
     async def start(self, *, create_topics: bool) -> None:
         """Create topics where that is wanted, then join the group. Raises TopicMissingError, UnreachableError."""
@@ -87,7 +91,7 @@ class Worker:
             names = {kind.name for kind in self.app.registry}
             specs = [*message_topics(self._settings, sorted(names)), *group_topics(self._settings, self._plan.group)]
             await self._transport.admin.create_topics(specs)
-        self._subscription = await self._transport.subscribe(self._plan.group, self.topics(), self, member=self._member)
+        self._partitions.subscription = await self._transport.subscribe(self._plan.group, self.topics(), self, member=self._member)
         _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,17 +134,17 @@ class Worker:
         """Commit every frontier that moved; one commit at a time, never backwards."""
         async with self._committing:
             moved = {
-                assignment: offset
-                for assignment, partition in self._partitions.items()
-                if not partition.closed and (offset := partition.frontier.committable) is not None and offset != partition.committed
+                partition.assignment: offset
+                for partition in self._partitions.all()
+                if (offset := partition.frontier.committable) is not None and offset != partition.committed
             }
             if not moved:
                 return
             started_s = self._clock.monotonic_s()
             refused = await self._joined().commit(moved)
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
-            for assignment, offset in moved.items():
-                self._partitions[assignment].committed = offset
+            for partition in self._partitions.chosen(moved):
+                partition.committed = moved[partition.assignment]
         if refused:
             _log.warning("worker.commit_fenced", partitions=_names(refused))
             self.lost(refused)
@@ -148,14 +152,14 @@ class Worker:
     async def stop(self, drain_timeout_s: float) -> int:
         """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
         self.runners.stop()
-        cut = await self._drain(list(self._partitions.values()), drain_timeout_s)
-        if self._subscription is not None:
+        cut = await self._drain(self._partitions.all(), drain_timeout_s)
+        if self._partitions.subscription is not None:
             try:
                 await self.commit()
             except TransportError as error:
                 _log.warning("worker.last_commit_failed", error=str(error))
-            await self._subscription.close()
-            self._subscription = None
+            await self._partitions.subscription.close()
+            self._partitions.subscription = None
         await self.runners.close()
         _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=cut)
         return cut
@@ -164,46 +168,27 @@ class Worker:
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
         """Partitions arrived: nothing is remembered about them, their records say everything."""
-        for assignment in assignments:
-            name = read_topic(assignment.topic)
-            own = name is not None and name.kind in ("retry", "redrive")
-            partition = Partition(
-                assignment,
-                expected_type=name.message_type if name is not None and name.kind == "message" else None,
-                own=own,
-                tier=self._tiers.get(name.delay) if name is not None and name.kind == "retry" else None,
-            )
-            self._partitions[assignment] = partition
-            self._places[assignment.topic, assignment.partition] = partition
+        self._partitions.add(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.assigned", partitions=_names(assignments))
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are about to go: finish what runs, commit, and only then let go."""
-        leaving = [self._partitions[assignment] for assignment in assignments if assignment in self._partitions]
+        leaving = self._partitions.chosen(assignments)
         cut = await self._drain(leaving, self._settings.worker.drain_timeout_s)
         await self.commit()
-        self._forget(assignments)
+        self._partitions.forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.revoked", partitions=_names(assignments), cut=cut)
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are another's already: whatever still runs for them must not count."""
-        gone = [self._partitions[assignment] for assignment in assignments if assignment in self._partitions]
-        self._forget(assignments)
+        gone = self._partitions.chosen(assignments)
+        self._partitions.forget(assignments)
         for runner in self.runners.running():
             if runner.delivery is not None and runner.delivery.partition in gone:
                 runner.interrupt(HandlerCutError)
         _log.warning("worker.partitions_lost", partitions=_names(assignments))
-
-    def _forget(self, assignments: Iterable[Assignment]) -> None:
-        for assignment in assignments:
-            partition = self._partitions.pop(assignment, None)
-            if partition is not None:
-                partition.closed = True
-                place = (assignment.topic, assignment.partition)
-                if self._places.get(place) is partition:
-                    del self._places[place]
 
     async def _drain(self, partitions: Sequence[Partition], timeout_s: float) -> int:
         for partition in partitions:
@@ -226,14 +211,14 @@ class Worker:
         now_ms = self._clock.now_ms()
         passed_over: set[int] = set()
         for record in records:
-            partition = self._places.get((record.topic, record.partition))
+            partition = self._partitions.at(record.topic, record.partition)
             if partition is None or partition.draining or id(partition) in passed_over:
                 continue
             if (due := due_ms(record, partition)) > now_ms:
-                self._rest(partition, record.offset, (due - now_ms) / 1000)
+                self._partitions.rest(partition, record.offset, (due - now_ms) / 1000)
                 passed_over.add(id(partition))
-            elif partition.frontier.span >= _MAX_SPAN:
-                self._fill(partition, record.offset)
+            elif partition.frontier.span >= MAX_SPAN:
+                self._partitions.fill(partition, record.offset)
                 passed_over.add(id(partition))
             elif partition.frontier.deliver(record.offset):
                 self._take(record, partition)
@@ -241,35 +226,14 @@ class Worker:
     def _take(self, record: Record, partition: Partition) -> None:
         delivery = self._intake.judge(record, partition)
         label = delivery.label if delivery else self._intake.label(partition)
-        self._metrics.received.labels(label, self._plan.group).inc()
+        meter = self._metrics.meter(label, self._plan.group)
+        meter.received.inc()
         if delivery is None:
             partition.frontier.settle(record.offset)
-            self._metrics.settled.labels(label, self._plan.group, "skipped", "").inc()
+            meter.skipped.inc()
             return
         self.flight.take(delivery)
         self.lanes.add(delivery.key, delivery, delivery.priority)
-
-    def _rest(self, partition: Partition, offset: int, delay_s: float) -> None:
-        """The head of a tier is not due: fetch it again then. Nothing is remembered but a timer; after a rebalance the record says it anew."""
-        self._joined().seek(partition.assignment, offset)
-        self._hold(partition, True)
-        self._clock.call_later(delay_s, lambda: self._hold(partition, False))
-
-    def _fill(self, partition: Partition, offset: int) -> None:
-        """Its oldest unsettled record lies a full span back: wait for it."""
-        self._joined().seek(partition.assignment, offset)
-        if not partition.full:
-            partition.full = True
-            self._hold(partition, True)
-
-    def _hold(self, partition: Partition, paused: bool) -> None:  # noqa: FBT001 - a switch
-        partition.paused += 1 if paused else -1
-        if partition.closed or self._subscription is None:
-            return
-        if paused and partition.paused == 1:
-            self._subscription.pause([partition.assignment])
-        elif not paused and partition.paused == 0:
-            self._subscription.resume([partition.assignment])
 
     async def _wait_for_room(self, timeout_s: float) -> None:
         self.flight.landed.clear()
@@ -289,10 +253,7 @@ class Worker:
 
     async def keep_up(self) -> None:
         """One round of housekeeping: release full partitions, commit, refresh gauges."""
-        for partition in list(self._partitions.values()):
-            if partition.full and partition.frontier.span <= _MAX_SPAN // 2:
-                partition.full = False
-                self._hold(partition, False)
+        self._partitions.release_full()
         try:
             await self.commit()
         except ClosedError:
@@ -307,10 +268,13 @@ class Worker:
         self._metrics.oldest_unsettled_seconds.labels(group).set(self.flight.oldest_s())
         self._metrics.clock_offset_seconds.set(self.settlement.offset_s)
 
+    def _wake(self) -> None:
+        self.runners.kick()
+
     def _joined(self) -> Subscription:
-        if self._subscription is None:
+        if self._partitions.subscription is None:
             raise ClosedError("the worker has not started or has stopped")
-        return self._subscription
+        return self._partitions.subscription
 
 
 def _view(app: App, plan: Plan, settings: Settings) -> View:

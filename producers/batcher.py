@@ -61,7 +61,7 @@ class Batcher:
         deadline_s = self._clock.monotonic_s() + timeout_s
         size = sum(_size_of(record) for record in records)
         item = _Item(records, size, deadline_s, loop.create_future())
-        if self._buffered and self._buffered + size > self._buffer_bytes and not await self._wait_for_room(size, timeout_s):
+        if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
             item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
         elif self._closed:
             item.fail(ClosedError("the bus is closed"))
@@ -143,17 +143,21 @@ class Batcher:
                 return
 
     async def _wait_for_room(self, size: int, timeout_s: float) -> bool:
-        timed_out = asyncio.Event()
-        timer = self._clock.call_later(timeout_s, lambda: (timed_out.set(), self._wake_all()))
+        give_up_s = self._clock.monotonic_s() + timeout_s
+        timer = self._clock.call_later(timeout_s, self._wake_all)
         try:
-            while self._buffered and self._buffered + size > self._buffer_bytes and not self._closed and not timed_out.is_set():
+            while not self._fits(size) and not self._closed and self._clock.monotonic_s() < give_up_s:
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._room.append(waiter)
                 await waiter
         finally:
             timer.cancel()
             self._grant_room()
-        return not timed_out.is_set()
+        return self._closed or self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        """Whether *size* more bytes may be buffered; what is larger than the buffer has it to itself."""
+        return not self._buffered or self._buffered + size <= self._buffer_bytes
 
     def _wake_all(self) -> None:
         for waiter in self._room:

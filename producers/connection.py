@@ -78,9 +78,7 @@ def make_publisher(
         error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
         raise PublishRejected(str(error), error)
     check_namespace(settings.bus.namespace)
-    origin = Origin(
-        sender=sender, namespace=settings.bus.namespace, ttl_s=settings.publish.ttl_s, max_ttl_s=settings.publish.max_ttl_s
-    )
+    origin = Origin(sender=sender, namespace=settings.bus.namespace, ttl_s=settings.publish.ttl_s, max_ttl_s=settings.publish.max_ttl_s)
     return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)
 
 

@@ -99,10 +99,22 @@ class Layers(msgspec.Struct, frozen=True):
 
 
 _STRINGS = (
-    "key idempotency_key reply_to conversation_id correlation_id task_id parent_task_id run_id intent performative traceparent tracestate message_id"
-).split()
+    "key",
+    "idempotency_key",
+    "reply_to",
+    "conversation_id",
+    "correlation_id",
+    "task_id",
+    "parent_task_id",
+    "run_id",
+    "intent",
+    "performative",
+    "traceparent",
+    "tracestate",
+    "message_id",
+)
 _COUNTS = ("max_hops", "sequence")
-_STRUCTS = {"retry": RetryPolicy, "authority": Authority, "security": Security}
+_STRUCTS: dict[str, type[msgspec.Struct]] = {"retry": RetryPolicy, "authority": Authority, "security": Security}
 
 
 def compose(
@@ -112,15 +124,15 @@ def compose(
     _check_types(draft)
     identity = draft.message_id or message_id
     return Layers(
-        _compose_metadata(draft, kind, origin, now_ms, identity, cause, answers=answers),
-        _compose_routing(draft, origin, now_ms, cause, identity),
+        _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
+        _compose_routing(draft, origin, now_ms=now_ms, message_id=identity, cause=cause),
         _parents(draft, cause),
         cause.chain_for_children() if cause is not None and kind.risk != "low" else (),
     )
 
 
 def _compose_metadata(
-    draft: Draft, kind: PayloadType, origin: Origin, now_ms: int, message_id: str, cause: Message | None, *, answers: bool
+    draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None, answers: bool
 ) -> Metadata:
     before = cause.metadata if cause else None
     return Metadata(
@@ -150,7 +162,7 @@ def _compose_metadata(
     )
 
 
-def _compose_routing(draft: Draft, origin: Origin, now_ms: int, cause: Message | None, message_id: str) -> Routing:
+def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None) -> Routing:
     ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
     if not 0 < ttl_s <= origin.max_ttl_s:
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")

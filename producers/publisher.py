@@ -1,22 +1,21 @@
 """Publishing: payload -> sealed message -> record -> outcome.
 
-Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`), refusing at the door what receivers would refuse, and the record's
-key and headers (design section 3). Does not own batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`), refusing at the door what receivers would refuse, and the
+record's key and headers (design section 3). Does not own batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from bus import sealing
+from bus import canonical, sealing
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ContractError, PublishError, PublishRejected, PublishUnknown, TopicMissingError
 from bus.metrics import Metrics
-from bus.names import uuid7
+from bus.names import Entropy, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.sealing import Message
 from bus.settings import Settings
@@ -80,7 +79,7 @@ class Publisher:
         clock: Clock,
         metrics: Metrics,
         signer: Signer | None = None,
-        entropy: Callable[[int], bytes] = os.urandom,
+        entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         self.origin = origin
         self.metrics = metrics
@@ -89,7 +88,7 @@ class Publisher:
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
         self._transport = transport
         self._signer = signer
-        self._entropy = entropy
+        self._entropy = entropy or Entropy()
         self._known_topics: set[str] = set()
         self._creates = creates_topics(settings, transport.features)
 
@@ -189,8 +188,6 @@ class _Untyped(msgspec.Struct):
 
 def untyped_data(value: Any) -> bytes:
     """Canonical bytes of an object given as plain data; raises ContractError."""
-    from bus import canonical
-
     if not isinstance(value, dict):
         raise ContractError("the payload is no object", "/data", "schema_violation")
     return canonical.encode(value, depth=2)

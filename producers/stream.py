@@ -1,7 +1,7 @@
 """Publishing a stream: any iterable or async iterable in, one outcome per message out, in order, with bounded memory.
 
-Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as it waits, what there is
-leaves at once. Does not own sealing or outcomes (`producers.publisher`).
+Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as it waits, what
+there is leaves at once. Does not own sealing or outcomes (`producers.publisher`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from bus.errors import BusError, PublishRejected
 from bus.sealing import Message
 from bus.transports.base import NewRecord, Outcome
 from producers.draft import Draft
-from producers.publisher import Publisher, Result
+from producers.publisher import Publisher, Result, Sealed
 
-__all__ = ["Source", "publish_stream"]
+__all__ = ["Item", "Source", "publish_stream"]
 
-Source: TypeAlias = Iterable[msgspec.Struct | Draft] | AsyncIterable[msgspec.Struct | Draft]
+Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
+"""A payload, a payload with options, what was sealed before, or what the source itself refuses and which keeps its place as that error."""
+
+Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
 _CHUNK_RECORDS = 500
 _CHUNK_BYTES = 1_048_576
@@ -69,10 +72,10 @@ class _Pump:
             self.finished = True
             self._changed.set()
 
-    async def _add(self, item: msgspec.Struct | Draft) -> None:
+    async def _add(self, item: Item) -> None:
         chunk = self._chunk
         try:
-            sealed = self._publisher.seal(item if isinstance(item, Draft) else Draft(payload=item))
+            sealed = self._seal(item)
         except PublishRejected as error:
             chunk.entries.append(error)
         else:
@@ -85,6 +88,13 @@ class _Pump:
         while self._chunk.full():
             self._taken.clear()
             await self._taken.wait()
+
+    def _seal(self, item: Item) -> Sealed:
+        if isinstance(item, PublishRejected):
+            raise item
+        if isinstance(item, Sealed):
+            return item
+        return self._publisher.seal(item if isinstance(item, Draft) else Draft(payload=item))
 
     async def take(self) -> _Chunk | None:
         """What was sealed since the last time; waits for the first message, None at the end."""

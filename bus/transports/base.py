@@ -200,14 +200,10 @@ class Transport(Protocol):
         DeadlineError, the rest an AppendUnknownError.
         """
 
-    async def subscribe(
-        self, group: str, topics: Sequence[str], listener: Listener, *, member: str
-    ) -> Subscription:
+    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:
         """Join *group*; partitions arrive through *listener*. Raises TopicMissingError, NameRefusedError."""
 
-    async def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
-    ) -> Sequence[Record]:
+    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
         """Records from *offset* on, without a group; waits up to *wait_s* for the first. Raises TopicMissingError."""
 
     async def close(self) -> None:

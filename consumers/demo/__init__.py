@@ -1,1 +1,1 @@
-"""The demo: agents that review Python source, with nothing but the embedded log."""
+"""The demo: three agents review Python source over the bus, while things go wrong."""

@@ -33,8 +33,8 @@ _MUTABLE_LITERALS: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictC
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BROAD: Final = frozenset({"BaseException", "Exception"})
 # Curated: builtins that code needs again a few lines later. Names like `copyright` or `exit` are left out.
-_BUILTINS: Final = frozenset(  # a list would be one word per line
-    "abs all any bool bytes callable dict dir enumerate eval exec filter float format frozenset getattr hash help id input int isinstance "
+_BUILTINS: Final = frozenset(
+    "abs all any bool bytes callable dict dir enumerate eval exec filter float format frozenset getattr hash help id input int isinstance "  # noqa: SIM905 - else one word per line
     "iter len list map max min next object open ord pow print property range repr reversed round set setattr slice sorted str sum super "
     "tuple type vars zip".split()
 )
@@ -188,9 +188,7 @@ def _markers(source: bytes, name: str) -> list[Finding]:
         return []
     comments = (token for token in tokenize.tokenize(io.BytesIO(source).readline) if token.type == tokenize.COMMENT)
     return [
-        Finding(
-            file=name, line=token.start[0], rule="todo", issue=f"{found[1]} left in a comment", severity="low", suggestion=_TODO_SUGGESTION
-        )
+        Finding(file=name, line=token.start[0], rule="todo", issue=f"{found[1]} left in a comment", severity="low", suggestion=_TODO_SUGGESTION)
         for token in comments
         if (found := _MARKER.search(token.string))
     ]

@@ -89,9 +89,10 @@ def test_flags_that_were_not_given_are_none() -> None:
 
 @pytest.mark.parametrize(
     ("flag", "name"),
-    [("bus", "bus.url"), ("namespace", "bus.namespace"), ("concurrency", "worker.concurrency"),
+    [("bus", "bus.url"), ("namespace", "bus.namespace"), ("concurrency", "worker.concurrency"), ("ttl", "publish.ttl_s"),
      ("worker.concurrency", "worker.concurrency"), ("drain-timeout", "worker.drain_timeout_s"),
-     ("drain_timeout_s", "worker.drain_timeout_s"), ("publish.timeout_s", "publish.timeout_s"), ("log-level", "log.level"), ("ttl", "publish.ttl_s")],
+     ("drain_timeout_s", "worker.drain_timeout_s"), ("publish.timeout_s", "publish.timeout_s"),
+     ("log-level", "log.level")],
 )  # fmt: skip
 def test_flags_are_named_by_their_setting(flag: str, name: str) -> None:
     before = {key: text for key, text, _ in describe(load(env={}, file=None))}

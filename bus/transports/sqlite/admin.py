@@ -103,9 +103,7 @@ def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
            JOIN topics ON topics.id = topic_id ORDER BY name, partition"""
     ).fetchall()
     committed = {row[0] for row in leases if row[2] is not None}
-    return [
-        _group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in sorted(committed | set(members))
-    ]
+    return [_group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in sorted(committed | set(members))]
 
 
 def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:

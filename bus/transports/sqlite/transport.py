@@ -101,9 +101,7 @@ class SqliteTransport:
         self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
         return subscription
 
-    async def read(
-        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
-    ) -> Sequence[Record]:
+    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
         self._ready()
         place = await self._place(topic, partition)
         want = Want(topic, partition, place.part, offset)

@@ -1,0 +1,46 @@
+# Two commands for everybody: `make demo` and `make test`. Each makes its own virtual environment and needs only Python 3.11+ and make.
+
+PYTHON ?= python3
+DEMO := .venv-demo
+TEST := .venv-test
+PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
+SOURCES := bus producers consumers sealbus.py tests
+
+.PHONY: help demo test quick check format clean
+
+help:  ## Show this list.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: $(DEMO)/ready  ## Three agents do real work over the bus, with trouble injected.
+	PYTHONPATH=. $(DEMO)/bin/python -m consumers.cli demo
+
+test: $(TEST)/ready  ## The whole suite.
+	$(TEST)/bin/python -m pytest
+
+quick: $(TEST)/ready  ## What one runs often: the suite without what is slow.
+	$(TEST)/bin/python -m pytest -m "not slow" -x -q
+
+check: $(TEST)/ready  ## Lint, formatting, types, architecture.
+	$(TEST)/bin/ruff check $(SOURCES)
+	$(TEST)/bin/ruff format --check $(SOURCES)
+	$(TEST)/bin/mypy
+	$(TEST)/bin/python -m pytest -q tests/test_architecture.py
+
+format: $(TEST)/ready  ## Rewrite the sources in the project's format.
+	$(TEST)/bin/ruff check --fix $(SOURCES)
+	$(TEST)/bin/ruff format $(SOURCES)
+
+clean:  ## Remove the environments and caches.
+	rm -rf $(DEMO) $(TEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+$(DEMO)/ready: constraints/run.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install $(PIP_FLAGS) -r constraints/run.txt
+	touch $@
+
+$(TEST)/ready: constraints/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(TEST)
+	$(TEST)/bin/python -m pip install $(PIP_FLAGS) -r constraints/dev.txt
+	touch $@

@@ -1,0 +1,45 @@
+"""The command line: `sealbus VERB ...`.
+
+Owns the table of verbs; each is a module of its own, imported only when it is asked for, so that starting stays fast.
+Does not own what the verbs do, nor exit codes (`consumers.cli.outcomes`).
+"""
+
+from __future__ import annotations
+
+from consumers.cli.shell import Shell, Verb, version_option
+
+__all__ = ["main"]
+
+_VERBS = {
+    "demo": Verb("consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."),
+    "worker": Verb("consumers.cli.worker", "worker", "Run the handlers of an app."),
+    "publish": Verb("consumers.cli.publish", "publish", "Publish JSON lines from a file or standard input."),
+    "tail": Verb("consumers.cli.tail", "tail", "Show the records of a topic, and follow it."),
+    "verify": Verb("consumers.cli.verify", "verify", "Check sealed messages in files, without a bus."),
+    "topics": Verb("consumers.cli.topics", "topics", "List, create and compare topics."),
+    "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
+    "dlq": Verb("consumers.cli.dlq", "dlq", "Look at dead letters."),
+    "types": Verb("consumers.cli.payload_types", "types", "Show message types and their schemas."),
+    "config": Verb("consumers.cli.config", "config", "Show and check settings."),
+}
+
+main = Shell(
+    "sealbus",
+    verbs=_VERBS,
+    params=[version_option()],
+    help="""An asynchronous message bus for software agents.
+
+    Data goes to standard output, logs and progress to standard error. Without --bus everything happens in sealbus.db in the current
+    directory.
+
+    \b
+    Examples:
+      sealbus worker agents:app                     run the handlers of `app` in agents.py
+      sealbus publish research.request work.ndjson  one JSON object per line
+      sealbus tail research.request --follow
+      sealbus dlq list
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 bus unreachable, 75 try again later, 78 wrong settings, 130 and 143 interrupted.
+    """,
+)

@@ -1,0 +1,105 @@
+"""Kinds of values on the command line: durations, ids, priorities, moments.
+
+Owns refusing a wrong one with a sentence, before anything is opened (exit code 2). Does not own what the values mean.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from bus import durations
+from bus.names import is_message_type, is_schema_version, is_text_id
+
+__all__ = ["DURATION", "MESSAGE_TYPE", "MOMENT", "PRIORITY", "TEXT_ID", "VERSION"]
+
+_PRIORITIES = ("low", "normal", "medium", "high", "critical")
+_HIGHEST = 9
+
+
+class _Kind(click.ParamType):
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        return self.name.upper()
+
+
+class _Duration(_Kind):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = durations.seconds(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is no duration: {error}", param, ctx)
+        # Shorter than a millisecond is nothing: times in messages have milliseconds.
+        if seconds * 1000 < 1 or not math.isfinite(seconds):
+            self.fail(f"{value!r} is not more than 0: write for instance 30s, 10m or 2h", param, ctx)
+        return seconds
+
+
+class _TextId(_Kind):
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_text_id(value):
+            self.fail(f"{value[:80]!r} is no id: 1 to 256 characters, none of them a control or format character", param, ctx)
+        return str(value)
+
+
+class _Priority(_Kind):
+    name = "priority"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value in _PRIORITIES:
+            return str(value)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= _HIGHEST:
+            return int(value)
+        self.fail(f"{value!r} is neither 0 to 9 nor one of {', '.join(_PRIORITIES)}", param, ctx)
+
+
+class _Version(_Kind):
+    name = "x.y.z"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_schema_version(value):
+            self.fail(f"{value!r} is no schema version: three integers without leading zeros, such as 1.0.0", param, ctx)
+        return str(value)
+
+
+class _MessageType(_Kind):
+    name = "type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_message_type(value):
+            self.fail(f"{value[:130]!r} is no message type: lower-case segments joined by dots, such as research.request", param, ctx)
+        return str(value)
+
+
+class _Moment(_Kind):
+    """Milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no RFC 3339 time, such as 2026-01-31T12:00:00Z", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: write Z or an offset at its end", param, ctx)
+        try:
+            return round(moment.astimezone(UTC).timestamp() * 1000)
+        except (OverflowError, ValueError):
+            self.fail(f"{value!r} is outside the years 1 to 9999", param, ctx)
+
+
+DURATION = _Duration()
+MESSAGE_TYPE = _MessageType()
+MOMENT = _Moment()
+PRIORITY = _Priority()
+TEXT_ID = _TextId()
+VERSION = _Version()

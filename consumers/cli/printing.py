@@ -1,0 +1,140 @@
+"""Writing to standard output: text that no terminal obeys, tables, JSON lines.
+
+Owns escaping: foreign text may hold control sequences, and none of them reaches a terminal from here. Does not own what is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+
+__all__ = ["LineWriter", "encode_json", "preview", "print_json", "print_table", "printable", "raw_json"]
+
+_PREVIEW_BYTES: Final = 2_048
+_FLUSH_BYTES: Final = 65_536
+_HEX_WIDTH: Final = 16
+# What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible format characters.
+_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+_PLAIN: Final = re.compile(rb"[ -~]*\Z")
+_LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
+
+encode_json: Final = msgspec.json.Encoder(enc_hook=str).encode
+_decode = msgspec.json.Decoder().decode
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""*text* with everything a terminal might obey escaped (`\x1b`, `\u202e`), except the characters in *keep*."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
+
+
+def preview(data: bytes) -> str:
+    """The beginning of *data*: as escaped text where it is UTF-8, else in hex."""
+    head = data[:_PREVIEW_BYTES]
+    try:
+        text = printable(head.decode("utf-8", "strict" if len(data) == len(head) else "ignore"), keep="\n")
+    except UnicodeDecodeError:
+        text = "\n".join(_hex_line(head, at) for at in range(0, len(head), _HEX_WIDTH))
+    return text if len(data) == len(head) else f"{text}\n... {len(data) - len(head)} more bytes"
+
+
+def raw_json(data: bytes) -> msgspec.Raw | None:
+    """*data* for embedding in a line of JSON, where it is JSON itself; None where it is not."""
+    try:
+        value = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if _PLAIN.match(data):
+        return msgspec.Raw(data)
+    if _LINE_BREAKS.search(data):
+        data = encode_json(value)
+    return msgspec.Raw(_safe(data))
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on standard output."""
+    click.echo(_safe(encode_json(value)).decode())
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns under *headings* on standard output; numbers to the right. Cells may hold foreign text. Nothing is cut or wrapped."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading) for at, heading in enumerate(headings)]
+    numeric = [bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))]
+    for row in ([*headings], *cells):
+        padded = (cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+class LineWriter:
+    """Lines to standard output, written together when the event loop next has its turn: quick in bulk, at once when they trickle.
+
+    A reader that has gone away raises BrokenPipeError at the next `write` and cancels the task that made this writer.
+    """
+
+    def __init__(self) -> None:
+        self._stream = click.get_binary_stream("stdout")
+        self._loop = asyncio.get_running_loop()
+        self._owner = asyncio.current_task()
+        self._pending = bytearray()
+        self.error: OSError | None = None
+
+    def write(self, line: bytes) -> None:
+        """Add *line* and its line break."""
+        if self.error is not None:
+            raise self.error
+        if not self._pending:
+            self._loop.call_soon(self._turn)
+        self._pending += line
+        self._pending += b"\n"
+        if len(self._pending) > _FLUSH_BYTES:
+            self.flush()
+
+    def write_json(self, value: Any) -> None:
+        """Add *value* as a line of JSON."""
+        self.write(_safe(encode_json(value)))
+
+    def flush(self) -> None:
+        """Write what there is now."""
+        pending, self._pending = self._pending, bytearray()
+        if pending:
+            self._stream.write(pending)
+            self._stream.flush()
+
+    def _turn(self) -> None:
+        try:
+            self.flush()
+        except OSError as error:
+            self.error = error
+            if self._owner is not None:
+                self._owner.cancel()
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _safe(data: bytes) -> bytes:
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _UNSAFE_IN_JSON.sub(_json_escape, data.decode()).encode()
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code <= 0xFFFF:  # noqa: PLR2004 - the last code point of one UTF-16 unit
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def _hex_line(data: bytes, at: int) -> str:
+    part = data[at : at + _HEX_WIDTH]
+    text = "".join(chr(code) if 32 <= code < 127 else "." for code in part)  # noqa: PLR2004 - visible ASCII
+    return f"{at:06x}  {part.hex(' '):<{_HEX_WIDTH * 3}} {text}"

@@ -1,0 +1,144 @@
+"""What every command is told: which bus, which namespace, which settings, and in which form to answer.
+
+Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves (`bus.settings`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from urllib.parse import unquote
+
+import click
+import msgspec
+
+from bus import logs, settings
+from bus.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from bus.payloads import Registry
+    from bus.settings import Loaded, Settings
+    from bus.transports.base import Transport
+    from consumers.app import App
+
+__all__ = ["Session", "app_of", "app_option", "nearest", "registry_of", "with_session"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SQLITE: Final = "sqlite:///"
+
+
+class Session:
+    """The common options of one call."""
+
+    def __init__(self, *, bus: str | None, namespace: str | None, config: Path | None, output: str, log_level: str | None) -> None:
+        self.namespace = namespace
+        self.as_json = output == "json"
+        self._config = config
+        self._flags: dict[str, object] = {"bus": bus, "namespace": namespace, "log-level": log_level}
+
+    def load(self, **flags: object) -> Loaded:
+        """The settings, with further *flags*; logs go to standard error from here on. Raises ConfigurationError."""
+        given = self._flags | {name.replace("_", "-"): value for name, value in flags.items()}
+        loaded = settings.load(flags=given, env=os.environ, file=self._config)
+        logs.configure(loaded.settings.log.level, loaded.settings.log.format)
+        return loaded
+
+    def settings(self, app: App | None = None, **flags: object) -> Settings:
+        """The settings, in the namespace that *app* asks for."""
+        loaded = self.load(**flags).settings
+        if app is None or app.namespace is None or app.namespace == loaded.bus.namespace:
+            return loaded
+        if self.namespace is not None:
+            raise click.UsageError(f"the app belongs to namespace {app.namespace!r}, and --namespace says {self.namespace!r}")
+        return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=app.namespace))
+
+    @asynccontextmanager
+    async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
+        """The log of *chosen*; looking at an embedded log that is not there must not *create* one. Raises UnreachableError."""
+        from bus.transports import open_transport
+
+        if not create:
+            _check_file(chosen.bus.url)
+        transport = open_transport(chosen.bus.url)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+
+
+def with_session(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
+    """Give a command the common options; it gets them as a Session, its first argument."""
+
+    @functools.wraps(function)
+    def command(
+        *args: P.args,
+        bus: str | None,
+        namespace: str | None,
+        config: Path | None,
+        output: str,
+        log_level: str | None,
+        verbose: bool,
+        **kwargs: P.kwargs,
+    ) -> R:
+        level = log_level or ("debug" if verbose else None)
+        session = Session(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
+        return function(session, *args, **kwargs)
+
+    wrapped: Callable[..., R] = command
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def app_option(function: Callable[P, R]) -> Callable[P, R]:
+    """`--app MODULE:APP`."""
+    return click.option("--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones.")(function)
+
+
+def registry_of(app: App | None) -> Registry:
+    """The built-in types, and those of *app*, which win."""
+    from bus.payloads import Registry
+    from bus.vocabulary import BUILT_IN
+
+    own = list(app.registry) if app is not None else []
+    names = {kind.name for kind in own}
+    return Registry([*(kind.cls for kind in own), *(kind.cls for kind in BUILT_IN if kind.name not in names)])
+
+
+def app_of(target: str | None) -> App | None:
+    """The app that `--app` names."""
+    if target is None:
+        return None
+    from consumers.cli.apps import load_app
+
+    return load_app(target)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; the nearest is X` for an error message, or nothing."""
+    import difflib
+
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
+def _check_file(url: str) -> None:
+    path = Path(unquote(url.removeprefix(_SQLITE)))
+    if url.startswith(_SQLITE) and path.name and not path.exists():
+        raise UnreachableError(f"there is no log at {path}: a worker or `sealbus publish` creates it")
+
+
+_OPTIONS: Final = (
+    click.option("--bus", metavar="URL", help="The log: sqlite:///relative.db, sqlite:////absolute.db, kafka://host:port,host:port."),
+    click.option("--namespace", metavar="NAME", help="The namespace of topics and messages."),
+    click.option("--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings in a TOML file."),
+    click.option("--output", type=click.Choice(["table", "json"]), default="table", help="For people, or one JSON object per line."),
+    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Log from this level on."),
+    click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug."),
+)

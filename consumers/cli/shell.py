@@ -1,0 +1,102 @@
+"""The outermost command: finding verbs without importing them all, and the edge where errors become messages and exit codes.
+
+Does not own the verbs, nor which error has which exit code (`consumers.cli.outcomes`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import click
+
+from bus.errors import BusError
+from consumers.cli.outcomes import BROKEN_PIPE, INTERRUPTED, exit_code, explain
+
+__all__ = ["Shell", "Verb", "version_option"]
+
+
+class Verb(NamedTuple):
+    """Where a verb's click command is, and the line that lists it."""
+
+    module: str
+    name: str
+    summary: str
+
+
+class Shell(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def __init__(self, name: str, *, verbs: Mapping[str, Verb], **options: Any) -> None:
+        super().__init__(name, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}, **options)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name, verb in self._verbs.items() if _exists(verb.module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        verb = self._verbs[cmd_name]
+        command: click.Command = getattr(import_module(verb.module), verb.name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._verbs[name].summary) for name in self.list_commands(ctx)])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # For commands that start themselves again in other processes.
+        ctx.meta["sealbus.arguments"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; no error of the bus leaves here as a traceback."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BusError as error:
+            for line in explain(error):
+                click.echo(line, err=True)
+            ctx.exit(exit_code(error))
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _silence_stdout()
+            ctx.exit(BROKEN_PIPE)
+        ctx.exit(code if isinstance(code, int) else 0)
+
+
+def version_option() -> click.Option:
+    """`--version`."""
+    return click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit.")
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if not wanted or ctx.resilient_parsing:
+        return
+    try:
+        version = metadata.version("sealbus")
+    except metadata.PackageNotFoundError:
+        version = "(not installed: running from a checkout)"
+    click.echo(f"sealbus {version}")
+    ctx.exit()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _silence_stdout() -> None:
+    """The reader has gone (`| head`): what Python still flushes at exit goes nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives until the process ends

@@ -1,0 +1,121 @@
+"""Keeping several worker processes alive, and ending them together.
+
+Owns starting children, starting again what died, and handing on signals. Does not own what a child does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from typing import Final
+
+from bus.logs import get_logger
+from consumers.cli.outcomes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
+
+__all__ = ["start", "supervise"]
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# A child that ends with one of these before it ever worked would do so again.
+_HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
+_PROVEN_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+
+_log = get_logger("supervisor")
+
+
+async def start(command: Sequence[str]) -> Process:
+    """Start a child that gets no signals from the terminal, only ours, and whose standard input ends when we do."""
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
+
+
+async def supervise(commands: Sequence[Sequence[str]]) -> int:
+    """Keep one child per command until a signal; 0 when all of them ended with 0."""
+    return await _Supervisor(commands).run()
+
+
+class _Supervisor:
+    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+        self._commands = commands
+        self._children: dict[int, Process] = {}
+        self._stopping = asyncio.Event()
+        self._killed = 0
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._received, number)
+        try:
+            codes = await asyncio.gather(*(self._keep(slot) for slot in range(len(self._commands))))
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+        if self._killed:
+            return 128 + self._killed
+        hopeless = [code for code in codes if code in _HOPELESS]
+        return hopeless[0] if hopeless else FAILED if any(codes) else 0
+
+    async def _keep(self, slot: int) -> int:
+        pause_s, proven = _FIRST_PAUSE_S, False
+        while True:
+            started_s = time.monotonic()
+            code = await self._live(slot)
+            lived_s = time.monotonic() - started_s
+            proven = proven or lived_s > _PROVEN_S
+            if self._stopping.is_set():
+                return code
+            if code in _HOPELESS and not proven:
+                _log.error("supervisor.child_hopeless", slot=slot, code=code)
+                self._stop(signal.SIGTERM)
+                return code
+            pause_s = _FIRST_PAUSE_S if lived_s > _PROVEN_S else pause_s
+            _log.warning("supervisor.child_died", slot=slot, code=code, lived_s=round(lived_s, 1), restart_in_s=pause_s)
+            if await self._stopped_within(pause_s):
+                return 0
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _live(self, slot: int) -> int:
+        child = await start(self._commands[slot])
+        self._children[slot] = child
+        _log.info("supervisor.child_started", slot=slot, pid=child.pid)
+        if self._stopping.is_set():
+            _signal(child, signal.SIGTERM)
+        code = await child.wait()
+        del self._children[slot]
+        # Ended by our signal before it had set up for signals: it had not begun to work either.
+        return 0 if self._stopping.is_set() and code == -signal.SIGTERM else code
+
+    def _received(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._stopping.is_set():
+            self._killed = number
+            _log.warning("supervisor.killed", signal=name)
+            self._stop(signal.SIGKILL)
+            return
+        _log.info("supervisor.stopping", signal=name, children=len(self._children))
+        self._stop(signal.SIGTERM)
+
+    def _stop(self, number: signal.Signals) -> None:
+        self._stopping.set()
+        for child in self._children.values():
+            _signal(child, number)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _signal(child: Process, number: int) -> None:
+    if child.returncode is None:
+        try:
+            os.kill(child.pid, number)
+        except ProcessLookupError:
+            return

@@ -1,0 +1,86 @@
+"""`sealbus demo`: the command around the story.
+
+Owns the options, the folder the demo lives in, and the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bus.settings import Settings, load
+from consumers.demo.agents import OWN_SOURCES
+from consumers.demo.story import Story, StuckError, tell
+from consumers.demo.view import report_text, show
+
+__all__ = ["demo"]
+
+_NAMESPACE = "demo"
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("--bus", "url", help="Use this log instead of a temporary embedded one, e.g. sqlite:///demo.db.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the log, the workers' logs and the report in this folder.")
+def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
+    """Watch three agents review Python code over the bus, while things go wrong.
+
+    A researcher reads the Python files under PATH (default: sealbus itself), a writer drafts a report, a reviewer judges it; the writer
+    revises once. Meanwhile one agent is killed, a record is altered in the log, and other trouble is made. Exit code 1 when the bus does
+    anything else than expected.
+
+    \b
+    Examples:
+      sealbus demo
+      sealbus demo ~/src/my-project --keep ./demo-run
+    """
+    started_s = time.monotonic()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    folder = keep or Path(tempfile.mkdtemp(prefix="sealbus-demo-"))
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    repository = OWN_SOURCES if path is None else str(path.resolve())
+    try:
+        settings = _settings(_absolute(url) if url else _fresh_log(folder))
+        story = asyncio.run(
+            tell(settings, folder, repository, lambda line: console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}"))
+        )
+        _keep_report(story, folder if keep else None)
+        show(story, console)
+    except StuckError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if not all(check.holds for check in story.checks):
+        sys.exit(1)
+
+
+def _settings(url: str) -> Settings:
+    return load(flags={"bus.url": url, "bus.namespace": _NAMESPACE}, env=os.environ, file=None).settings
+
+
+def _absolute(url: str) -> str:
+    """The workers run in a folder of their own: a path relative to this one would be another file there."""
+    path = url.removeprefix("sqlite:///")
+    return url if path == url or path.startswith("/") else f"sqlite:///{Path.cwd() / path}"
+
+
+def _fresh_log(folder: Path) -> str:
+    """The URL of a new log: what an earlier run kept in this folder must not take part in this one."""
+    for name in ("log.db", "log.db-wal", "log.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    return f"sqlite:///{folder}/log.db"
+
+
+def _keep_report(story: Story, folder: Path | None) -> None:
+    if folder is not None and story.report is not None:
+        (folder / "report.md").write_text(report_text(story.report), "utf-8")

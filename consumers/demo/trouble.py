@@ -1,0 +1,80 @@
+"""The trouble the demo makes, and what the bus is expected to do with each.
+
+Owns making it: a record altered in the log's file, an expired message, flaky and broken tools, bytes that are no message. Observing the outcome
+is `consumers.demo.story`'s.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from bus.clock import ManualClock, SystemClock
+from bus.metrics import Metrics
+from bus.settings import Settings
+from bus.topics import message_topic
+from bus.transports.base import Appended, NewRecord, Transport
+from bus.vocabulary.core import TaskHandoff, TaskSpec
+from producers.connection import make_publisher
+from producers.draft import Draft
+from producers.publisher import Publisher, Sealed
+
+__all__ = ["Trouble", "alter_in_file", "make_trouble"]
+
+PLANNER = "planner@demo"
+_HOUR_MS = 3_600_000
+_GARBAGE = b"\x00\xff{not a message"
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing gone wrong: where its record lies, and what shall become of it (`done` or a dead letter's reason)."""
+
+    what: str
+    expected: str
+    topic: str
+    partition: int
+    offset: int
+    message_id: str | None = None
+    task_id: str | None = None
+
+
+async def make_trouble(transport: Transport, settings: Settings, publisher: Publisher, run: str) -> list[Trouble]:
+    """Append the troublesome records; the altered one is only published here, see `alter_in_file`."""
+    past = make_publisher(transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics())
+    sealed = {
+        "a record altered in the log": (publisher.seal(_task(f"altered-{run}", "pay-invoice")), "hash_mismatch"),
+        "a message that had expired": (past.seal(_task(f"expired-{run}", "use-tool", ttl_s=60)), "expired"),
+        "a handler that fails twice": (publisher.seal(_task(f"flaky-{run}", "use-flaky-tool")), "done"),
+        "a handler that always fails": (publisher.seal(_task(f"broken-{run}", "use-broken-tool")), "retries_exhausted"),
+    }
+    made = [await _append(transport, each.record, what, expected, each) for what, (each, expected) in sealed.items()]
+    topic = message_topic(settings.bus.namespace, "task.handoff")
+    garbage = NewRecord(topic, b"garbage", _GARBAGE)
+    return [*made, await _append(transport, garbage, "bytes that are no message", "malformed", None)]
+
+
+def alter_in_file(path: str, trouble: Trouble) -> None:
+    """Change one word of the record of *trouble* behind the bus's back, as somebody with access to the disk could."""
+    with sqlite3.connect(path, timeout=10) as connection:
+        connection.execute(
+            """UPDATE records SET value = CAST(replace(CAST(value AS TEXT), 'pay-invoice', 'pay-attacker') AS BLOB) WHERE off = ? AND part =
+               (SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id WHERE name = ? AND partition = ?)""",
+            (trouble.offset, trouble.topic, trouble.partition),
+        )
+    connection.close()
+
+
+def _task(task_id: str, action: str, *, ttl_s: float | None = None) -> Draft:
+    payload = TaskHandoff(
+        task_id=task_id, from_agent=PLANNER, to_agent="writer@demo", task_spec=TaskSpec(action=action, input={"invoice": "4821"})
+    )
+    return Draft(payload=payload, ttl_s=ttl_s)
+
+
+async def _append(transport: Transport, record: NewRecord, what: str, expected: str, sealed: Sealed | None) -> Trouble:
+    (outcome,) = await transport.append([record], timeout_s=10)
+    if not isinstance(outcome, Appended):
+        raise outcome
+    message_id = sealed.message.message_id if sealed else None
+    return Trouble(what=what, expected=expected, topic=outcome.topic, partition=outcome.partition, offset=outcome.offset, message_id=message_id)

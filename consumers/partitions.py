@@ -1,0 +1,101 @@
+"""The partitions a worker holds: which there are, and why one of them is not fetched from just now.
+
+Owns the view of assignments (`Partition` by assignment and by place) and counted reasons to pause. Nothing is remembered across a rebalance:
+a new assignment starts with no reason, and its records say everything anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bus.clock import Clock
+from bus.topics import read_topic
+from bus.transports.base import Assignment, Subscription
+from consumers.delivery import Partition
+from consumers.retry import Tier
+
+__all__ = ["MAX_SPAN", "Partitions"]
+
+MAX_SPAN = 1_000
+"""Deliveries from the frontier on, per partition: the most that a crash repeats there."""
+
+
+class Partitions:
+    """What one member holds."""
+
+    def __init__(self, tiers: Sequence[Tier], clock: Clock) -> None:
+        self._tiers = {tier.name: tier for tier in tiers}
+        self._clock = clock
+        self._held: dict[Assignment, Partition] = {}
+        self._places: dict[tuple[str, int], Partition] = {}
+        self.subscription: Subscription | None = None
+
+    def all(self) -> list[Partition]:
+        """Every partition held now."""
+        return list(self._held.values())
+
+    def chosen(self, assignments: Iterable[Assignment]) -> list[Partition]:
+        """Those of *assignments* that are held."""
+        return [self._held[assignment] for assignment in assignments if assignment in self._held]
+
+    def at(self, topic: str, number: int) -> Partition | None:
+        """The partition held at a place."""
+        return self._places.get((topic, number))
+
+    def add(self, assignments: Iterable[Assignment]) -> None:
+        """These are ours now."""
+        for assignment in assignments:
+            name = read_topic(assignment.topic)
+            kind = name.kind if name is not None else "own"
+            partition = Partition(
+                assignment,
+                expected_type=name.message_type if name is not None and kind == "message" else None,
+                own=kind in ("retry", "redrive"),
+                tier=self._tiers.get(name.delay) if name is not None and kind == "retry" else None,
+            )
+            self._held[assignment] = partition
+            self._places[assignment.topic, assignment.partition] = partition
+
+    def forget(self, assignments: Iterable[Assignment]) -> None:
+        """These are gone: nothing of theirs is settled or committed any more."""
+        for assignment in assignments:
+            partition = self._held.pop(assignment, None)
+            if partition is not None:
+                partition.closed = True
+                place = (assignment.topic, assignment.partition)
+                if self._places.get(place) is partition:
+                    del self._places[place]
+
+    def hold(self, partition: Partition, paused: bool) -> None:
+        """One more reason not to fetch from *partition*, or one less."""
+        partition.paused += 1 if paused else -1
+        if partition.closed or self.subscription is None:
+            return
+        if paused and partition.paused == 1:
+            self.subscription.pause([partition.assignment])
+        elif not paused and partition.paused == 0:
+            self.subscription.resume([partition.assignment])
+
+    def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
+        """The head of a tier is not due: fetch it again then."""
+        self._rewind(partition, offset)
+        self.hold(partition, True)
+        self._clock.call_later(delay_s, lambda: self.hold(partition, False))
+
+    def fill(self, partition: Partition, offset: int) -> None:
+        """Its oldest unsettled record lies a full span back: fetch on when the frontier has moved."""
+        self._rewind(partition, offset)
+        if not partition.full:
+            partition.full = True
+            self.hold(partition, True)
+
+    def release_full(self) -> None:
+        """Fetch again from partitions whose frontier has moved."""
+        for partition in self._held.values():
+            if partition.full and partition.frontier.span <= MAX_SPAN // 2:
+                partition.full = False
+                self.hold(partition, False)
+
+    def _rewind(self, partition: Partition, offset: int) -> None:
+        if self.subscription is not None:
+            self.subscription.seek(partition.assignment, offset)
