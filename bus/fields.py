@@ -5,6 +5,7 @@ Owns walking a payload type, and the envelope's own layers, by name; a pointer t
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -15,12 +16,19 @@ from bus.envelope import Metadata, Routing, Verification
 
 __all__ = ["knows_field"]
 
+_REMEMBERED = 256
+_INDEX = re.compile(r"(?:0|[1-9][0-9]*)\Z")
 _LAYERS: dict[str, type[msgspec.Struct]] = {"metadata": Metadata, "routing": Routing, "verification": Verification}
 
 
-@lru_cache(maxsize=4096)
 def knows_field(payload: type[msgspec.Struct], pointer: str) -> bool:
     """Whether *pointer* (RFC 6901, into the envelope) names a field of *payload* or of the envelope."""
+    # Longer pointers are judged without being remembered: a cache must not keep a megabyte of every hostile record.
+    return _knows_field(payload, pointer) if len(pointer) <= _REMEMBERED else _knows_field.__wrapped__(payload, pointer)
+
+
+@lru_cache(maxsize=4096)
+def _knows_field(payload: type[msgspec.Struct], pointer: str) -> bool:
     if pointer == "":
         return True
     layer, *tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
@@ -41,7 +49,7 @@ def _knows(kind: Any, tokens: list[str]) -> bool:
     if isinstance(kind, inspect.DictType):
         return _knows(kind.value_type, rest)
     if isinstance(kind, inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType):
-        return head.isdigit() and _knows(kind.item_type, rest)
+        return _INDEX.match(head) is not None and _knows(kind.item_type, rest)
     if isinstance(kind, inspect.TupleType):
-        return head.isdigit() and int(head) < len(kind.item_types) and _knows(kind.item_types[int(head)], rest)
+        return head in map(str, range(len(kind.item_types))) and _knows(kind.item_types[int(head)], rest)
     return False

@@ -36,6 +36,14 @@ class Metrics:
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")
 
         self._meters: dict[tuple[str, str], Meter] = {}
+        self._accepted: dict[str, Counter] = {}
+
+    def accepted(self, message_type: str) -> Counter:
+        """The series that counts every accepted publish of one type."""
+        counter = self._accepted.get(message_type)
+        if counter is None:
+            counter = self._accepted[message_type] = self.published.labels(message_type, "accepted")
+        return counter
 
     def meter(self, message_type: str, group: str) -> Meter:
         """The series that count every message of one type in one group."""

@@ -29,7 +29,10 @@ __all__ = [
 MAX_NAMESPACE = 63
 MAX_MESSAGE_TYPE = 120
 MAX_TEXT_ID = 256
+_MAX_REPLY = 144
 _POOL_BYTES = 4096
+# Longer texts are judged without being remembered: a cache must not keep a megabyte of every hostile record.
+_REMEMBERED = 64
 
 _SEGMENT = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _NAMESPACE = re.compile(rf"{_SEGMENT}\Z")
@@ -43,27 +46,40 @@ _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 # Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an interpreter.
 _FORBIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"
-    "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+    "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
+    "\ud800-\udfff]"  # lone surrogates are no text
 )
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
-@lru_cache(maxsize=1024)
 def is_namespace(text: str) -> bool:
     """One segment of `[a-z][a-z0-9]*(-[a-z0-9]+)*`, at most 63 long; groups have the same form."""
-    return len(text) <= MAX_NAMESPACE and _NAMESPACE.match(text) is not None
+    return len(text) <= MAX_NAMESPACE and _is_namespace(text)
 
 
 @lru_cache(maxsize=1024)
+def _is_namespace(text: str) -> bool:
+    return _NAMESPACE.match(text) is not None
+
+
 def is_message_type(text: str) -> bool:
     """Segments joined by dots, at most 120 long, the last one not `dlq`."""
-    return len(text) <= MAX_MESSAGE_TYPE and _MESSAGE_TYPE.match(text) is not None and text.rpartition(".")[2] != "dlq"
+    return len(text) <= MAX_MESSAGE_TYPE and _is_message_type(text)
+
+
+@lru_cache(maxsize=1024)
+def _is_message_type(text: str) -> bool:
+    return _MESSAGE_TYPE.match(text) is not None and text.rpartition(".")[2] != "dlq"
+
+
+def is_text_id(text: str) -> bool:
+    """1 to 256 code points, none of category Cc, Cf, Zl or Zp."""
+    return 0 < len(text) <= MAX_TEXT_ID and _is_text_id(text)
 
 
 @lru_cache(maxsize=4096)
-def is_text_id(text: str) -> bool:
-    """1 to 256 code points, none of category Cc, Cf, Zl or Zp."""
-    return 0 < len(text) <= MAX_TEXT_ID and _FORBIDDEN.search(text) is None
+def _is_text_id(text: str) -> bool:
+    return _FORBIDDEN.search(text) is None
 
 
 def is_message_id(text: str) -> bool:
@@ -71,15 +87,23 @@ def is_message_id(text: str) -> bool:
     return _MESSAGE_ID.match(text) is not None
 
 
-@lru_cache(maxsize=1024)
 def is_schema_version(text: str) -> bool:
     """Three integers `x.y.z` without leading zeros."""
+    return _is_schema_version(text) if len(text) <= _REMEMBERED else _VERSION.match(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def _is_schema_version(text: str) -> bool:
     return _VERSION.match(text) is not None
 
 
-@lru_cache(maxsize=64)
 def is_protocol(text: str) -> bool:
     """`sealbus/1` or a minor of it."""
+    return _is_protocol(text) if len(text) <= _REMEMBERED else _PROTOCOL.match(text) is not None
+
+
+@lru_cache(maxsize=64)
+def _is_protocol(text: str) -> bool:
     return _PROTOCOL.match(text) is not None
 
 
@@ -88,9 +112,13 @@ def is_hash(text: str) -> bool:
     return _HASH.match(text) is not None
 
 
-@lru_cache(maxsize=1024)
 def is_reply_to(text: str, namespace: str) -> bool:
     """`<namespace>._reply.<slug>-<8 hex>` of that very namespace."""
+    return len(text) <= _MAX_REPLY and _is_reply_to(text, namespace)
+
+
+@lru_cache(maxsize=1024)
+def _is_reply_to(text: str, namespace: str) -> bool:
     found = _REPLY.match(text)
     return found is not None and found[1] == namespace
 

@@ -5,7 +5,9 @@ Owns the hash and the choice for records that have a key. Does not own the choic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from struct import Struct
 
 __all__ = ["murmur2", "partition_of"]
 
@@ -14,21 +16,22 @@ _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
 
-def _mixed(word: int) -> int:
-    word = (word * _M) & _MASK
-    return ((word ^ (word >> 24)) * _M) & _MASK
-
-
 def murmur2(data: bytes) -> int:
     """The hash of *data* as an unsigned 32-bit number."""
-    whole = len(data) & ~3
+    count = len(data) >> 2
     state = _SEED ^ len(data)
-    for start in range(0, whole, 4):
-        state = ((state * _M) & _MASK) ^ _mixed(int.from_bytes(data[start : start + 4], "little"))
-    if tail := data[whole:]:
+    for word in _words(count)(data):
+        mixed = (word * _M) & _MASK
+        state = ((state * _M) & _MASK) ^ (((mixed ^ (mixed >> 24)) * _M) & _MASK)
+    if tail := data[count << 2 :]:
         state = ((state ^ int.from_bytes(tail, "little")) * _M) & _MASK
     state = ((state ^ (state >> 13)) * _M) & _MASK
     return state ^ (state >> 15)
+
+
+@lru_cache(maxsize=256)
+def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    return Struct(f"<{count}I").unpack_from
 
 
 @lru_cache(maxsize=65_536)

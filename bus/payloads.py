@@ -26,6 +26,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"
 _DATA_DEPTH = 2
+_MAX_MAJOR_DIGITS = 9
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 
@@ -62,7 +63,7 @@ class PayloadType:
         try:
             opened = self._decode(data)
             return opened if _encode_sorted(opened) == data and self._guard(opened) else None
-        except (ValueError, RecursionError):
+        except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
             return None
 
     def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
@@ -87,6 +88,8 @@ class PayloadType:
             return self._decode(data)
         except msgspec.ValidationError as error:
             raise translate(error, base="/data", reason="schema_violation") from error
+        except Exception as error:  # noqa: BLE001 - a type's own __post_init__ may raise anything: still one refused record
+            raise ContractError(f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation") from error
 
     def open(self, message: Message) -> msgspec.Struct:
         """The payload of *message*, upcast from an older major where a way is known.
@@ -107,7 +110,11 @@ class PayloadType:
     def _upcast(self, data: bytes, major: int, version: str) -> bytes:
         content = msgspec.json.decode(data)
         while major < self.major and major in self.upcasters:
-            content = self.upcasters[major](content)
+            try:
+                content = self.upcasters[major](content)
+            except Exception as error:  # noqa: BLE001 - an upcaster may stumble over anything: still one refused record
+                text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
+                raise ContractError(text, "/data", "schema_violation") from error
             major += 1
         if major != self.major:
             raise ContractError(
@@ -115,7 +122,10 @@ class PayloadType:
                 "/metadata/schema_version",
                 "unsupported_version",
             )
-        return msgspec.json.encode(content)
+        try:
+            return msgspec.json.encode(content)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ContractError(f"{self.name} was upcast to what is no JSON: {error}", "/data", "schema_violation") from error
 
     def _check_critical(self, pointers: tuple[str, ...]) -> None:
         for pointer in pointers:
@@ -141,6 +151,8 @@ def payload(
     def mark(cls: _StructType) -> _StructType:
         if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
             raise TypeError(f"@payload({name!r}) marks msgspec.Struct classes, not {cls!r}")
+        if cls.__struct_config__.array_like:
+            raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
         setattr(cls, _MARK, PayloadType(cls, name, version, risk, sign=sign, upcasters=upcasters or {}))
         return cls
 
@@ -193,4 +205,6 @@ class Registry:
 
 
 def _major(version: str) -> int:
-    return int(version.partition(".")[0])
+    digits = version.partition(".")[0]
+    # No type here is that far; longer ones, which only a hostile record has, are not even read.
+    return int(digits) if len(digits) <= _MAX_MAJOR_DIGITS else 10**_MAX_MAJOR_DIGITS

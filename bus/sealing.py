@@ -7,11 +7,12 @@ Does not own trust (the proof chain and signatures are the authenticity gate's),
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from itertools import chain
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bus import canonical, shape, signing
+from bus import canonical, numbers, shape, signing
 from bus.envelope import PROTOCOL, Link, Metadata, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import is_protocol
@@ -24,6 +25,8 @@ MAX_MESSAGE_BYTES: Final = 1_048_576
 LAYERS: Final = ("data", "metadata", "routing", "verification")
 _DATA_DEPTH: Final = 2
 _DATA_AT: Final = len(b'{"data":')
+_CONTAINERS: Final = {dict, list}
+_PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
 Prove: TypeAlias = Callable[[str, bytes], msgspec.Struct | None]
 """Message type and data -> the payload that is written as exactly these data again, or None."""
@@ -96,7 +99,10 @@ def seal(
     """
     shape.check_metadata(metadata)
     shape.check_routing(routing, metadata)
-    envelope = _encode(metadata), _encode(routing)
+    try:
+        envelope = _encode(metadata), _encode(routing)
+    except UnicodeEncodeError as error:
+        raise ContractError("a lone surrogate is not Unicode text", "/metadata") from error
     content_hash = canonical.digest(data)
     statement = _state(metadata, content_hash, _hash_envelope(*envelope), parents or None, len(proof_chain) or None)
     stated = encode_statement(statement)
@@ -145,7 +151,15 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
     if (payload is None and not _is_canonical_object(data)) or not is_protocol(envelope.metadata.protocol):
         return None
     envelope_hash = _hash_envelope(*layers[:2])
-    return _build(value, len(data), envelope.metadata, envelope.routing, envelope.verification, envelope_hash=envelope_hash, payload=payload)
+    try:
+        return _build(
+            value, len(data), envelope.metadata, envelope.routing, envelope.verification, envelope_hash=envelope_hash, payload=payload
+        )
+    except ContractError:
+        if any(map(numbers.may_need_respelling, layers)):
+            # An integer beyond 2^53: the exact way finds the first fault in the order of the contract.
+            return None
+        raise
 
 
 def _is_canonical_object(data: bytes) -> bool:
@@ -232,7 +246,23 @@ def _check_layers(tree: dict[str, object]) -> None:
         if name not in LAYERS:
             raise ContractError("is none of the four layers", "/" + canonical.escape_pointer_token(name))
     for name in LAYERS[1:]:
-        _check_plain(tree[name], f"/{name}")
+        if not _is_plain(tree[name]):
+            _check_plain(tree[name], f"/{name}")
+
+
+def _is_plain(value: object) -> bool:
+    """Whether `_check_plain` would find nothing, level by level instead of value by value."""
+    level: list[Any] = [value]
+    while level:
+        kinds = set(map(type, level))
+        if not kinds <= _PLAIN_KINDS:
+            return False
+        if int in kinds and not all(-shape.MAX_SAFE_INTEGER <= v <= shape.MAX_SAFE_INTEGER for v in level if v.__class__ is int):
+            return False
+        objects = (v.values() for v in level if v.__class__ is dict)
+        lists = (v for v in level if v.__class__ is list)
+        level = list(chain(chain.from_iterable(objects), chain.from_iterable(lists))) if kinds & _CONTAINERS else []
+    return True
 
 
 def _check_plain(value: object, pointer: str) -> None:

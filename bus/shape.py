@@ -143,6 +143,8 @@ def _statement(statement: Statement, pointer: str) -> None:
     _hash(statement.content_hash, f"{pointer}/content_hash")
     _hash(statement.envelope_hash, f"{pointer}/envelope_hash")
     _count(statement.hops, f"{pointer}/hops")
+    if statement.links is not None and not -MAX_SAFE_INTEGER <= statement.links <= MAX_SAFE_INTEGER:
+        raise ContractError("is beyond 2^53-1", f"{pointer}/links")
     _parents(statement.parents, f"{pointer}/parents")
 
 

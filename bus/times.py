@@ -12,6 +12,7 @@ from functools import lru_cache
 __all__ = ["format_ms", "parse_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTH = len("2026-01-31T12:00:00.000Z")
 _MILLISECOND = timedelta(milliseconds=1)
 _FORM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z\Z")
 
@@ -27,9 +28,13 @@ def format_ms(ms: int) -> str:
     return f"{_format_second(ms // 1000)}{ms % 1000:03d}Z"
 
 
-@lru_cache(maxsize=1024)
 def parse_ms(text: str) -> int | None:
     """Milliseconds since 1970; None for anything but the one form of a real calendar date."""
+    return _parse_ms(text) if len(text) == _LENGTH else None
+
+
+@lru_cache(maxsize=1024)
+def _parse_ms(text: str) -> int | None:
     if not _FORM.match(text):
         return None
     try:

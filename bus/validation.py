@@ -9,12 +9,13 @@ import re
 
 import msgspec
 
+from bus.canonical import escape_pointer_token
 from bus.errors import ContractError
 
 __all__ = ["translate"]
 
-_AT = re.compile(r" - at `(?:key in )?\$(?P<path>.*)`$", re.DOTALL)
-_MEMBER = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
+_AT = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z")
+_MEMBER = re.compile(r"(?:missing required|contains unknown) field `(?P<name>.*)`\Z", re.DOTALL)
 _TOKEN = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
@@ -28,5 +29,5 @@ def translate(error: msgspec.ValidationError, *, base: str = "", reason: str = "
         sentence = sentence[: found.start()]
     member = _MEMBER.search(sentence)
     if member:
-        pointer += f"/{member['name']}"
+        pointer += f"/{escape_pointer_token(member['name'])}"
     return ContractError(sentence[:1].lower() + sentence[1:], pointer, reason)

@@ -26,7 +26,7 @@ from bus.topics import check_namespace, message_topic
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin
-from producers.publisher import Publisher, Receipt, Result, Sealed, record_of
+from producers.publisher import Publisher, Receipt, Result, sealed_as
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]
@@ -49,7 +49,8 @@ class Bus:
 
         Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within *timeout_s* seconds.
         """
-        return await self.publisher.publish(Draft(payload=payload, **options), timeout_s=timeout_s)
+        sealed = self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
+        return await self.publisher.send(sealed, timeout_s=timeout_s)
 
     async def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
@@ -61,7 +62,7 @@ class Bus:
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
         """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
         topic = message_topic(message.metadata.namespace, message.message_type)
-        return await self.publisher.send(Sealed(message, record_of(message, topic)), timeout_s=timeout_s)
+        return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Finish what was accepted, then close the log."""

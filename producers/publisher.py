@@ -25,8 +25,9 @@ from bus.topology import creates_topics, message_topics
 from bus.transports.base import Appended, Headers, NewRecord, Outcome, Transport
 from producers.batcher import Batcher
 from producers.draft import Draft, Origin, compose
+from producers.template import Template
 
-__all__ = ["CONTENT_TYPE", "Publisher", "Receipt", "Result", "Sealed", "record_of"]
+__all__ = ["CONTENT_TYPE", "Publisher", "Receipt", "Result", "Sealed", "record_of", "sealed_as", "untyped", "untyped_data"]
 
 CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 _ENTROPY_BYTES = 10
@@ -46,10 +47,17 @@ Result: TypeAlias = Receipt | PublishRejected | PublishUnknown
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A sealed message and the record that carries it."""
+    """A sealed message as the record that carries it."""
 
-    message: Message
+    message_id: str
+    message_type: str
     record: NewRecord
+    made: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message in full; read back from the record where it was made by a template."""
+        return self.made or sealing.parse(self.record.value)
 
 
 def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewRecord:
@@ -65,6 +73,11 @@ def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewR
     if metadata.traceparent is not None:
         headers.append(("traceparent", metadata.traceparent.encode()))
     return NewRecord(topic, message.key, message.value, (*headers, *extra_headers))
+
+
+def sealed_as(message: Message, topic: str) -> Sealed:
+    """*message* with its record for *topic*."""
+    return Sealed(message.message_id, message.message_type, record_of(message, topic), message)
 
 
 class Publisher:
@@ -90,6 +103,7 @@ class Publisher:
         self._signer = signer
         self._entropy = entropy or Entropy()
         self._known_topics: set[str] = set()
+        self._templates: dict[PayloadType, _Prepared] = {}
         self._creates = creates_topics(settings, transport.features)
 
     def seal(self, draft: Draft, *, cause: Message | None = None, answers: bool = False, topic: str | None = None) -> Sealed:
@@ -119,7 +133,27 @@ class Publisher:
         limit = self.settings.publish.max_message_bytes
         if len(message.value) > limit:
             raise ContractError(f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized")
-        return Sealed(message, record_of(message, topic or message_topic(self.origin.namespace, kind.name)))
+        return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
+
+    def seal_plain(self, payload: msgspec.Struct) -> Sealed:
+        """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
+        try:
+            kind = payload_type(payload)
+            if self._signer is not None:
+                return self.seal(Draft(payload=payload))
+            template = self._templates.get(kind)
+            if template is None:
+                template = self._templates[kind] = _Prepared(kind, self.origin)
+            data = kind.encode(payload)
+        except ContractError as error:
+            raise PublishRejected(f"refused before sending: {error}", error) from error
+        now_ms = self.clock.now_ms()
+        identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
+        key = identity.encode()
+        value = template.seal(data, key, now_ms)
+        if len(value) > self.settings.publish.max_message_bytes:
+            return self.seal(Draft(payload=payload))
+        return Sealed(identity, kind.name, NewRecord(template.topic, key, value, (*template.headers, ("sb-id", key))))
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
@@ -136,21 +170,21 @@ class Publisher:
         except BusError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
         (outcome,) = await self.batcher.append((sealed.record,), timeout_s=timeout_s)
-        result = self.result_of(sealed.message, outcome)
-        self.metrics.publish_seconds.labels(sealed.message.message_type).observe(self.clock.monotonic_s() - started_s)
+        result = self.result_of(sealed, outcome)
+        self.metrics.publish_seconds.labels(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
         if isinstance(result, PublishError):
             raise result
         return result
 
-    def result_of(self, message: Message, outcome: Outcome) -> Result:
-        """What the log's *outcome* means for *message*, counted."""
+    def result_of(self, sealed: Sealed, outcome: Outcome) -> Result:
+        """What the log's *outcome* means for *sealed*, counted."""
         if isinstance(outcome, Appended):
-            self.metrics.published.labels(message.message_type, "accepted").inc()
-            return Receipt(message.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
+            self.metrics.accepted(sealed.message_type).inc()
+            return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
         if isinstance(outcome, AppendUnknownError):
-            self.metrics.published.labels(message.message_type, "unknown").inc()
-            return PublishUnknown(f"may or may not be in the log: {outcome}", message, outcome)
-        self.metrics.published.labels(message.message_type, "rejected").inc()
+            self.metrics.published.labels(sealed.message_type, "unknown").inc()
+            return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)
+        self.metrics.published.labels(sealed.message_type, "rejected").inc()
         return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
@@ -175,6 +209,17 @@ class Publisher:
     async def close(self) -> None:
         """Finish what was accepted."""
         await self.batcher.close()
+
+
+class _Prepared(Template):
+    """A template with what its records have in common."""
+
+    __slots__ = ("headers", "topic")
+
+    def __init__(self, kind: PayloadType, origin: Origin) -> None:
+        super().__init__(kind, origin)
+        self.topic = message_topic(origin.namespace, kind.name)
+        self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
 
 
 def untyped(name: str, version: str) -> PayloadType:

@@ -14,7 +14,6 @@ from typing import TypeAlias
 import msgspec
 
 from bus.errors import BusError, PublishRejected
-from bus.sealing import Message
 from bus.transports.base import NewRecord, Outcome
 from producers.draft import Draft
 from producers.publisher import Publisher, Result, Sealed
@@ -26,9 +25,9 @@ Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
 
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
-_CHUNK_RECORDS = 500
+_CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1_048_576
-_CHUNKS_IN_FLIGHT = 3
+_CHUNKS_IN_FLIGHT = 4
 
 
 class _Chunk:
@@ -37,7 +36,7 @@ class _Chunk:
     __slots__ = ("entries", "records", "size", "topics")
 
     def __init__(self) -> None:
-        self.entries: list[Message | PublishRejected] = []
+        self.entries: list[Sealed | PublishRejected] = []
         self.records: list[NewRecord] = []
         self.topics: set[str] = set()
         self.size = 0
@@ -79,10 +78,10 @@ class _Pump:
         except PublishRejected as error:
             chunk.entries.append(error)
         else:
-            chunk.entries.append(sealed.message)
+            chunk.entries.append(sealed)
             chunk.records.append(sealed.record)
             chunk.topics.add(sealed.record.topic)
-            chunk.size += len(sealed.message.value)
+            chunk.size += len(sealed.record.value or b"")
         if len(chunk.entries) == 1:
             self._changed.set()
         while self._chunk.full():
@@ -94,7 +93,7 @@ class _Pump:
             raise item
         if isinstance(item, Sealed):
             return item
-        return self._publisher.seal(item if isinstance(item, Draft) else Draft(payload=item))
+        return self._publisher.seal(item) if isinstance(item, Draft) else self._publisher.seal_plain(item)
 
     async def take(self) -> _Chunk | None:
         """What was sealed since the last time; waits for the first message, None at the end."""

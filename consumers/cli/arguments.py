@@ -20,7 +20,7 @@ _PRIORITIES = ("low", "normal", "medium", "high", "critical")
 _HIGHEST = 9
 
 
-class _Kind(click.ParamType):
+class _Kind(click.ParamType[Any]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
         return self.name.upper()
 
@@ -54,9 +54,9 @@ class _Priority(_Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if value in _PRIORITIES:
             return str(value)
-        if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= _HIGHEST:
-            return int(value)
-        self.fail(f"{value!r} is neither 0 to 9 nor one of {', '.join(_PRIORITIES)}", param, ctx)
+        if not (isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= _HIGHEST):
+            self.fail(f"{value!r} is neither 0 to 9 nor one of {', '.join(_PRIORITIES)}", param, ctx)
+        return int(value)
 
 
 class _Version(_Kind):

@@ -73,6 +73,7 @@ class SlowLines:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
         self._room = threading.Semaphore(_CHUNKS_AHEAD)
+        self._stopped = False
 
     @property
     def consumed(self) -> int:
@@ -81,22 +82,23 @@ class SlowLines:
 
     def stop(self) -> None:
         """End here: lines that were not read yet are left alone."""
-        self._chunks = asyncio.Queue()
+        self._stopped = True
         self._chunks.put_nowait(b"")
 
     async def __aiter__(self) -> AsyncIterator[Line]:
         # A daemon: nothing can wake a thread that waits for a pipe, and it must not keep the process from ending.
-        threading.Thread(target=self._pump, args=(self._chunks,), name="sealbus-lines", daemon=True).start()
-        while chunk := await self._chunks.get():
+        threading.Thread(target=self._pump, name="sealbus-lines", daemon=True).start()
+        while (chunk := await self._chunks.get()) and not self._stopped:
             if isinstance(chunk, OSError):
                 raise chunk
             self._room.release()
             for line in self._cutter.feed(chunk):
                 yield line
-        for line in self._cutter.end():
+        # The beginning of a line that was still being written when we were stopped is none.
+        for line in self._cutter.end() if not self._stopped else ():
             yield line
 
-    def _pump(self, chunks: asyncio.Queue[bytes | OSError]) -> None:
+    def _pump(self) -> None:
         chunk: bytes | OSError = b"-"
         while chunk and not isinstance(chunk, OSError):
             self._room.acquire()
@@ -105,7 +107,7 @@ class SlowLines:
             except OSError as error:
                 chunk = error
             try:
-                self._loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+                self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
                 return  # the loop is closed: nobody reads any more
 

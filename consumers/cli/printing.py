@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\
 _PLAIN: Final = re.compile(rb"[ -~]*\Z")
 _LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
 
-encode_json: Final = msgspec.json.Encoder(enc_hook=str).encode
+encode_json = msgspec.json.Encoder(enc_hook=str).encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -75,15 +76,24 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
 class LineWriter:
     """Lines to standard output, written together when the event loop next has its turn: quick in bulk, at once when they trickle.
 
-    A reader that has gone away raises BrokenPipeError at the next `write` and cancels the task that made this writer.
+    Use as a context. A reader that has gone away ends it with BrokenPipeError, also where the task waits for something else.
     """
 
     def __init__(self) -> None:
-        self._stream = click.get_binary_stream("stdout")
+        self._stream = sys.stdout.buffer
         self._loop = asyncio.get_running_loop()
         self._owner = asyncio.current_task()
         self._pending = bytearray()
         self.error: OSError | None = None
+
+    def __enter__(self) -> LineWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.error is not None:
+            raise self.error
+        if kind is None:
+            self.flush()
 
     def write(self, line: bytes) -> None:
         """Add *line* and its line break."""

@@ -48,6 +48,7 @@ __all__ = ["publish"]
 @with_session
 def publish(
     session: Session,
+    *,
     message_type: str,
     file: BinaryIO,
     target: str | None,
@@ -128,12 +129,10 @@ async def _require_topic(bus: Bus, message_type: str) -> None:
 async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: str) -> int:
     started_s = time.monotonic()
     tally = _Tally()
-    writer = LineWriter()
-    with Progress(feed.size) as progress:
+    with LineWriter() as writer, Progress(feed.size) as progress:
         async for result in bus.publish_many(feed, timeout_s=timeout_s):
             writer.write_json(tally.count(result, feed.lines.popleft()))
             progress.show(feed.consumed, tally.total)
-    writer.flush()
     seconds = max(time.monotonic() - started_s, 1e-6)
     click.echo(
         f"published {tally.accepted} to {message_topic(bus.namespace, message_type)} in {seconds:.1f} s ({tally.accepted / seconds:.0f}/s); "

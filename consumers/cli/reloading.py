@@ -26,7 +26,7 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
     stop = asyncio.Event()
     child = await start(command)
 
-    def received(number: int) -> None:
+    def received(_: int) -> None:
         if stop.is_set():
             child.kill()
         else:

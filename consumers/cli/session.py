@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import click
@@ -72,23 +72,23 @@ class Session:
             await transport.close()
 
 
-def with_session(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
+def with_session(function: Callable[..., R]) -> Callable[..., R]:
     """Give a command the common options; it gets them as a Session, its first argument."""
 
     @functools.wraps(function)
     def command(
-        *args: P.args,
+        *,
         bus: str | None,
         namespace: str | None,
         config: Path | None,
         output: str,
         log_level: str | None,
         verbose: bool,
-        **kwargs: P.kwargs,
+        **options: Any,
     ) -> R:
         level = log_level or ("debug" if verbose else None)
         session = Session(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
-        return function(session, *args, **kwargs)
+        return function(session, **options)
 
     wrapped: Callable[..., R] = command
     for option in reversed(_OPTIONS):
@@ -98,7 +98,9 @@ def with_session(function: Callable[Concatenate[Session, P], R]) -> Callable[...
 
 def app_option(function: Callable[P, R]) -> Callable[P, R]:
     """`--app MODULE:APP`."""
-    return click.option("--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones.")(function)
+    return click.option("--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones.")(
+        function
+    )
 
 
 def registry_of(app: App | None) -> Registry:

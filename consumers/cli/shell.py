@@ -73,10 +73,12 @@ class Shell(click.Group):
 
 def version_option() -> click.Option:
     """`--version`."""
-    return click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit.")
+    return click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+    )
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
     try:

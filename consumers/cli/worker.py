@@ -44,6 +44,7 @@ _LAST_PORT = 65_535
 @with_session
 def worker(
     session: Session,
+    *,
     target: str,
     processes: int,
     concurrency: str | None,

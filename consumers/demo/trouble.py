@@ -76,5 +76,5 @@ async def _append(transport: Transport, record: NewRecord, what: str, expected: 
     (outcome,) = await transport.append([record], timeout_s=10)
     if not isinstance(outcome, Appended):
         raise outcome
-    message_id = sealed.message.message_id if sealed else None
+    message_id = sealed.message_id if sealed else None
     return Trouble(what=what, expected=expected, topic=outcome.topic, partition=outcome.partition, offset=outcome.offset, message_id=message_id)

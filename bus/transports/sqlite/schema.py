@@ -86,13 +86,15 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
 
 def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
     """False for an empty database; raises ConfigurationError for a foreign or a newer one."""
-    identity = connection.execute("PRAGMA application_id").fetchone()[0]
+    # The identity last: another process may be creating the tables, and whatever of that is seen before it, the identity then is too.
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    identity = connection.execute("PRAGMA application_id").fetchone()[0]
     if identity == APPLICATION_ID:
         if version > SCHEMA_VERSION:
             raise ConfigurationError(f"the log {path} has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
         return True
-    if identity or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if identity or version or tables:
         raise ConfigurationError(f"{path} is the database of another program; name another file in the URL")
     return False
 

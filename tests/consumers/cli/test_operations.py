@@ -1,0 +1,136 @@
+"""topics, groups, dlq, types, config: what operators look at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bus.transports import open_transport
+from bus.transports.base import NewRecord
+
+
+@pytest.fixture
+def rejected(folder: Any) -> list[dict[str, Any]]:
+    """Three dead letters: one rejected by its handler, two that break the schema."""
+    assert folder.call("topics", "apply", "agents:app").exit_code == 0
+    folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"label":"reject"}')
+    hostile = '{"numbr":1,"label":"\\u009b31m"}\n{"number":"\\u001b[2J"}'
+    folder.call("publish", "job.run", "--schema-version", "1.0.0", stdin=hostile)
+    worker = folder.worker()
+    letters: list[dict[str, Any]] = []
+
+    def died() -> bool:
+        letters[:] = folder.objects(folder.call("dlq", "list", "--output", "json").stdout)
+        return len(letters) == 3
+
+    folder.wait_until(died)
+    assert folder.end(worker) == 0
+    return letters
+
+
+def test_dead_letters_are_listed_and_counted(folder: Any, rejected: list[dict[str, Any]]) -> None:
+    result = folder.call("dlq", "list")
+    assert "3 dead letters: 2 schema_violation, 1 rejected" in result.stderr
+    assert len(result.stdout.splitlines()) == 4
+    (letter,) = folder.objects(folder.call("dlq", "list", "--reason", "rejected", "--type", "job.run", "--output", "json").stdout)
+    assert letter["origin"]["topic"] == "agents.job.run"
+    assert (letter["gate"], letter["sender"]) == ("handler", "cli@sealbus")
+    assert "0 dead letters" in folder.call("dlq", "list", "--group", "nobody").stderr
+    assert "the newest 1 shown" in folder.call("dlq", "list", "--limit", "1").stderr
+
+
+def test_a_dead_letter_says_what_was_probably_meant(folder: Any, rejected: list[dict[str, Any]]) -> None:
+    shown = ""
+    for letter in rejected:
+        result = folder.call("dlq", "show", letter["place"], "--app", "agents:app")
+        assert result.exit_code == 0
+        shown += result.stdout
+    assert "/data/number: object missing required field `number`" in shown
+    assert "'numbr' is unknown: perhaps 'number' was meant" in shown
+    assert "rejected (gate handler)" in shown
+    assert "\x1b" not in shown
+    assert "\x9b" not in shown
+
+
+def test_a_dead_letter_can_be_named_in_several_ways(folder: Any, rejected: list[dict[str, Any]]) -> None:
+    topic, partition, offset = rejected[0]["place"].split("/")
+    shown = folder.call("dlq", "show", topic, partition, offset).stdout
+    assert shown == folder.call("dlq", "show", f"job.run/{partition}/{offset}").stdout
+    raw = folder.call("dlq", "show", rejected[0]["place"], "--raw").stdout_bytes
+    assert folder.call("verify", stdin=raw).exit_code == 0
+    assert json.loads(folder.call("dlq", "show", rejected[0]["place"], "--output", "json").stdout)["headers"]
+    assert folder.call("dlq", "show", f"{topic}/0/9999").exit_code == 1
+    assert folder.call("dlq", "show", "job.run").exit_code == 2
+
+
+def test_bytes_that_are_no_message_are_shown_in_hex(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+
+    async def append() -> None:
+        transport = open_transport("sqlite:///sealbus.db")
+        record = NewRecord("agents.job.run.dlq", None, b"\xff\x00\x1b[2J", (("sb-dlq-reason", b"malformed\x1b[2J"),), 0)
+        await transport.append([record], timeout_s=5)
+        await transport.close()
+
+    asyncio.run(append())
+    result = folder.call("dlq", "show", "agents.job.run.dlq", "0", "0")
+    assert "ff 00 1b 5b 32 4a" in result.stdout
+    assert "\\x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout + folder.call("dlq", "list").stdout
+
+
+def test_topics(folder: Any) -> None:
+    dry = folder.call("topics", "apply", "agents:app", "--dry-run", "--bus", "memory://")
+    assert "agents.job.run.dlq" in dry.stdout
+    assert "8 topics wanted, 8 would be changed" in dry.stderr
+    missing = folder.call("topics", "check", "agents:app", "--bus", "memory://")
+    assert missing.exit_code == 1
+    assert folder.call("topics", "apply", "agents:app").exit_code == 0
+    assert folder.call("topics", "check", "agents:app").exit_code == 0
+    drifted = folder.call("topics", "check", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"})
+    assert drifted.exit_code == 1
+    assert "kept 14d -> 20d" in drifted.stdout
+    more = folder.call("topics", "check", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "6"})
+    assert "4 -> 6 partitions" in more.stdout
+    listed = folder.objects(folder.call("topics", "list", "--output", "json").stdout)
+    assert {"topic": "agents.job.run", "kind": "message", "partitions": 4, "retention_ms": 1_209_600_000, "records": 0} in listed
+    assert folder.call("topics", "list", "--namespace", "other").stdout.splitlines()[1:] == []
+
+
+def test_an_unknown_group_names_those_there_are(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    result = folder.call("groups", "nobody")
+    assert result.exit_code == 1
+    assert "there is no group 'nobody'" in result.stderr
+
+
+def test_types(folder: Any) -> None:
+    listed = folder.call("types", "list", "--app", "agents:app").stdout
+    assert "job.run" in listed
+    assert "number label?" in listed
+    shown = json.loads(folder.call("types", "show", "job.run", "--app", "agents:app", "--output", "json").stdout)
+    assert shown["schema"]["$defs"]["Job"]["required"] == ["number"]
+    unknown = folder.call("types", "show", "research.reqest")
+    assert unknown.exit_code == 1
+    assert "the nearest is research.request" in unknown.stderr
+
+
+def test_every_built_in_type_has_an_example_that_can_be_published(folder: Any) -> None:
+    for kind in folder.objects(folder.call("types", "list", "--output", "json").stdout):
+        example = json.loads(folder.call("types", "show", kind["type"], "--output", "json").stdout)["example"]
+        assert folder.call("publish", kind["type"], stdin=json.dumps(example)).exit_code == 0
+
+
+def test_config(folder: Any) -> None:
+    shown = folder.call("config", "show", "--origin", "--namespace", "acme", env={"SEALBUS_WORKER__CONCURRENCY": "8"}).stdout
+    lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    assert lines["bus.namespace"] == ["acme", "flag", "--namespace"]
+    assert lines["worker.concurrency"] == ["8", "SEALBUS_WORKER__CONCURRENCY"]
+    assert lines["bus.url"] == ["sqlite:///sealbus.db", "default"]
+    assert folder.call("config", "check").exit_code == 0
+    wrong = folder.call("config", "check", env={"SEALBUS_WORKER__CONCURENCY": "8"})
+    assert wrong.exit_code == 78
+    assert "SEALBUS_WORKER__CONCURRENCY" in wrong.stderr

@@ -1,0 +1,110 @@
+"""`sealbus publish`: receipts in order, bad lines, slow lines, and refusing what could only be a mistake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+
+def test_one_receipt_or_reason_per_line_in_order(folder: Any) -> None:
+    lines = '{"number":1}\n{"number":"x"}\n\n[1]\n{bad\n{"number":2,"label":"\\ud800"}\n{"number":1e400}\n{"number":3}'
+    result = folder.call("publish", "job.run", "--app", "agents:app", "--key", "k", stdin=lines)
+    answers = folder.objects(result.stdout)
+    assert result.exit_code == 1
+    assert [answer.get("line") for answer in answers] == [None, 2, 4, 5, 6, 7, None]
+    assert [answer.get("pointer") for answer in answers[1:3]] == ["/data/number", "/data"]
+    assert {answer["partition"] for answer in (answers[0], answers[-1])} == {answers[0]["partition"]}
+    assert (answers[0]["topic"], answers[0]["offset"], answers[-1]["offset"]) == ("agents.job.run", 0, 1)
+    assert "2 to agents.job.run" in result.stderr
+    assert "5 rejected, 0 unknown" in result.stderr
+
+
+def test_a_field_nobody_knows_is_named(folder: Any) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"labbel":"x\\u001b[31m"}')
+    assert result.exit_code == 0
+    assert "has no field 'labbel'; it was left out; the nearest is label" in result.stderr
+
+
+def test_lines_leave_as_soon_as_they_arrive(folder: Any) -> None:
+    publisher = folder.start("publish", "job.run", "--app", "agents:app", stdin=subprocess.PIPE)
+    for number in range(3):
+        publisher.stdin.write(f'{{"number":{number}}}\n')
+        publisher.stdin.flush()
+        assert json.loads(publisher.stdout.readline())["topic"] == "agents.job.run"
+    publisher.stdin.write("{bad\n")
+    publisher.stdin.flush()
+    assert json.loads(publisher.stdout.readline())["line"] == 4
+    assert folder.end(publisher, signal.SIGINT) == 130
+
+
+def test_twenty_thousand_lines_take_seconds(folder: Any) -> None:
+    started_s = time.monotonic()
+    result = folder.call("publish", "job.run", folder.jobs(20_000), "--app", "agents:app")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 20_000
+    assert time.monotonic() - started_s < 10
+
+
+def test_an_overlong_line_costs_itself_only(folder: Any) -> None:
+    lines = '{"number":1,"label":"' + "x" * 5_000_000 + '"}\n{"number":2}\n'
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin=lines)
+    assert [answer.get("outcome") for answer in folder.objects(result.stdout)] == ["rejected", None]
+
+
+def test_a_type_known_by_name_only_needs_its_topic(folder: Any) -> None:
+    missing = folder.call("publish", "job.rum", "--schema-version", "1.0.0", stdin='{"number":1}')
+    assert missing.exit_code == 1
+    assert "there is no topic agents.job.rum" in missing.stderr
+    assert "hint: `sealbus topics list`" in missing.stderr
+    assert folder.call("topics", "apply", "agents:app").exit_code == 0
+    assert folder.call("publish", "job.run", "--schema-version", "1.0.0", stdin='{"anything":true}').exit_code == 0
+
+
+def test_an_unknown_type_names_the_nearest(folder: Any) -> None:
+    result = folder.call("publish", "resarch.request", stdin="{}")
+    assert result.exit_code == 2
+    assert "the nearest is research.request" in result.stderr
+
+
+def test_one_idempotency_key_is_for_one_line(folder: Any) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", "--idempotency-key", "a", stdin='{"number":1}\n{"number":2}\n')
+    assert [answer.get("outcome") for answer in folder.objects(result.stdout)] == [None, "rejected"]
+
+
+def test_what_is_asked_for_is_sealed(folder: Any) -> None:
+    options = ("--agent", "me@home", "--to", "you@work", "--role", "editor", "--priority", "high", "--conversation", "c", "--task", "t")
+    more = ("--correlation", "r", "--idempotency-key", "i", "--ttl", "90s", "--key", "k", "--namespace", "other", "--timeout", "5s")
+    assert folder.call("publish", "job.run", "--app", "agents:app", *options, *more, stdin='{"number":1}').exit_code == 0
+    result = folder.call("tail", "job.run", "--namespace", "other", "--output", "json")
+    (record,) = folder.objects(result.stdout)
+    metadata, routing = record["value"]["metadata"], record["value"]["routing"]
+    assert metadata["sender"]["id"] == "me@home"
+    assert metadata["recipient"] == {"id": "you@work", "role": "editor"}
+    assert (metadata["conversation_id"], metadata["task_id"], metadata["correlation_id"]) == ("c", "t", "r")
+    assert (routing["idempotency_key"], routing["key"], routing["priority"], record["key"]) == ("i", "k", 7, "k")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--ttl", "-1"),
+        ("--ttl", "0"),
+        ("--ttl", "soon"),
+        ("--ttl", "30d"),
+        ("--ttl", "1e999"),
+        ("--priority", "10"),
+        ("--key", ""),
+        ("--agent", "a\u202eb"),
+        ("--schema-version", "1.0"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_opened(folder: Any, option: str, value: str) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", option, value, stdin='{"number":1}')
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert not (folder.path / "sealbus.db").exists()

@@ -1,0 +1,145 @@
+"""`sealbus verify` and `tail --verify`: the same verdicts offline and on a log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.transports import open_transport
+from bus.transports.base import NewRecord
+
+
+@pytest.fixture
+def value(folder: Any) -> bytes:
+    """The sealed bytes of one message."""
+    assert folder.call("publish", "job.run", "--app", "agents:app", "--ttl", "1h", stdin='{"number":7}').exit_code == 0
+    (record,) = folder.objects(folder.call("tail", "job.run", "--output", "json").stdout)
+    return json.dumps(record["value"], separators=(",", ":")).encode()
+
+
+def verify(folder: Any, content: bytes, *options: str) -> tuple[int, dict[str, Any]]:
+    Path("message.json").write_bytes(content)
+    result = folder.call("verify", "message.json", "--output", "json", *options)
+    (answer,) = folder.objects(result.stdout)
+    return result.exit_code, answer
+
+
+def test_a_sealed_message_holds(folder: Any, value: bytes) -> None:
+    assert verify(folder, value)[1]["verdict"] == "ok"
+    assert verify(folder, value + b"\n")[0] == 0
+    assert folder.call("verify", stdin=value).stdout.startswith("ok  ")
+    assert verify(folder, value, "--app", "agents:app", "--namespace", "agents", "--type", "job.run")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "gate", "reason"),
+    [
+        (b'"number":7', b'"number":8', "integrity", "hash_mismatch"),
+        (b"cli@sealbus", b"cli@seallus", "integrity", "seal_mismatch"),
+        (b'{"data":', b'{ "data":', "parse", "malformed"),
+        (b"sealbus/1", b"sealbus/2", "parse", "unsupported_protocol"),
+        (b'"hops":0', b'"hops":"0"', "parse", "malformed"),
+    ],
+)
+def test_any_change_is_found(folder: Any, value: bytes, *, old: bytes, new: bytes, gate: str, reason: str) -> None:
+    code, answer = verify(folder, value.replace(old, new))
+    assert (code, answer["verdict"], answer["gate"], answer["reason"]) == (1, "dead", gate, reason)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--now", "2099-01-01T00:00:00Z"), "expired"),
+        (("--now", "2001-01-01T00:00:00+02:00"), "clock_skew"),
+        (("--namespace", "others"), "wrong_audience"),
+        (("--type", "job.other"), "type_mismatch"),
+        (("--key", "other"), "key_mismatch"),
+        (("--risk", "high"), "signature_missing"),
+    ],
+)
+def test_what_else_can_be_asked(folder: Any, value: bytes, options: tuple[str, ...], reason: str) -> None:
+    code, answer = verify(folder, value, *options)
+    assert (code, answer["reason"]) == (1, reason)
+
+
+def test_only_one_line_break_is_the_files_own(folder: Any, value: bytes) -> None:
+    assert verify(folder, value + b"\n\n")[1]["reason"] == "malformed"
+    assert verify(folder, b"")[1]["reason"] == "malformed"
+
+
+def test_too_large_is_not_read(folder: Any, value: bytes) -> None:
+    with Path("huge").open("wb") as huge:
+        huge.truncate(1 << 40)
+    result = folder.call("verify", "huge", "--output", "json")
+    assert (result.exit_code, json.loads(result.stdout)["reason"]) == (1, "oversized")
+
+
+def test_lines(folder: Any, value: bytes) -> None:
+    Path("many").write_bytes(value + b"\n\n" + value.replace(b":7", b":9") + b"\n" + b"x" * 2_000_000 + b"\n" + value)
+    result = folder.call("verify", "--lines", "many", "--output", "json")
+    answers = folder.objects(result.stdout)
+    assert [(answer["line"], answer.get("reason")) for answer in answers] == [
+        (1, None),
+        (3, "hash_mismatch"),
+        (4, "oversized"),
+        (5, None),
+    ]
+    assert result.exit_code == 1
+    assert folder.call("verify", "--lines", stdin="\n \n").exit_code == 0
+
+
+@pytest.mark.parametrize("options", [("missing.json",), ("--now", "2026-01-01"), ("--now", "noon", "message.json")])
+def test_wrong_usage(folder: Any, options: tuple[str, ...]) -> None:
+    assert folder.call("verify", *options).exit_code == 2
+
+
+def test_a_recipient_skips_what_is_for_others(folder: Any) -> None:
+    folder.call("publish", "job.run", "--app", "agents:app", "--to", "you@work", stdin='{"number":7}')
+    (record,) = folder.objects(folder.call("tail", "job.run", "--output", "json").stdout)
+    content = json.dumps(record["value"], separators=(",", ":")).encode()
+    assert verify(folder, content, "--recipient", "me@work") == (0, verify(folder, content, "--recipient", "me@work")[1])
+    assert verify(folder, content, "--recipient", "me@work")[1]["verdict"] == "skipped"
+    assert verify(folder, content, "--recipient", "you@work")[1]["verdict"] == "ok"
+
+
+def append(*values: bytes | None) -> None:
+    async def run() -> None:
+        transport = open_transport("sqlite:///sealbus.db")
+        await transport.append([NewRecord("agents.job.run", b"k", value) for value in values], timeout_s=5)
+        await transport.close()
+
+    asyncio.run(run())
+
+
+def test_tail_finds_bad_records_and_obeys_no_escape(folder: Any, value: bytes) -> None:
+    append(value.replace(b"cli@", b"clu@"), b"\x1b[31mred\x9b", None, b'{"metadata":{"sender":{"id":"\xc2\x9b"}}}')
+    result = folder.call("tail", "job.run", "--verify")
+    assert result.exit_code == 1
+    assert "5 records, 1 good, 4 bad (3 malformed, 1 seal_mismatch)" in result.stderr
+    for output in ("table", "json"):
+        shown = folder.call("tail", "job.run", "--output", output, "--verify").stdout
+        assert "\x1b" not in shown
+        assert "\x9b" not in shown
+
+
+def test_tail_shows_the_last_ones_in_order(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(100), "--app", "agents:app", "--key", "k")
+    offsets = [int(line.split()[1].partition("/")[2]) for line in folder.call("tail", "job.run", "-n", "3").stdout.splitlines()]
+    assert offsets == [97, 98, 99]
+    assert len(folder.call("tail", "job.run", "--from", "90").stdout.splitlines()) == 10
+    assert folder.call("tail", "job.run", "--from", "end").stdout == ""
+    assert folder.call("tail", "job.run", "--from", "middle").exit_code == 2
+
+
+def test_tail_follows_across_processes(folder: Any) -> None:
+    folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
+    tail = folder.start("tail", "job.run", "--follow")
+    assert "job.run" in tail.stdout.readline()
+    folder.call("publish", "job.run", "--app", "agents:app", "--agent", "later@home", stdin='{"number":2}')
+    assert "later@home" in tail.stdout.readline()
+    assert folder.end(tail, 2) == 130
+    assert "2 records" in tail.stderr.read()

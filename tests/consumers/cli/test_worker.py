@@ -1,0 +1,129 @@
+"""`sealbus worker` in real processes: everything handled once, signals, supervision, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNT = 2_000
+
+
+def lag(folder: Any) -> int:
+    rows = folder.objects(folder.call("groups", "--output", "json").stdout)
+    return sum(row["lag"] for row in rows)
+
+
+def publish(folder: Any, count: int) -> None:
+    publisher = folder.start("publish", "job.run", folder.jobs(count), "--app", "agents:app")
+    out, err = publisher.communicate(timeout=30)
+    assert publisher.returncode == 0, err
+    receipts = folder.objects(out)
+    assert len(receipts) == len({receipt["message_id"] for receipt in receipts}) == count
+    assert f"published {count} to agents.job.run" in err
+
+
+def test_a_worker_handles_everything_once_and_drains(folder: Any) -> None:
+    worker = folder.worker()
+    publish(folder, COUNT)
+    folder.wait_until(lambda: len(folder.handled()) >= COUNT)
+    folder.wait_until(lambda: lag(folder) == 0)
+    assert folder.end(worker) == 0
+    assert sorted(int(number) for number, _ in folder.handled()) == list(range(COUNT))
+    tail = folder.call("tail", "job.run", "--all", "--verify")
+    assert (tail.exit_code, tail.stderr) == (0, f"{COUNT} records, {COUNT} good, 0 bad\n")
+    assert len(tail.stdout.splitlines()) == COUNT
+    assert all(line.endswith("sealed ok") for line in tail.stdout.splitlines())
+
+
+def test_two_processes_share_the_work_and_end_together(folder: Any) -> None:
+    worker = folder.worker("--processes", "2", ready=2)
+    folder.wait_until(lambda: len({row["owner"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)}) == 2)
+    publish(folder, COUNT)
+    folder.wait_until(lambda: len(folder.handled()) >= COUNT)
+    folder.wait_until(lambda: lag(folder) == 0)
+    assert folder.end(worker) == 0
+    assert sorted(int(number) for number, _ in folder.handled()) == list(range(COUNT))
+    assert len({process for _, process in folder.handled()}) == 2
+
+
+def test_a_child_that_dies_is_started_again(folder: Any) -> None:
+    worker = folder.worker("--processes", "2", ready=2)
+    children = [int(pid) for pid in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()]
+    os.kill(children[0], signal.SIGKILL)
+    log = folder.path / "worker.log"
+    folder.wait_until(lambda: log.read_text().count("working; Ctrl-C") >= 3)
+    assert "supervisor.child_died" in log.read_text()
+    assert folder.end(worker) == 0
+
+
+def test_children_drain_when_their_supervisor_is_killed(folder: Any) -> None:
+    worker = folder.worker("--processes", "2", ready=2)
+    log = folder.path / "worker.log"
+    assert folder.end(worker, signal.SIGKILL) == -signal.SIGKILL
+    folder.wait_until(lambda: log.read_text().count("worker.stopped") == 2)
+
+
+def test_a_second_signal_ends_at_once(folder: Any) -> None:
+    with (folder.path / "agents.py").open("a") as source:
+        source.write("\nimport asyncio\n@payload('job.slow')\nclass Slow(msgspec.Struct): pass\n")
+        source.write("@app.on(Slow)\nasync def slow(job: Slow) -> None:\n    open('started', 'w').close()\n    await asyncio.sleep(60)\n")
+    worker = folder.worker("--drain-timeout", "50s")
+    assert folder.call("publish", "job.slow", "--app", "agents:app", stdin="{}\n").exit_code == 0
+    folder.wait_until((folder.path / "started").exists)
+    worker.send_signal(signal.SIGTERM)
+    folder.wait_until(lambda: "process.stopping" in (folder.path / "worker.log").read_text())
+    assert folder.end(worker) == 143
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("nowhere:app", 2, "there is no module 'nowhere'; looked in"),
+        ("agents:other", 2, "its apps: agents:app"),
+        ("agents:Job", 2, "not an App; its apps: agents:app"),
+        ("agents", 2, "is not MODULE:APP"),
+        ("broken:app", 1, "importing broken failed: ZeroDivisionError"),
+    ],
+)
+def test_an_app_that_cannot_be_loaded(folder: Any, target: str, code: int, said: str) -> None:
+    (folder.path / "broken.py").write_text("value = 1 / 0\n")
+    result = folder.call("worker", target)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "importlib" not in result.stderr
+
+
+def test_the_users_own_import_error_shows_the_users_line(folder: Any) -> None:
+    (folder.path / "broken.py").write_text("import missing_dependency\n")
+    result = folder.call("worker", "broken:app")
+    assert result.exit_code == 1
+    assert "import missing_dependency" in result.stderr
+    assert "No module named 'missing_dependency'" in result.stderr
+
+
+def test_children_that_cannot_start_end_the_supervisor(folder: Any) -> None:
+    worker = folder.start("worker", "agents:app", "--processes", "2", "--bus", "sqlite:///no/such/folder/x.db")
+    _, err = worker.communicate(timeout=20)
+    assert worker.returncode == 69
+    assert "create it or correct the URL" in err
+
+
+def test_reload_starts_again_when_source_changes(folder: Any) -> None:
+    worker = folder.worker("--reload")
+    log = folder.path / "worker.log"
+    source = folder.path / "agents.py"
+
+    # Watching may begin a little after the worker does.
+    def started_again() -> bool:
+        if time.time() - source.stat().st_mtime > 2:
+            source.write_text(source.read_text() + "\n")
+        return log.read_text().count("working; Ctrl-C") >= 2
+
+    os.utime(source, (1, 1))
+    folder.wait_until(started_again)
+    assert folder.end(worker) == 0
