@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,11 +16,17 @@ from bus.names import is_message_type, is_schema_version, is_text_id
 
 __all__ = ["DURATION", "MESSAGE_TYPE", "MOMENT", "PRIORITY", "TEXT_ID", "VERSION"]
 
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    # Generic only in newer versions of click.
+    _ParamType = click.ParamType
+
 _PRIORITIES = ("low", "normal", "medium", "high", "critical")
 _HIGHEST = 9
 
 
-class _Kind(click.ParamType[Any]):
+class _Kind(_ParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
         return self.name.upper()
 

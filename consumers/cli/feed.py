@@ -5,11 +5,12 @@ Owns judging a line (strict JSON, an object, the shape of its type) and remember
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -37,6 +38,7 @@ class Feed:
     def __init__(self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO) -> None:
         self.lines: deque[int] = deque()
         self.size = _size_of(stream)
+        self.from_terminal = stream.isatty()
         self._source = SlowLines(stream, publisher.settings.publish.max_message_bytes * _SPACIOUS)
         self._publisher = publisher
         self._kind = kind
@@ -82,6 +84,8 @@ class Feed:
         value = canonical.parse(line.content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
             raise ContractError("the payload is no object", "/data", "schema_violation")
+        if line.content.count(b":") != len(value):
+            _refuse_duplicates(line.content)
         try:
             data = canonical.encode(value, depth=_DATA_DEPTH)
         except ContractError as error:
@@ -97,6 +101,19 @@ class Feed:
         for name in sorted(names):
             if len(self._ignored) < _MAX_WARNINGS:
                 self._ignored.setdefault(name, line)
+
+
+def _refuse_duplicates(content: bytes) -> None:
+    """A name given twice would have one of its values dropped in silence; other readers might drop the other one."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ContractError(f"the name {twice!r} is given twice", "/data")
+
+    # Numbers as text: canonical.parse has judged them, and int() refuses some lengths.
+    json.loads(content, object_pairs_hook=check, parse_int=str, parse_float=str)
 
 
 def _field_names(cls: type[msgspec.Struct]) -> frozenset[str] | None:

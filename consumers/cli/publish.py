@@ -129,6 +129,8 @@ async def _require_topic(bus: Bus, message_type: str) -> None:
 async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: str) -> int:
     started_s = time.monotonic()
     tally = _Tally()
+    if feed.from_terminal:
+        click.echo("reading JSON lines from the terminal, one object per line; Ctrl-D ends", err=True)
     with LineWriter() as writer, Progress(feed.size) as progress:
         async for result in bus.publish_many(feed, timeout_s=timeout_s):
             writer.write_json(tally.count(result, feed.lines.popleft()))

@@ -24,6 +24,13 @@ def test_one_receipt_or_reason_per_line_in_order(folder: Any) -> None:
     assert "5 rejected, 0 unknown" in result.stderr
 
 
+@pytest.mark.parametrize("line", ['{"number":1,"number":2}', '{"number":1,"label":"a:b","n\\u0075mber":2}'])
+def test_a_name_given_twice_is_refused(folder: Any, line: str) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin=line)
+    assert result.exit_code == 1
+    assert "the name 'number' is given twice" in result.stdout
+
+
 def test_a_field_nobody_knows_is_named(folder: Any) -> None:
     result = folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"labbel":"x\\u001b[31m"}')
     assert result.exit_code == 0

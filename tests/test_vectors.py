@@ -1,0 +1,197 @@
+"""The golden vectors hold: recomputed from their parts with hashing and RFC 8785 alone, and by this implementation."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import rfc8785
+
+from bus import proof, sealing
+from bus.envelope import Metadata, Routing, Statement, Verification
+from bus.errors import ContractError
+from bus.reasons import GATES, gate_of
+from bus.signing import Signature, parse_signature, sign, signing_input
+from bus.times import parse_ms
+from bus.transports.base import Record
+from consumers import gates
+from tests.vectors import make_vectors
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())
+MESSAGES: dict[str, dict[str, Any]] = {vector["name"]: vector for vector in VECTORS["messages"]}
+TAMPERED: dict[str, dict[str, Any]] = {vector["name"]: vector for vector in VECTORS["tampered"]}
+KEY = VECTORS["key"]
+SECRET = bytes.fromhex(KEY["secret"])
+
+
+class Domain:
+    """The vectors' key, as signer and as verifier."""
+
+    kid: str = KEY["kid"]
+    alg: str = KEY["alg"]
+
+    def sign(self, signing_input: bytes) -> bytes:
+        return hmac.new(SECRET, signing_input, hashlib.sha256).digest()
+
+    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+        if signature.kid != self.kid:
+            return "key_unknown"
+        if signature.alg != self.alg or not hmac.compare_digest(self.sign(signing_input(signature.header, payload)), signature.raw):
+            return "signature_invalid"
+        return None if statement.sender in KEY["principals"] else "sender_mismatch"
+
+
+def digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def value_of(vector: dict[str, Any]) -> bytes:
+    return bytes.fromhex(vector["value_hex"]) if "value_hex" in vector else vector["value"].encode()
+
+
+# --- with nothing of the project ----------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_what_its_script_writes() -> None:
+    assert make_vectors.vectors() == VECTORS
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_value_is_the_canonical_form_of_its_layers(name: str) -> None:
+    vector = MESSAGES[name]
+    tree = {layer: json.loads(text) for layer, text in vector["layers"].items()}
+    assert rfc8785.dumps(tree) == vector["value"].encode()
+    assert "{" + ",".join(f'"{layer}":{text}' for layer, text in vector["layers"].items()) + "}" == vector["value"]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_hashes_are_those_of_the_parts(name: str) -> None:
+    vector = MESSAGES[name]
+    layers, statement = vector["layers"], json.loads(vector["statement"])
+    verification = json.loads(layers["verification"])
+    envelope = '{"metadata":' + layers["metadata"] + ',"routing":' + layers["routing"] + "}"
+    assert digest(layers["data"].encode()) == vector["content_hash"] == statement["content_hash"] == verification["content_hash"]
+    assert digest(envelope.encode()) == vector["envelope_hash"] == statement["envelope_hash"]
+    assert digest(vector["statement"].encode()) == vector["seal"] == verification["seal"]
+    assert rfc8785.dumps(statement) == vector["statement"].encode()
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_statement_has_exactly_its_members(name: str) -> None:
+    vector = MESSAGES[name]
+    metadata, verification = (json.loads(vector["layers"][layer]) for layer in ("metadata", "verification"))
+    expected = {
+        "content_hash": vector["content_hash"],
+        "envelope_hash": vector["envelope_hash"],
+        "sender": metadata["sender"]["id"],
+        **{member: metadata[member] for member in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")},
+        **({"links": len(verification["proof_chain"])} if "proof_chain" in verification else {}),
+        **({"parents": verification["parents"]} if "parents" in verification else {}),
+        **({"trust_level": metadata["security"]["trust_level"]} if "security" in metadata else {}),
+    }
+    assert json.loads(vector["statement"]) == expected
+
+
+@pytest.mark.parametrize("name", [name for name, vector in MESSAGES.items() if vector["signature"]])
+def test_a_signature_is_a_detached_jws_over_the_statement(name: str) -> None:
+    header, _, tail = MESSAGES[name]["signature"].partition("..")
+    mac = hmac.new(SECRET, f"{header}.{MESSAGES[name]['statement']}".encode(), hashlib.sha256).digest()
+    assert base64.urlsafe_b64encode(mac).rstrip(b"=").decode() == tail
+    assert base64.urlsafe_b64decode(header + "==") == b'{"alg":"HS256","b64":false,"crit":["b64"],"kid":"domain-2026"}'
+
+
+def test_three_links_hash_into_one_another() -> None:
+    vector = MESSAGES["three links"]
+    verification = json.loads(vector["layers"]["verification"])
+    statements = [link["statement"] for link in verification["proof_chain"]] + [json.loads(vector["statement"])]
+    assert len(statements) == 4
+    for older, newer in zip(statements, statements[1:], strict=False):
+        assert digest(rfc8785.dumps(older)) == newer["parents"][0]
+        assert older["hops"] + 1 == newer["hops"]
+        assert newer["links"] == older.get("links", 0) + 1
+
+
+# --- by this implementation ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_parts_seal_to_the_value(name: str) -> None:
+    vector = MESSAGES[name]
+    layers = vector["layers"]
+    if name == "extended":
+        pytest.skip("a publisher writes no unknown fields")
+    verification = msgspec.json.decode(layers["verification"], type=Verification)
+    message = sealing.seal(
+        layers["data"].encode(),
+        msgspec.json.decode(layers["metadata"], type=Metadata),
+        msgspec.json.decode(layers["routing"], type=Routing),
+        parents=verification.parents or (),
+        proof_chain=verification.proof_chain or (),
+        signer=Domain() if vector["signature"] else None,
+    )
+    assert message.value.decode() == vector["value"]
+    assert proof.encode_statement(message.statement).decode() == vector["statement"]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_value_is_read_back(name: str) -> None:
+    vector = MESSAGES[name]
+    message = sealing.parse(vector["value"].encode())
+    sealing.check_integrity(message)
+    assert message.data.decode() == vector["layers"]["data"]
+    assert message.seal == vector["seal"]
+    assert message.key.decode() == vector["key"]
+    assert proof.encode_statement(message.statement).decode() == vector["statement"]
+
+
+@pytest.mark.parametrize("name", [name for name, vector in MESSAGES.items() if vector["signature"]])
+def test_the_statement_is_signed_to_the_same_text(name: str) -> None:
+    text = sign(MESSAGES[name]["statement"].encode(), Domain())
+    assert text == MESSAGES[name]["signature"]
+    assert parse_signature(text) is not None
+
+
+def judge(value: bytes, *, risk: Any, now_ms: int, keys: bool) -> tuple[str, str] | None:
+    """The reason and pointer of the first gate that refuses, as `sealbus verify` asks them."""
+    record = Record("t", 0, 0, now_ms, None, value)
+    try:
+        gates.size_gate(record, sealing.MAX_MESSAGE_BYTES)
+        message = gates.parse_gate(record)
+        gates.integrity_gate(message)
+        gates.authenticity_gate(message, risk, Domain() if keys else None)
+        gates.lifetime_gate(message, now_ms=now_ms, append_ms=now_ms)
+    except ContractError as error:
+        return error.reason, error.pointer
+    return None
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_every_message_passes_the_gates(name: str) -> None:
+    now_ms = parse_ms(VECTORS["now"])
+    assert now_ms
+    signed = MESSAGES[name]["signature"] is not None
+    risk = "low" if name == "without chain" else "medium"
+    assert judge(MESSAGES[name]["value"].encode(), risk=risk, now_ms=now_ms, keys=False) is None
+    assert signed == (judge(MESSAGES[name]["value"].encode(), risk="high", now_ms=now_ms, keys=True) is None)
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_envelope_gets_its_verdict(name: str) -> None:
+    vector = TAMPERED[name]
+    now_ms = parse_ms(vector["now"])
+    assert now_ms
+    expected = (vector["reason"], vector["pointer"]) if vector["reason"] else None
+    assert judge(value_of(vector), risk=vector["risk"], now_ms=now_ms, keys=vector["keys"]) == expected
+
+
+def test_gates_of_the_vectors_are_those_of_the_reasons() -> None:
+    assert all(gate_of(vector["reason"]) == vector["gate"] for vector in TAMPERED.values() if vector["reason"])
+    told = {vector["reason"] for vector in TAMPERED.values()}
+    for gate in ("parse", "integrity", "lifetime"):
+        assert set(GATES[gate]) <= told

@@ -1,0 +1,324 @@
+"""Writes `envelopes.json`, the golden vectors of protocol sealbus/1, from fixed inputs: `python tests/vectors/make_vectors.py`.
+
+Uses nothing of the project, only hashing and RFC 8785. Run it only when the contract changes: a vector that changes is another protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import rfc8785
+
+KEY = {
+    "kid": "domain-2026",
+    "alg": "HS256",
+    "secret": "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+    "principals": ["planner@svc", "researcher@svc", "writer@svc"],
+}
+NOW = "2026-01-01T00:10:00.000Z"
+ANOTHER_PARENT = "sha256:" + "5" * 64
+Tree = dict[str, Any]
+
+
+def digest(value: object) -> str:
+    return "sha256:" + hashlib.sha256(rfc8785.dumps(value)).hexdigest()
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def sign(statement: Tree, header: Tree | None = None) -> str:
+    protected = base64url(rfc8785.dumps(header or {"alg": "HS256", "b64": False, "crit": ["b64"], "kid": KEY["kid"]}))
+    mac = hmac.new(bytes.fromhex(str(KEY["secret"])), f"{protected}.".encode() + rfc8785.dumps(statement), hashlib.sha256)
+    return f"{protected}..{base64url(mac.digest())}"
+
+
+def statement_of(tree: Tree) -> Tree:
+    metadata, verification = tree["metadata"], tree["verification"]
+    statement = {
+        "content_hash": digest(tree["data"]),
+        "envelope_hash": digest({"metadata": metadata, "routing": tree["routing"]}),
+        "sender": metadata["sender"]["id"],
+    } | {name: metadata[name] for name in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")}
+    if "proof_chain" in verification:
+        statement["links"] = len(verification["proof_chain"])
+    if "parents" in verification:
+        statement["parents"] = verification["parents"]
+    if "trust_level" in metadata.get("security", {}):
+        statement["trust_level"] = metadata["security"]["trust_level"]
+    return statement
+
+
+def sealed(tree: Tree, *, signed: bool = False) -> Tree:
+    """*tree* with its hashes, seal and signature put in."""
+    tree = copy.deepcopy(tree)
+    verification = tree["verification"]
+    verification.pop("signature", None)
+    verification["content_hash"] = digest(tree["data"])
+    statement = statement_of(tree)
+    verification["seal"] = digest(statement)
+    if signed:
+        verification["signature"] = sign(statement)
+    return tree
+
+
+def chain_for_children(tree: Tree) -> list[Tree]:
+    link = {"statement": statement_of(tree)}
+    if "signature" in tree["verification"]:
+        link["signature"] = tree["verification"]["signature"]
+    return [*tree["verification"].get("proof_chain", []), link][-16:]
+
+
+def message(
+    number: int,
+    data: Tree,
+    cause: Tree | None = None,
+    *,
+    metadata: Tree | None = None,
+    routing: Tree | None = None,
+    parents: tuple[str, ...] = (),
+    carries: bool = True,
+    signed: bool = False,
+) -> Tree:
+    seconds = number % 60
+    tree: Tree = {
+        "data": data,
+        "metadata": {
+            "conversation_id": "conversation-1",
+            "hops": cause["metadata"]["hops"] + 1 if cause else 0,
+            "message_id": f"019b7a3c-4c00-7000-8000-{number:012d}",
+            "message_type": "research.request",
+            "namespace": "agents",
+            "protocol": "sealbus/1",
+            "schema_version": "1.0.0",
+            "sender": {"id": "planner@svc", "type": "agent"},
+            "timestamp": f"2026-01-01T00:00:{seconds:02d}.000Z",
+        }
+        | (metadata or {}),
+        "routing": {"expires_at": f"2026-01-01T01:00:{seconds:02d}.000Z"} | (routing or {}),
+        "verification": {},
+    }
+    if cause is not None:
+        tree["metadata"]["causation_id"] = cause["metadata"]["message_id"]
+        tree["verification"]["parents"] = [cause["verification"]["seal"], *parents]
+        if carries:
+            tree["verification"]["proof_chain"] = chain_for_children(cause)
+    return sealed(tree, signed=signed)
+
+
+def messages() -> dict[str, Tree]:
+    made: dict[str, Tree] = {}
+    made["first"] = message(1, {"max_sources": 5, "question": "why?"})
+    made["caused"] = message(
+        2,
+        {"answer": "because", "confidence": 0.75},
+        made["first"],
+        metadata={"message_type": "research.output", "sender": {"id": "researcher@svc", "type": "agent"}, "correlation_id": "019b7a3c-4c00-7000-8000-000000000001"},
+        parents=(ANOTHER_PARENT,),
+    )
+    made["third"] = message(3, {"question": "is that so?"}, made["caused"])
+    made["three links"] = message(4, {"answer": "yes"}, made["third"], metadata={"message_type": "research.output", "sender": {"id": "writer@svc"}})
+    made["signed"] = message(5, {"question": "who says so?"}, signed=True)
+    made["signed, caused"] = message(
+        6, {"answer": "I do"}, made["signed"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}, signed=True
+    )
+    made["without chain"] = message(
+        7, {"progress": 50}, made["first"], metadata={"message_type": "status.update", "sender": {"id": "researcher@svc"}}, carries=False
+    )
+    made["reply wanted"] = message(
+        8,
+        {"question": "and you?"},
+        metadata={"recipient": {"role": "reviewer"}, "performative": "query", "intent": "get an opinion", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+        routing={"reply_to": "agents._reply.planner-svc-3f2a9b1c", "key": "order-4821", "priority": 7, "max_hops": 4},
+    )
+    made["retry wanted"] = message(
+        9,
+        {},
+        metadata={"task_id": "task-9", "parent_task_id": "task-1", "run_id": "run-1", "sequence": 0, "critical_fields": ["/data/amount", "/routing/retry"]},
+        routing={"idempotency_key": "task-9", "retry": {"backoff": "exponential", "base_ms": 200, "cap_ms": 300_000, "max_attempts": 3}},
+    )
+    made["unicode"] = message(
+        10,
+        {"\u20ac": "euro", "\r": "return", "\ufb33": "dalet", "1": "one", "\U0001f600": "face", "\u0080": "control", "\u00f6": "o", "escapes": '\b\t\n\f\r"\\/\x00\x1f\x7f\u2028'},
+        metadata={"conversation_id": "\u00fcber-\u4f1a\u8b70-\U0001f600", "sender": {"id": "planner@svc", "role": "\u0440\u043e\u043b\u044c"}},
+    )
+    made["numbers"] = message(
+        11,
+        {"numbers": [0, -1, 1.5, 1e-7, 0.000001, 1e21, 1e20, 5e-324, 1.7976931348623157e308, 9007199254740991, 9007199254740992.0, 333333333.3333333, -0.25, 4.5, 1e15]},
+    )
+    made["extended"] = message(
+        12,
+        {"nested": [None, True, {"": []}]},
+        metadata={
+            "protocol": "sealbus/1.3",
+            "later_field": {"kept": ["and", "ignored", 1, False]},
+            "security": {"trust_level": "user_request", "contains_untrusted_content": True, "policy_tags": ["pii"], "later": "kept"},
+            "authority": {"decision_right": "propose", "can_read": ["docs/*"], "cannot_execute": ["*"]},
+        },
+        routing={"later_field": -1},
+    )
+    return made
+
+
+def put(tree: Tree, pointer: str, value: object) -> Tree:
+    tree = copy.deepcopy(tree)
+    *path, last = pointer[1:].split("/")
+    place: Any = tree
+    for token in path:
+        place = place[int(token)] if isinstance(place, list) else place[token]
+    if value is ...:
+        del place[int(last) if isinstance(place, list) else last]
+    else:
+        place[int(last) if isinstance(place, list) else last] = value
+    return tree
+
+
+def rechained(tree: Tree, change: Callable[[list[Tree]], object], *, signed: bool = False) -> Tree:
+    """*tree* with its chain changed and everything hashed anew: what a forger without keys can do."""
+    tree = copy.deepcopy(tree)
+    chain = tree["verification"]["proof_chain"]
+    change(chain)
+    for link, later in zip(chain, chain[1:], strict=False):
+        later["statement"]["parents"] = [digest(link["statement"]), *later["statement"].get("parents", [])[1:]]
+    if chain:
+        tree["verification"]["parents"][0] = digest(chain[-1]["statement"])
+    return sealed(tree, signed=signed)
+
+
+def tampered(made: dict[str, Tree]) -> Iterator[Tree]:
+    def case(name: str, value: bytes | Tree, reason: str | None, pointer: str = "", *, risk: str = "medium", now: str = NOW, keys: bool = False) -> Tree:
+        data = rfc8785.dumps(value) if isinstance(value, dict) else value
+        found: Tree = {"name": name, "risk": risk, "now": now, "keys": keys, "gate": GATES.get(reason or ""), "reason": reason, "pointer": pointer}
+        try:
+            return found | {"value": data.decode()}
+        except UnicodeDecodeError:
+            return found | {"value_hex": data.hex()}
+
+    first, caused, chain, signed, answer = (made[name] for name in ("first", "caused", "three links", "signed", "signed, caused"))
+    text = rfc8785.dumps(first)
+    yield case("white space", text.replace(b',"metadata"', b', "metadata"'), "malformed")
+    yield case("layers in another order", b"{" + b",".join(b'"%s":%s' % (n.encode(), rfc8785.dumps(first[n])) for n in ("metadata", "data", "routing", "verification")) + b"}", "malformed")
+    yield case("a duplicate key", text.replace(b'"hops":0', b'"hops":0,"hops":0'), "malformed")
+    yield case("a duplicate layer by an escape", text.replace(b'{"data"', b'{"d\\u0061ta":{},"data"'), "malformed")
+    yield case("1.0 for 1", text.replace(b'"max_sources":5', b'"max_sources":5.0'), "malformed")
+    yield case("an integer that is no double", text.replace(b'"max_sources":5', b'"max_sources":9007199254740993'), "malformed")
+    yield case("another escape", text.replace(b"why?", b"wh\\u0079?"), "malformed")
+    yield case("invalid UTF-8", text.replace(b"why?", b"\xff"), "malformed")
+    yield case("a lone surrogate", text.replace(b"why?", b"\\ud800"), "malformed")
+    yield case("a byte order mark", b"\xef\xbb\xbf" + text, "malformed")
+    yield case("a number that overflows", text.replace(b'"max_sources":5', b'"max_sources":1e999'), "malformed")
+    yield case("depth 65", text.replace(b'"max_sources":5', b'"max_sources":' + b"[" * 63 + b"]" * 63), "malformed")
+    yield case("empty", b"", "malformed")
+    yield case("a null in an optional field", put(first, "/metadata/intent", None), "malformed", "/metadata/intent")
+    yield case("a fraction outside data", put(first, "/metadata/later_field", 1.5), "malformed", "/metadata/later_field")
+    yield case("a fifth layer", put(first, "/extra", {}), "malformed", "/extra")
+    yield case("an unknown member of verification", put(first, "/verification/extra", "x"), "malformed", "/verification/extra")
+    yield case("an unknown member of a statement", put(chain, "/verification/proof_chain/1/statement/extra", "x"), "malformed", "/verification/proof_chain/1/statement/extra")
+    yield case("no sender", put(first, "/metadata/sender", ...), "malformed", "/metadata/sender")
+    yield case("a cause without hops", put(first, "/metadata/causation_id", "m-0"), "malformed", "/metadata/hops")
+    yield case("no parents", put(caused, "/verification/parents", ...), "malformed", "/verification/parents")
+    yield case("30 February", put(first, "/metadata/timestamp", "2026-02-30T00:00:00.000Z"), "malformed", "/metadata/timestamp")
+    yield case("a reply address elsewhere", put(first, "/routing/reply_to", "other._reply.a-00000000"), "malformed", "/routing/reply_to")
+    yield case("a later major", put(first, "/metadata/protocol", "sealbus/2"), "unsupported_protocol", "/metadata/protocol")
+    yield case("a later major in another form", b'{"metadata":{"protocol":"sealbus/2"} }', "unsupported_protocol", "/metadata/protocol")
+    yield case("another question", put(first, "/data/question", "what?"), "hash_mismatch", "/verification/content_hash")
+    yield case("another sender", put(first, "/metadata/sender/id", "mallory@svc"), "seal_mismatch", "/verification/seal")
+    yield case("a longer life", put(first, "/routing/expires_at", "2026-01-02T00:00:00.000Z"), "seal_mismatch", "/verification/seal")
+    yield case("a shorter chain", put(chain, "/verification/proof_chain/0", ...), "seal_mismatch", "/verification/seal")
+    yield case("a later field added", put(first, "/metadata/later_field", "x"), "seal_mismatch", "/verification/seal")
+    at_chain = "/verification/proof_chain"
+    yield case("no chain at medium risk", made["without chain"], "proof_invalid", at_chain)
+    yield case("no chain at low risk", made["without chain"], None, risk="low")
+    yield case("a chain that does not hold, at low risk", rechained(chain, lambda links: links[1]["statement"].update(hops=2)), "proof_invalid", at_chain, risk="low")
+    yield case("a link of another namespace", rechained(chain, lambda links: links[0]["statement"].update(namespace="other")), "proof_invalid", at_chain)
+    yield case("a chain cut at its old end", rechained(chain, lambda links: links.pop(0)), "proof_invalid", at_chain)
+    yield case("a chain cut at its new end", rechained(chain, lambda links: links.pop()), "proof_invalid", at_chain)
+    yield case("an id twice in the chain", rechained(chain, lambda links: links[0]["statement"].update(message_id=links[1]["statement"]["message_id"])), "proof_invalid", at_chain)
+    yield case("links out of range", rechained(chain, lambda links: links[0]["statement"].update(links=17)), "proof_invalid", at_chain)
+    yield case("time backwards by 120 s", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.000Z")), None)
+    yield case("time backwards by more", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.001Z")), "proof_invalid", at_chain)
+    yield case("a link 224 days old", rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:04.000Z")), None)
+    yield case("a link older than that", rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:03.999Z")), "proof_invalid", at_chain)
+    at_signature = "/verification/signature"
+    yield case("unsigned at high risk", first, "signature_missing", at_signature, risk="high")
+    yield case("unsigned at medium risk where keys are configured", first, "signature_missing", at_signature, keys=True)
+    yield case("unsigned at low risk where keys are configured", first, None, risk="low", keys=True)
+    yield case("signed at high risk without keys", signed, "key_unknown", at_signature, risk="high")
+    yield case("no signature form at high risk without keys", put(signed, at_signature, "x..y"), "signature_invalid", at_signature, risk="high")
+    yield case("no signature form at medium risk without keys", put(signed, at_signature, "x..y"), None)
+    yield case("another signature", put(signed, at_signature, answer["verification"]["signature"]), "signature_invalid", at_signature, keys=True)
+    yield case("padding", put(signed, at_signature, signed["verification"]["signature"] + "="), "signature_invalid", at_signature, keys=True)
+    header = {"alg": "HS256", "b64": False, "crit": ["b64"], "kid": "nobody"}
+    yield case("an unknown key", put(signed, at_signature, sign(statement_of(signed), header)), "key_unknown", at_signature, keys=True)
+    header = {"alg": "Ed25519", "b64": False, "crit": ["b64"], "kid": KEY["kid"]}
+    yield case("another algorithm", put(signed, at_signature, sign(statement_of(signed), header)), "signature_invalid", at_signature, keys=True)
+    mallory = sealed(put(signed, "/metadata/sender", {"id": "mallory@svc"}), signed=True)
+    yield case("a sender the key may not speak for", mallory, "sender_mismatch", at_signature, keys=True)
+    unsigned = copy.deepcopy(answer)
+    del unsigned["verification"]["proof_chain"][0]["signature"]
+    yield case("an unsigned link where keys are configured", unsigned, "proof_invalid", at_chain, keys=True, risk="low")
+    yield case("an unsigned link without keys", unsigned, None)
+    yield case("still alive", first, None, now="2026-01-01T01:00:06.000Z")
+    yield case("expired", first, "expired", "/routing/expires_at", now="2026-01-01T01:00:06.001Z")
+    far = sealed(put(made["retry wanted"], "/routing/max_hops", 0))
+    yield case("no hops allowed, none made", far, None)
+    hopping = copy.deepcopy(caused)
+    hopping["routing"]["max_hops"] = 0
+    yield case("no hops allowed, one made", sealed(hopping), "too_many_hops", "/metadata/hops")
+    yield case("sealed 120 s ahead", first, None, now="2025-12-31T23:58:01.000Z")
+    yield case("sealed further ahead", first, "clock_skew", "/metadata/timestamp", now="2025-12-31T23:58:00.999Z")
+
+
+GATES = {
+    reason: gate
+    for gate, reasons in {
+        "parse": ("malformed", "unsupported_protocol"),
+        "integrity": ("hash_mismatch", "seal_mismatch"),
+        "authenticity": ("signature_missing", "signature_invalid", "key_unknown", "key_revoked", "key_expired", "sender_mismatch", "proof_invalid"),
+        "lifetime": ("expired", "too_many_hops", "clock_skew"),
+    }.items()
+    for reason in reasons
+}
+
+
+def parts_of(name: str, tree: Tree) -> Tree:
+    """Everything about one message that an implementation can compare, byte by byte."""
+    statement = statement_of(tree)
+    layers = {layer: rfc8785.dumps(tree[layer]).decode() for layer in ("data", "metadata", "routing", "verification")}
+    return {
+        "name": name,
+        "layers": layers,
+        "statement": rfc8785.dumps(statement).decode(),
+        "content_hash": digest(tree["data"]),
+        "envelope_hash": statement["envelope_hash"],
+        "seal": digest(statement),
+        "signature": tree["verification"].get("signature"),
+        "key": tree["routing"].get("key", tree["metadata"]["conversation_id"]),
+        "value": rfc8785.dumps(tree).decode(),
+    }
+
+
+def vectors() -> Tree:
+    made = messages()
+    return {
+        "protocol": "sealbus/1",
+        "contract_revision": 4,
+        "key": KEY,
+        "now": NOW,
+        "messages": [parts_of(name, tree) for name, tree in made.items()],
+        "tampered": list(tampered(made)),
+    }
+
+
+if __name__ == "__main__":
+    target = Path(__file__).with_name("envelopes.json")
+    target.write_text(json.dumps(vectors(), ensure_ascii=True, indent=1) + "\n")
+    print(f"{target.name}: {len(vectors()['messages'])} messages, {len(vectors()['tampered'])} tampered")  # noqa: T201 - a script
