@@ -7,6 +7,7 @@ parsing, so what one side refuses the other never sends. Types and required memb
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from bus.envelope import Agent, Link, Metadata, RetryPolicy, Routing, Statement, Verification
 from bus.errors import ContractError
@@ -36,17 +37,12 @@ MAX_ATTEMPTS = 100
 
 def check_metadata(metadata: Metadata) -> None:
     """Raise ContractError for the first field of *metadata* that breaks its form."""
-    _form(is_protocol, metadata.protocol, "/metadata/protocol", "is not `sealbus/1` or a minor of it")
-    _form(is_namespace, metadata.namespace, "/metadata/namespace", "is not one segment of at most 63 characters")
+    _check_kind(metadata.protocol, metadata.namespace, metadata.message_type, metadata.schema_version)
     _form(is_message_id, metadata.message_id, "/metadata/message_id", "is not 1 to 128 visible ASCII characters")
-    _form(is_message_type, metadata.message_type, "/metadata/message_type", "is not dotted lower-case segments, at most 120, last not `dlq`")
-    _form(is_schema_version, metadata.schema_version, "/metadata/schema_version", "is not x.y.z")
     _time(metadata.timestamp, "/metadata/timestamp")
     _text_id(metadata.conversation_id, "/metadata/conversation_id")
     _count(metadata.hops, "/metadata/hops")
-    _agent(metadata.sender, "/metadata/sender")
-    if metadata.sender.id is None:
-        raise ContractError("the sender's id is required", "/metadata/sender/id")
+    _check_sender(metadata.sender)
     if metadata.recipient is not None:
         _agent(metadata.recipient, "/metadata/recipient")
         if metadata.recipient.id is None and metadata.recipient.role is None:
@@ -55,11 +51,31 @@ def check_metadata(metadata: Metadata) -> None:
     _causality(metadata)
 
 
+# The same few kinds and senders come again and again: what was right once is remembered, what was wrong is not (lru_cache keeps no exception).
+@lru_cache(maxsize=1024)
+def _check_kind(protocol: str, namespace: str, message_type: str, schema_version: str) -> None:
+    _form(is_protocol, protocol, "/metadata/protocol", "is not `sealbus/1` or a minor of it")
+    _form(is_namespace, namespace, "/metadata/namespace", "is not one segment of at most 63 characters")
+    _form(is_message_type, message_type, "/metadata/message_type", "is not dotted lower-case segments, at most 120, last not `dlq`")
+    _form(is_schema_version, schema_version, "/metadata/schema_version", "is not x.y.z")
+
+
+@lru_cache(maxsize=1024)
+def _check_sender(sender: Agent) -> None:
+    _agent(sender, "/metadata/sender")
+    if sender.id is None:
+        raise ContractError("the sender's id is required", "/metadata/sender/id")
+
+
 def _optional_metadata(metadata: Metadata) -> None:
-    for name in ("correlation_id", "task_id", "parent_task_id", "run_id"):
-        value = getattr(metadata, name)
-        if value is not None:
-            _text_id(value, f"/metadata/{name}")
+    if metadata.correlation_id is not None:
+        _text_id(metadata.correlation_id, "/metadata/correlation_id")
+    if metadata.task_id is not None:
+        _text_id(metadata.task_id, "/metadata/task_id")
+    if metadata.parent_task_id is not None:
+        _text_id(metadata.parent_task_id, "/metadata/parent_task_id")
+    if metadata.run_id is not None:
+        _text_id(metadata.run_id, "/metadata/run_id")
     if metadata.sequence is not None:
         _count(metadata.sequence, "/metadata/sequence")
     if metadata.intent is not None and (len(metadata.intent) > MAX_INTENT or has_control(metadata.intent)):

@@ -39,6 +39,7 @@ from producers.publisher import Publisher
 __all__ = ["Execution", "Plan"]
 
 _log = get_logger("handler")
+_FRESH_S = 0.5
 _REPORTED_GATES = frozenset(("schema", "lifetime", "policy", "inbox", "handler"))
 
 
@@ -126,11 +127,13 @@ class Execution:
     async def _handle(self, delivery: Delivery, runner: Runner) -> float | None:
         message, subscription = delivery.message, delivery.subscription
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
-        try:
-            self._intake.check_lifetime(message, delivery.record.timestamp_ms, delivery.control)
-        except ContractError as error:
-            await self._refuse(delivery, error)
-            return None
+        if self._clock.monotonic_s() - delivery.taken_s > _FRESH_S:
+            # It passed the lifetime gate when it was taken; since then it has waited.
+            try:
+                self._intake.check_lifetime(message, delivery.record.timestamp_ms, delivery.control)
+            except ContractError as error:
+                await self._refuse(delivery, error)
+                return None
         remaining_s = self._intake.remaining_s(message, delivery.control) + EXPIRY_TOLERANCE_MS / 1000
         deadline_s = self._clock.monotonic_s() + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
         try:

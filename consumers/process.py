@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from threading import Thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread, Timer
+from types import FrameType
 from wsgiref.simple_server import WSGIServer
 
 import msgspec
@@ -20,6 +21,7 @@ from prometheus_client import start_http_server
 
 from bus import durations
 from bus.clock import Clock, SystemClock
+from bus.errors import ConfigurationError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -36,6 +38,7 @@ from producers.connection import make_publisher
 __all__ = ["make_worker", "run_process", "serve_metrics"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_TEARDOWN_S = 5.0
 
 _log = get_logger("process")
 
@@ -64,12 +67,13 @@ async def run_process(app: App, settings: Settings, *, metrics_port: int | None 
         worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
         with serve_metrics(metrics, metrics_port):
             await worker.start(create_topics=creates_topics(settings, transport.features))
-            async with _stopping() as stop:
+            with _stopping(settings.worker.drain_timeout_s + _TEARDOWN_S) as stop:
                 if on_ready is not None:
                     on_ready()
                 try:
                     await worker.run(stop)
                 finally:
+                    _log.info("process.stopping")
                     cut = await worker.stop(settings.worker.drain_timeout_s)
         return 1 if cut else 0
     finally:
@@ -87,7 +91,10 @@ class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
 
     def __enter__(self) -> serve_metrics:
         if self._port is not None:
-            server, thread = start_http_server(self._port, registry=self._metrics.registry)
+            try:
+                server, thread = start_http_server(self._port, registry=self._metrics.registry)
+            except OSError as error:
+                raise ConfigurationError(f"metrics cannot be served on port {self._port}: {error.strerror or error}; choose another") from error
             self._server, self._thread = server, thread
             _log.info("metrics.served", port=server.server_port)
         return self
@@ -99,27 +106,34 @@ class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
             self._thread.join()
 
 
-@asynccontextmanager
-async def _stopping() -> AsyncGenerator[asyncio.Event]:
-    """An event that the first signal sets; the second one ends the process at once."""
+@contextmanager
+def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
+    """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the first.
+
+    Plain signal handlers and a thread of their own: a handler that blocks the event loop, or ignores being cancelled, must not keep the
+    process. Ending it is safe at any moment: whatever is not settled is delivered again.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    asked: list[int] = []
 
-    def received(number: int) -> None:
-        if stop.is_set():
-            _log.warning("process.killed", signal=signal.Signals(number).name)
-            # Safe at any moment: whatever is not settled is delivered again.
+    def received(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) > 1:
             os._exit(128 + number)
-        _log.info("process.stopping", signal=signal.Signals(number).name)
-        stop.set()
+        timer = Timer(limit_s, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+        loop.call_soon_threadsafe(stop.set)
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, received, number)
+    before = {number: signal.signal(number, received) for number in _SIGNALS}
     try:
         yield stop
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        # After a signal they stay: the teardown can hang as well.
+        if not asked:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _in_namespace(settings: Settings, namespace: str | None) -> Settings:

@@ -17,6 +17,7 @@ from bus.settings import Settings
 from bus.topics import message_topic, retry_topic
 from bus.topology import group_topics, message_topics
 from bus.transports.base import Assignment, Record, Subscription, Transport
+from consumers import lag
 from consumers.app import App
 from consumers.delivery import Delivery, Partition
 from consumers.execution import Execution, Plan
@@ -34,6 +35,7 @@ _POLL_S = 0.5
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _CUT_GRACE_S = 2.0
+_LAG_S = 5.0
 _TURN_S = 0.01
 
 _log = get_logger("worker")
@@ -245,11 +247,21 @@ class Worker:
     async def _keep(self) -> None:
         """Commit at intervals and refresh the gauges; its death ends `run`."""
         interval_s = self._settings.worker.commit_interval_s
+        measured_s = -_LAG_S
         while True:
             expected_s = self._clock.monotonic_s() + interval_s
             await self._clock.sleep(interval_s)
             self._metrics.loop_lag_seconds.set(max(0.0, self._clock.monotonic_s() - expected_s))
             await self.keep_up()
+            if self._clock.monotonic_s() - measured_s >= _LAG_S:
+                measured_s = self._clock.monotonic_s()
+                await self._measure_lag()
+
+    async def _measure_lag(self) -> None:
+        try:
+            lag.publish(await lag.measure(self._transport, self._partitions.all(), self._clock), self._metrics, self._plan.group)
+        except TransportError as error:
+            _log.warning("worker.lag_unknown", error=str(error))
 
     async def keep_up(self) -> None:
         """One round of housekeeping: release full partitions, commit, refresh gauges."""

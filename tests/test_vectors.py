@@ -51,6 +51,10 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def as_double(literal: str) -> float | int:
+    return int(literal) if abs(int(literal)) < 2**53 else float(literal)
+
+
 def value_of(vector: dict[str, Any]) -> bytes:
     return bytes.fromhex(vector["value_hex"]) if "value_hex" in vector else vector["value"].encode()
 
@@ -65,7 +69,7 @@ def test_the_file_is_what_its_script_writes() -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_value_is_the_canonical_form_of_its_layers(name: str) -> None:
     vector = MESSAGES[name]
-    tree = {layer: json.loads(text) for layer, text in vector["layers"].items()}
+    tree = {layer: json.loads(text, parse_int=as_double) for layer, text in vector["layers"].items()}
     assert rfc8785.dumps(tree) == vector["value"].encode()
     assert "{" + ",".join(f'"{layer}":{text}' for layer, text in vector["layers"].items()) + "}" == vector["value"]
 
@@ -195,3 +199,34 @@ def test_gates_of_the_vectors_are_those_of_the_reasons() -> None:
     told = {vector["reason"] for vector in TAMPERED.values()}
     for gate in ("parse", "integrity", "lifetime"):
         assert set(GATES[gate]) <= told
+
+
+# --- quoted in PROTOCOL.md ----------------------------------------------------------------------------------------------------------
+
+PROTOCOL = (Path(__file__).parents[1] / "bus" / "PROTOCOL.md").read_text()
+QUOTED = {
+    "first": ("value", "statement", "content_hash", "envelope_hash", "seal"),
+    "caused": ("statement", "seal"),
+    "three links": ("value", "statement", "seal"),
+    "signed": ("statement", "signature"),
+}
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in QUOTED.items() for part in parts])
+def test_the_document_quotes_the_vectors(name: str, part: str) -> None:
+    block = PROTOCOL.partition(f"<!-- {name}: {part} -->\n```\n")[2].partition("\n```")[0]
+    assert block == MESSAGES[name][part]
+
+
+def test_the_document_names_the_key_of_its_signature() -> None:
+    assert KEY["secret"] in PROTOCOL
+    assert KEY["kid"] in PROTOCOL
+
+
+def test_the_document_lists_every_gate_and_reason_in_order() -> None:
+    section = PROTOCOL.partition("## 7. Gates")[2].partition("A skip says")[0]
+    table = [line for line in section.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in table] == list(GATES)
+    for row in table:
+        words = [word for word in row.split("`")[3::2] if word in {reason for reasons in GATES.values() for reason in reasons}]
+        assert list(dict.fromkeys(words)) == list(GATES[row.split("`")[1]])

@@ -95,7 +95,7 @@ class Feed:
         payload = self._kind.decode(data)
         if self._fields is not None and not value.keys() <= self._fields:
             self._note(value.keys() - self._fields, line.number)
-        return Draft(payload=payload, **self._options)
+        return Draft(payload=payload, **self._options) if self._options else payload
 
     def _note(self, names: set[str], line: int) -> None:
         for name in sorted(names):

@@ -1,0 +1,55 @@
+"""Lag: how far a group is behind the end of each partition it holds, in records and in seconds.
+
+Owns measuring and publishing it as gauges. Committing is the worker's; the lag of groups that nobody works for is `sealbus groups`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from bus.clock import Clock
+from bus.metrics import Metrics
+from bus.transports.base import PartitionRange, Transport
+from consumers.delivery import Partition
+
+__all__ = ["Lag", "measure", "publish"]
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """Records after the frontier of one partition, and the age of the oldest of them (0 when there is none)."""
+
+    topic: str
+    partition: int
+    messages: int
+    seconds: float
+
+
+async def measure(transport: Transport, partitions: Iterable[Partition], clock: Clock) -> list[Lag]:
+    """The lag of each of *partitions*; raises TransportError."""
+    ranges: dict[str, dict[int, PartitionRange]] = {}
+    lags = []
+    for partition in partitions:
+        topic, number = partition.assignment.topic, partition.assignment.partition
+        if topic not in ranges:
+            ranges[topic] = dict(await transport.admin.ranges(topic))
+        kept = ranges[topic].get(number)
+        if kept is None:
+            continue
+        frontier = partition.frontier.committable
+        at = kept.start if frontier is None else max(frontier, kept.start)
+        seconds = 0.0
+        if kept.end > at and (oldest := await transport.read(topic, number, at, max_records=1, max_bytes=1)):
+            seconds = max(0.0, (clock.now_ms() - oldest[0].timestamp_ms) / 1000)
+        lags.append(Lag(topic, number, max(0, kept.end - at), seconds))
+    return lags
+
+
+def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
+    """Replace the gauges: what is not held any more is another member's to report."""
+    metrics.lag_messages.clear()
+    metrics.lag_seconds.clear()
+    for lag in lags:
+        metrics.lag_messages.labels(group, lag.topic, lag.partition).set(lag.messages)
+        metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
