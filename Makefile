@@ -6,7 +6,7 @@ TEST := .venv-test
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers sealbus.py tests
 
-.PHONY: help demo test quick check format clean
+.PHONY: help demo test quick check bench format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,6 +25,9 @@ check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 	$(TEST)/bin/ruff format --check $(SOURCES)
 	$(TEST)/bin/mypy
 	$(TEST)/bin/python -m pytest -q tests/test_architecture.py
+
+bench: $(TEST)/ready  ## Throughput and memory of the embedded log on this machine.
+	$(TEST)/bin/python tests/benchmarks/embedded.py
 
 format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff check --fix $(SOURCES)

@@ -23,6 +23,7 @@ __all__ = [
     "is_reply_to",
     "is_schema_version",
     "is_text_id",
+    "is_traceparent",
     "uuid7",
 ]
 
@@ -42,6 +43,7 @@ _VERSION = re.compile(r"(?:0|[1-9][0-9]*)\.(?:0|[1-9][0-9]*)\.(?:0|[1-9][0-9]*)\
 _PROTOCOL = re.compile(r"sealbus/1(?:\.(?:0|[1-9][0-9]*))?\Z")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _REPLY = re.compile(rf"({_SEGMENT})\._reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}\Z")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 # Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an interpreter.
 _FORBIDDEN = re.compile(
@@ -126,6 +128,11 @@ def _is_reply_to(text: str, namespace: str) -> bool:
 def is_pointer(text: str) -> bool:
     """A JSON pointer (RFC 6901)."""
     return _POINTER.match(text) is not None
+
+
+def is_traceparent(text: str) -> bool:
+    """A `traceparent` of W3C Trace Context; one in another form is ignored, not refused."""
+    return _TRACEPARENT.match(text) is not None
 
 
 def has_control(text: str) -> bool:

@@ -33,6 +33,9 @@ CONTROL_HEADERS: Final = frozenset(
     )
 )
 _MAX_DETAILS = 8_192
+# A pointer names a foreign field, which may be as long as the record.
+_MAX_POINTER = 1_024
+_FIRST_REASON: Final = "__dlq.errors.topic"
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -104,13 +107,15 @@ def bury(record: Record, control: Control, failure: Failure, *, group: str, now_
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
     """What is kept of a record that can't be stored whole: hash, size, reason; its coordinates are in the headers."""
     value = canonical.encode({"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")})
-    added = tuple(header for header in letter.headers if header[0].startswith(("__dlq.", "sb-dlq-", "sb-redrive-count")))
+    names = [name for name, _ in letter.headers]
+    # Ours come last: whatever the sender put under these names is left behind.
+    added = letter.headers[len(names) - 1 - names[::-1].index(_FIRST_REASON) :]
     return NewRecord(letter.topic, None, value, (*added, ("sb-dlq-stub", b"1")))
 
 
 def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, details: bool) -> Headers:
     headers: Headers = (
-        ("__dlq.errors.topic", control.origin_topic.encode()),
+        (_FIRST_REASON, control.origin_topic.encode()),
         ("__dlq.errors.partition", b"%d" % control.origin_partition),
         ("__dlq.errors.offset", b"%d" % control.origin_offset),
         ("__dlq.errors.group", group.encode()),
@@ -122,7 +127,7 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
         ("sb-dlq-failed-at", format_ms(now_ms).encode()),
         ("sb-redrive-count", b"%d" % control.redrive_count),
     )
-    return (*headers, ("sb-dlq-pointer", failure.pointer.encode())) if failure.pointer else headers
+    return (*headers, ("sb-dlq-pointer", failure.pointer.encode()[:_MAX_POINTER])) if failure.pointer else headers
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:

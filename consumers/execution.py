@@ -30,28 +30,18 @@ from consumers.flight import Flight
 from consumers.gates import EXPIRY_TOLERANCE_MS
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
-from consumers.retry import Decision, Die, Hold, Retry, Tier, WaitInLane, decide, effective
+from consumers.plan import Plan
+from consumers.retry import Decision, Die, Hold, Tier, WaitInLane, decide, effective
 from consumers.runners import HandlerCutError, HandlerTimeoutError, Runner
 from consumers.settlement import GaveUpError, Settlement
 from producers.draft import Draft
 from producers.publisher import Publisher
 
-__all__ = ["Execution", "Plan"]
+__all__ = ["Execution"]
 
 _log = get_logger("handler")
 _FRESH_S = 0.5
 _REPORTED_GATES = frozenset(("schema", "lifetime", "policy", "inbox", "handler"))
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group does by default, from its settings."""
-
-    namespace: str
-    group: str
-    agent_id: str
-    retry: Retry
-    timeout_s: float
-    tiers: tuple[Tier, ...]
 
 
 class Execution:

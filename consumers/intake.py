@@ -6,16 +6,9 @@ clock it is given. Does not own what follows from the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
-
 from bus.clock import Clock
 from bus.errors import ContractError
-from bus.payloads import Registry
-from bus.policy import Policy
 from bus.sealing import Message
-from bus.signing import Verifier
 from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import Record
@@ -23,25 +16,11 @@ from consumers import gates
 from consumers.app import Subscription
 from consumers.deadletter import Control, read_control
 from consumers.delivery import Delivery, Partition
+from consumers.plan import View
 
-__all__ = ["Intake", "View", "due_ms"]
+__all__ = ["Intake", "due_ms"]
 
 _DEFAULT_PRIORITY = 5
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group sees the log with."""
-
-    namespace: str
-    group: str
-    agent_id: str
-    roles: frozenset[str]
-    registry: Registry
-    subscriptions: Mapping[str, Subscription]
-    policy: Policy
-    verifier: Verifier | None
-    max_message_bytes: int
-    max_hops: int
 
 
 def due_ms(record: Record, partition: Partition) -> int:

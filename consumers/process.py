@@ -19,7 +19,6 @@ from wsgiref.simple_server import WSGIServer
 import msgspec
 from prometheus_client import start_http_server
 
-from bus import durations
 from bus.clock import Clock, SystemClock
 from bus.errors import ConfigurationError
 from bus.logs import get_logger
@@ -30,8 +29,7 @@ from bus.topology import creates_topics
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.app import App
-from consumers.execution import Plan
-from consumers.retry import Retry, Tier
+from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
 
@@ -47,15 +45,7 @@ def make_worker(app: App, transport: Transport, settings: Settings, *, member: s
     """A worker of *app* on *transport*, with a publisher of its own for what it sends."""
     settings = _in_namespace(settings, app.namespace)
     publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
-    plan = Plan(
-        namespace=settings.bus.namespace,
-        group=app.group,
-        agent_id=app.agent_id,
-        retry=Retry(attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s),
-        timeout_s=settings.worker.timeout_s,
-        tiers=tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers),
-    )
-    return Worker(app, plan, transport, publisher, settings, member=member, clock=clock, metrics=metrics)
+    return Worker(app, make_plan(app, settings), transport, publisher, settings, member=member, clock=clock, metrics=metrics)
 
 
 async def run_process(app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None) -> int:

@@ -6,6 +6,7 @@ Owns the schedule (constant, linear, exponential with jitter and cap), the choic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -103,7 +104,12 @@ def decide(
         return Die("retries_exhausted", f"the next attempt in {delay_s:.1f} s would outlive the message")
     if delay_s < LANE_LIMIT_S or not tiers:
         return WaitInLane(delay_s, attempt)
-    return WaitInTier(choose_tier(tiers, delay_s), delay_s, attempt)
+    tier = choose_tier(tiers, delay_s)
+    # What counts is when it could run: a tier is left when its whole delay has passed.
+    back_s = math.ceil(delay_s / tier.delay_s) * tier.delay_s
+    if back_s >= remaining_s:
+        return Die("retries_exhausted", f"the next attempt in {back_s:.1f} s (tier {tier.name}) would outlive the message")
+    return WaitInTier(tier, delay_s, attempt)
 
 
 def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:

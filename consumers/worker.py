@@ -14,17 +14,17 @@ from bus.errors import ClosedError, TransportError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
-from bus.topics import message_topic, retry_topic
 from bus.topology import group_topics, message_topics
 from bus.transports.base import Assignment, Record, Subscription, Transport
 from consumers import lag
 from consumers.app import App
 from consumers.delivery import Delivery, Partition
-from consumers.execution import Execution, Plan
+from consumers.execution import Execution
 from consumers.flight import Flight
-from consumers.intake import Intake, View, due_ms
+from consumers.intake import Intake, due_ms
 from consumers.lanes import Lanes
 from consumers.partitions import MAX_SPAN, Partitions
+from consumers.plan import Plan
 from consumers.runners import HandlerCutError, Runners
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
@@ -68,7 +68,7 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
         self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
-        self._intake = Intake(_view(app, plan, settings), clock)
+        self._intake = Intake(plan.view, clock)
         execution = Execution(
             plan,
             publisher=publisher,
@@ -82,18 +82,13 @@ class Worker:
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
 
-    def topics(self) -> list[str]:
-        """What this worker reads: the topic of each subscribed type and the group's retry tiers."""
-        types = [message_topic(self._plan.namespace, name) for name in self.app.subscriptions]
-        return types + [retry_topic(self._plan.namespace, self._plan.group, tier.name) for tier in self._plan.tiers]
-
     async def start(self, *, create_topics: bool) -> None:
         """Create topics where that is wanted, then join the group. Raises TopicMissingError, UnreachableError."""
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             specs = [*message_topics(self._settings, sorted(names)), *group_topics(self._settings, self._plan.group)]
             await self._transport.admin.create_topics(specs)
-        self._partitions.subscription = await self._transport.subscribe(self._plan.group, self.topics(), self, member=self._member)
+        self._partitions.subscription = await self._transport.subscribe(self._plan.group, self._plan.topics, self, member=self._member)
         _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -287,21 +282,6 @@ class Worker:
         if self._partitions.subscription is None:
             raise ClosedError("the worker has not started or has stopped")
         return self._partitions.subscription
-
-
-def _view(app: App, plan: Plan, settings: Settings) -> View:
-    return View(
-        namespace=plan.namespace,
-        group=plan.group,
-        agent_id=app.agent_id,
-        roles=app.roles,
-        registry=app.registry,
-        subscriptions=app.subscriptions,
-        policy=app.policy,
-        verifier=app.verifier,
-        max_message_bytes=settings.publish.max_message_bytes,
-        max_hops=settings.worker.max_hops,
-    )
 
 
 def _names(assignments: Iterable[Assignment]) -> list[str]:

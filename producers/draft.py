@@ -12,6 +12,7 @@ import msgspec
 
 from bus.envelope import PROTOCOL, Agent, Authority, Link, Metadata, Performative, RetryPolicy, Routing, Security
 from bus.errors import ContractError
+from bus.names import is_traceparent
 from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import format_ms
@@ -20,6 +21,7 @@ __all__ = ["PRIORITIES", "Draft", "Layers", "Options", "Origin", "compose"]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
+_MAX_TRACESTATE = 512
 _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 
@@ -135,6 +137,7 @@ def _compose_metadata(
     draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None, answers: bool
 ) -> Metadata:
     before = cause.metadata if cause else None
+    traced = before is not None and _is_traced(before)
     return Metadata(
         authority=draft.authority,
         causation_id=before.message_id if before else None,
@@ -157,9 +160,14 @@ def _compose_metadata(
         sequence=draft.sequence,
         task_id=draft.task_id or (before.task_id if before else None),
         timestamp=format_ms(now_ms),
-        traceparent=draft.traceparent or (before.traceparent if before else None),
-        tracestate=draft.tracestate or (before.tracestate if before else None),
+        traceparent=draft.traceparent or (before.traceparent if before and traced else None),
+        tracestate=draft.tracestate or (before.tracestate if before and traced else None),
     )
+
+
+def _is_traced(before: Metadata) -> bool:
+    """Whether the cause's trace goes on; a foreign one in a wrong form, of whatever length, is ignored."""
+    return before.traceparent is not None and is_traceparent(before.traceparent) and len(before.tracestate or "") <= _MAX_TRACESTATE
 
 
 def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None) -> Routing:

@@ -15,7 +15,7 @@ from bus import canonical, sealing
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ContractError, PublishError, PublishRejected, PublishUnknown, TopicMissingError
 from bus.metrics import Metrics
-from bus.names import Entropy, uuid7
+from bus.names import Entropy, is_traceparent, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.sealing import Message
 from bus.settings import Settings
@@ -70,7 +70,7 @@ def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewR
     ]
     if metadata.recipient is not None:
         headers.append(("sb-to", (metadata.recipient.id or metadata.recipient.role or "").encode()))
-    if metadata.traceparent is not None:
+    if metadata.traceparent is not None and is_traceparent(metadata.traceparent):
         headers.append(("traceparent", metadata.traceparent.encode()))
     return NewRecord(topic, message.key, message.value, (*headers, *extra_headers))
 

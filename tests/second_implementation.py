@@ -125,7 +125,9 @@ def is_namespace(value: Any) -> bool:
 
 
 def is_message_type(value: Any) -> bool:
-    return is_text(value) and len(value) <= 120 and re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})*", value) is not None and value.split(".")[-1] != "dlq"
+    return (
+        is_text(value) and len(value) <= 120 and re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})*", value) is not None and value.split(".")[-1] != "dlq"
+    )
 
 
 def is_protocol(value: Any) -> bool:

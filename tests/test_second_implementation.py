@@ -48,7 +48,9 @@ def random_data(rng: random.Random, room: int = 2) -> Any:
         return [random_data(rng, room - 1) for _ in range(rng.randrange(3))]
     if kind == 6:
         return {rng.choice(("a", "\u00e9", "\ufb33", "\U0001f600", '"', "\x7f")): random_data(rng, room - 1) for _ in range(rng.randrange(3))}
-    return rng.choice((None, True, rng.randrange(-(10**6), 10**6), rng.uniform(-10, 10) * 10.0 ** rng.randint(-9, 22), "text \\\n\u2028", float(2**60), 5))
+    return rng.choice(
+        (None, True, rng.randrange(-(10**6), 10**6), rng.uniform(-10, 10) * 10.0 ** rng.randint(-9, 22), "text \\\n\u2028", float(2**60), 5)
+    )
 
 
 def random_message(rng: random.Random, number: int, cause: Message | None) -> Message:

@@ -1,0 +1,83 @@
+"""The plan of one group: what an App declares and what the settings say, as values that the worker's parts are given.
+
+Owns composing them; nothing else reads an App and the settings together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bus import durations
+from bus.payloads import Registry
+from bus.policy import Policy
+from bus.settings import Settings
+from bus.signing import Verifier
+from bus.topics import message_topic, retry_topic
+from consumers.app import App, Subscription
+from consumers.retry import Retry, Tier
+
+__all__ = ["Plan", "View", "make_plan"]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group sees the log with."""
+
+    namespace: str
+    group: str
+    agent_id: str
+    roles: frozenset[str]
+    registry: Registry
+    subscriptions: Mapping[str, Subscription]
+    policy: Policy
+    verifier: Verifier | None
+    max_message_bytes: int
+    max_hops: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group does by default, and what it reads."""
+
+    namespace: str
+    group: str
+    agent_id: str
+    retry: Retry
+    timeout_s: float
+    tiers: tuple[Tier, ...]
+    topics: tuple[str, ...]
+    view: View
+
+
+def make_plan(app: App, settings: Settings) -> Plan:
+    """The plan of *app* under *settings*."""
+    namespace = settings.bus.namespace
+    tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
+    return Plan(
+        namespace=namespace,
+        group=app.group,
+        agent_id=app.agent_id,
+        retry=Retry(attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s),
+        timeout_s=settings.worker.timeout_s,
+        tiers=tiers,
+        topics=(
+            *(message_topic(namespace, name) for name in app.subscriptions),
+            *(retry_topic(namespace, app.group, tier.name) for tier in tiers),
+        ),
+        view=_make_view(app, settings),
+    )
+
+
+def _make_view(app: App, settings: Settings) -> View:
+    return View(
+        namespace=settings.bus.namespace,
+        group=app.group,
+        agent_id=app.agent_id,
+        roles=app.roles,
+        registry=app.registry,
+        subscriptions=app.subscriptions,
+        policy=app.policy,
+        verifier=app.verifier,
+        max_message_bytes=settings.publish.max_message_bytes,
+        max_hops=settings.worker.max_hops,
+    )

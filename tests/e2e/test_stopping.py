@@ -1,0 +1,57 @@
+"""A worker ends within its deadline whatever its handlers do, and at once when asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import HERE, ROOT, wait_until
+from stubborn_app import Block, Ignore
+
+from sealbus import connect
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
+    command = [sys.executable, "-m", "consumers.cli", "worker", "stubborn_app:app", "--bus", f"sqlite:///{tmp_path}/log.db"]
+    process = subprocess.Popen([*command, "--drain-timeout", "0.5"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def order(folder: Path, payload: msgspec.Struct) -> None:
+    async with connect(f"sqlite:///{folder}/log.db", agent="tests@tests", env={}) as bus:
+        await bus.publish(payload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("payload", [Block(60), Ignore(60)], ids=["blocks the loop", "ignores cancellation"])
+def test_a_stubborn_handler_does_not_outlive_the_deadline(stubborn: subprocess.Popen[bytes], tmp_path: Path, payload: msgspec.Struct) -> None:
+    asyncio.run(order(tmp_path, payload))
+    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    started_s = time.monotonic()
+    stubborn.terminate()
+    assert stubborn.wait(20) == 1
+    assert time.monotonic() - started_s < 10
+
+
+@pytest.mark.slow
+def test_the_second_signal_ends_a_blocked_worker_at_once(stubborn: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    asyncio.run(order(tmp_path, Block(60)))
+    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    stubborn.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    started_s = time.monotonic()
+    stubborn.send_signal(signal.SIGTERM)
+    assert stubborn.wait(5) == 143
+    assert time.monotonic() - started_s < 2

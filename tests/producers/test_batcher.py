@@ -1,0 +1,234 @@
+"""Concurrent appends become few, each keeps its own deadline, and a full buffer waits before it refuses. With a log made of futures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bus.clock import ManualClock
+from bus.errors import AppendUnknownError, ClosedError, DeadlineError, RecordTooLargeError, UnreachableError
+from bus.transports.base import Appended, NewRecord, Outcome
+from producers.batcher import Batcher
+
+
+class FakeLog:
+    """Notes each append and answers when told to: at once unless `held`."""
+
+    def __init__(self) -> None:
+        self.appends: list[list[NewRecord]] = []
+        self.timeouts: list[float] = []
+        self.held = False
+        self.answers: list[asyncio.Future[None]] = []
+        self.error: Exception | None = None
+        self.refused: dict[bytes, Outcome] = {}
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self.appends.append(list(records))
+        self.timeouts.append(timeout_s)
+        if self.held:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.answers.append(answer)
+            await answer
+        if self.error is not None:
+            raise self.error
+        return [self.refused.get(record.value or b"") or Appended(record.topic, 0, offset, 0) for offset, record in enumerate(records)]
+
+
+class Case:
+    def __init__(self, buffer_bytes: int = 10_000) -> None:
+        self.clock = ManualClock()
+        self.log = FakeLog()
+        self.batcher = Batcher(self.log, self.clock, buffer_bytes=buffer_bytes)  # type: ignore[arg-type]
+
+    def append(self, *values: bytes, timeout_s: float = 10.0) -> asyncio.Task[Sequence[Outcome]]:
+        records = [NewRecord("t", b"k", value) for value in values]
+        return asyncio.get_running_loop().create_task(self._append(records, timeout_s))
+
+    async def _append(self, records: list[NewRecord], timeout_s: float) -> Sequence[Outcome]:
+        return await self.batcher.append(records, timeout_s=timeout_s)
+
+    def values(self) -> list[list[bytes | None]]:
+        return [[record.value for record in records] for records in self.log.appends]
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_concurrent_appends_leave_in_one() -> None:
+    case = Case()
+    outcomes = await asyncio.gather(*(case.append(b"%d" % number) for number in range(100)))
+    assert case.values() == [[b"%d" % number for number in range(100)]]
+    assert [outcome[0].offset for outcome in outcomes] == list(range(100))  # type: ignore[union-attr]
+
+
+async def test_an_idle_batcher_waits_for_nothing() -> None:
+    case = Case()
+    task = case.append(b"a")
+    await turns(4)
+    assert case.values() == [[b"a"]]
+    assert await task == [Appended("t", 0, 0, 0)]
+
+
+async def test_what_comes_while_one_is_written_leaves_with_the_next() -> None:
+    case = Case()
+    case.log.held = True
+    first = case.append(b"a")
+    await turns()
+    later = [case.append(b"b"), case.append(b"c", b"d")]
+    await turns()
+    assert case.values() == [[b"a"]]
+    case.log.held = False
+    case.log.answers[0].set_result(None)
+    await asyncio.gather(first, *later)
+    assert case.values() == [[b"a"], [b"b", b"c", b"d"]]
+
+
+async def test_each_caller_gets_the_outcomes_of_its_own_records() -> None:
+    case = Case()
+    case.log.refused[b"b"] = RecordTooLargeError("x")
+    one, two = case.append(b"a", b"b"), case.append(b"c")
+    assert [type(outcome) for outcome in await one] == [Appended, RecordTooLargeError]
+    assert [type(outcome) for outcome in await two] == [Appended]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(UnreachableError("x"), UnreachableError), (AppendUnknownError("x"), AppendUnknownError), (RuntimeError("x"), AppendUnknownError)]
+)
+async def test_an_append_that_fails_whole_fails_for_each_record(error: Exception, kind: type[Exception]) -> None:
+    case = Case()
+    case.log.error = error
+    outcomes = await asyncio.wait_for(asyncio.gather(case.append(b"a", b"b"), case.append(b"c")), 5)
+    assert [[type(outcome) for outcome in told] for told in outcomes] == [[kind, kind], [kind]]
+    case.log.error = None
+    assert isinstance((await case.append(b"d"))[0], Appended)
+
+
+async def test_what_was_not_taken_up_at_its_deadline_was_certainly_not_written() -> None:
+    case = Case()
+    case.log.held = True
+    first = case.append(b"a", timeout_s=100)
+    await turns()
+    second = case.append(b"b", timeout_s=5)
+    await turns()
+    case.clock.advance(5.1)
+    assert [type(outcome) for outcome in await second] == [DeadlineError]
+    case.log.answers[0].set_result(None)
+    await first
+    await turns()
+    assert case.values() == [[b"a"]]
+
+
+async def test_what_was_being_written_at_its_deadline_is_unknown() -> None:
+    case = Case()
+    case.log.held = True
+    patient, hasty = case.append(b"a", timeout_s=100), case.append(b"b", timeout_s=5)
+    await turns()
+    case.clock.advance(5.1)
+    assert [type(outcome) for outcome in await hasty] == [AppendUnknownError]
+    assert not patient.done()
+    case.log.answers[0].set_result(None)
+    assert [type(outcome) for outcome in await patient] == [Appended]
+
+
+async def test_deadlines_are_kept_whatever_their_order() -> None:
+    case = Case()
+    case.log.held = True
+    tasks = [case.append(b"x", timeout_s=seconds) for seconds in (7, 3, 5)]
+    await turns()
+    for seconds, done in ((3, [False, True, False]), (2, [False, True, True]), (2, [True, True, True])):
+        case.clock.advance(seconds + 0.001)
+        await turns()
+        assert [task.done() for task in tasks] == done
+
+
+async def test_a_full_buffer_waits_for_room() -> None:
+    case = Case(buffer_bytes=400)
+    case.log.held = True
+    first = case.append(b"a" * 300)
+    await turns()
+    second = case.append(b"b" * 300)
+    await turns()
+    assert not second.done()
+    case.log.held = False
+    case.log.answers[0].set_result(None)
+    await asyncio.gather(first, second)
+    assert [type(outcome) for outcome in await second] == [Appended]
+
+
+async def test_a_full_buffer_refuses_at_the_deadline() -> None:
+    case = Case(buffer_bytes=400)
+    case.log.held = True
+    first = case.append(b"a" * 300, timeout_s=100)
+    await turns()
+    second = case.append(b"b" * 300, timeout_s=5)
+    await turns()
+    case.clock.advance(5.1)
+    (outcome,) = await second
+    assert isinstance(outcome, DeadlineError)
+    case.log.answers[0].set_result(None)
+    await first
+    assert case.values() == [[b"a" * 300]]
+
+
+async def test_a_record_larger_than_the_buffer_goes_alone() -> None:
+    case = Case(buffer_bytes=10)
+    assert isinstance((await case.append(b"a" * 1_000))[0], Appended)
+
+
+async def test_a_caller_that_went_away_is_not_written_for() -> None:
+    case = Case()
+    case.log.held = True
+    first = case.append(b"a")
+    await turns()
+    gone = case.append(b"b")
+    last = case.append(b"c")
+    await turns()
+    gone.cancel()
+    await turns()
+    case.log.held = False
+    case.log.answers[0].set_result(None)
+    await asyncio.gather(first, last)
+    assert case.values() == [[b"a"], [b"c"]]
+
+
+async def test_closing_finishes_what_was_accepted_and_refuses_the_rest() -> None:
+    case = Case()
+    task = case.append(b"a")
+    await turns(1)
+    await case.batcher.close()
+    assert isinstance((await task)[0], Appended)
+    (outcome,) = await case.append(b"b")
+    assert isinstance(outcome, ClosedError)
+
+
+async def test_closing_refuses_those_who_wait_for_room() -> None:
+    case = Case(buffer_bytes=400)
+    case.log.held = True
+    first = case.append(b"a" * 300)
+    await turns()
+    waiting = [case.append(b"b" * 300), case.append(b"c" * 300)]
+    await turns()
+    closing = asyncio.get_running_loop().create_task(case.batcher.close())
+    await turns()
+    case.log.answers[0].set_result(None)
+    await closing
+    await first
+    assert [type((await task)[0]) for task in waiting] == [ClosedError, ClosedError]
+
+
+async def test_the_log_is_given_longer_than_the_most_patient_caller() -> None:
+    case = Case()
+    await asyncio.gather(case.append(b"a", timeout_s=3), case.append(b"b", timeout_s=8))
+    assert case.log.timeouts == [9.0]
+
+
+async def test_records_of_one_caller_stay_together_and_in_order() -> None:
+    case = Case()
+    mixed: list[Any] = [case.append(*(b"%d-%d" % (caller, number) for number in range(3))) for caller in range(20)]
+    await asyncio.gather(*mixed)
+    assert [value for values in case.values() for value in values] == [b"%d-%d" % (caller, number) for caller in range(20) for number in range(3)]
