@@ -88,7 +88,7 @@ class PayloadType:
             return self._decode(data)
         except msgspec.ValidationError as error:
             raise translate(error, base="/data", reason="schema_violation") from error
-        except Exception as error:  # noqa: BLE001 - a type's own __post_init__ may raise anything: still one refused record
+        except Exception as error:
             raise ContractError(f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation") from error
 
     def open(self, message: Message) -> msgspec.Struct:
@@ -112,7 +112,7 @@ class PayloadType:
         while major < self.major and major in self.upcasters:
             try:
                 content = self.upcasters[major](content)
-            except Exception as error:  # noqa: BLE001 - an upcaster may stumble over anything: still one refused record
+            except Exception as error:
                 text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
                 raise ContractError(text, "/data", "schema_violation") from error
             major += 1

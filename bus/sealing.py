@@ -152,9 +152,7 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
         return None
     envelope_hash = _hash_envelope(*layers[:2])
     try:
-        return _build(
-            value, len(data), envelope.metadata, envelope.routing, envelope.verification, envelope_hash=envelope_hash, payload=payload
-        )
+        return _build(value, len(data), envelope.metadata, envelope.routing, envelope.verification, envelope_hash=envelope_hash, payload=payload)
     except ContractError:
         if any(map(numbers.may_need_respelling, layers)):
             # An integer beyond 2^53: the exact way finds the first fault in the order of the contract.

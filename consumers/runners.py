@@ -15,9 +15,13 @@ from bus.clock import Clock, Timer
 from consumers.delivery import Delivery
 from consumers.lanes import Lane, Lanes
 
-__all__ = ["HandlerCutError", "HandlerTimeoutError", "Runner", "Runners"]
+__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "Runner", "Runners"]
 
 _SLICE_S = 0.01
+
+
+class HandlerGoneError(Exception):
+    """The handler ended by something that is no ordinary exception: it awaited what was cancelled, or asked the process to exit."""
 
 
 class HandlerTimeoutError(Exception):
@@ -41,15 +45,20 @@ class Runner:
         self.cut: type[Exception] | None = None
 
     async def call(self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float) -> Any:
-        """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that."""
+        """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that, HandlerGoneError see there."""
         self.deadline_s = deadline_s
         self._watch(deadline_s)
         try:
             return await handler(*arguments)
-        except asyncio.CancelledError:
-            if self.cut is None:
+        except asyncio.CancelledError as error:
+            if self.cut is not None:
+                raise self.cut from None
+            if self.task is not None and self.task.cancelling():
                 raise
-            raise self.cut from None
+            # Nobody cancelled this runner: left alone, it would end with its lane and the message would be stuck in silence.
+            raise HandlerGoneError("it awaited something that was cancelled") from error
+        except SystemExit as error:
+            raise HandlerGoneError(f"it asked the process to exit ({error.code})") from error
         finally:
             # No await stands between the handler's end and here, so a late cut can't hit what comes after.
             self.deadline_s = math.inf

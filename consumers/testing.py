@@ -5,6 +5,7 @@ Owns driving a worker until nothing more can happen, and reading back what was s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -35,6 +36,8 @@ __all__ = ["AppBus", "run_in_memory"]
 
 _TESTER = "test@sealbus"
 _ALL = 1_000_000
+_PATIENCE_S = 10.0
+_GLANCE_S = 0.05
 _Payload = TypeVar("_Payload", bound=msgspec.Struct)
 
 
@@ -55,21 +58,24 @@ class AppBus:
         return await self.publisher.publish(Draft(payload=payload, **options))
 
     async def settle(self) -> None:
-        """Let the app work until nothing more can happen without time passing."""
-        while True:
-            fetched = await self._worker.cycle(0)
-            await self._worker.runners.quiet()
-            if not fetched:
-                break
+        """Let the app work until nothing more can happen without time passing.
+
+        Raises TimeoutError when a handler still waits for something real after ten real seconds; `advance` moves past its timeout instead.
+        """
+        if not await self._work(_PATIENCE_S):
+            waiting = sorted({runner.delivery.label for runner in self._worker.runners.running() if runner.delivery})
+            raise TimeoutError(f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something outside")
         await self._worker.keep_up()
         await self._collect()
 
     async def advance(self, seconds: float) -> None:
         """Move the clock by *seconds*, settling whenever something falls due on the way: retries, timeouts, expiry."""
+        await self._work(_GLANCE_S)
         target_s = self.clock.monotonic_s() + seconds
         while (due_s := self.clock.next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
             self.clock.advance(due_s)
-            await self.settle()
+            # A handler that hangs must not keep the time from reaching its timeout.
+            await self._work(_GLANCE_S)
         self.clock.advance(target_s - self.clock.monotonic_s())
         await self.settle()
 
@@ -85,6 +91,17 @@ class AppBus:
     def dead(self) -> list[DeadLetter]:
         """Every dead letter, oldest first; as of the last `settle`."""
         return list(self._dead)
+
+    async def _work(self, patience_s: float) -> bool:
+        """Fetch and run until nothing is left; False when a handler was still running after *patience_s* real seconds."""
+        while True:
+            fetched = await self._worker.cycle(0)
+            try:
+                await asyncio.wait_for(self._worker.runners.quiet(), patience_s)
+            except TimeoutError:
+                return False
+            if not fetched:
+                return True
 
     async def _collect(self) -> None:
         topics = await self.transport.admin.topics()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from bus.clock import Clock, Timer
-from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TransportError
+from bus.errors import AppendUnknownError, ClosedError, DeadlineError, TransportError
 from bus.transports.base import NewRecord, Outcome, Transport
 
 __all__ = ["Batcher"]
@@ -121,9 +121,9 @@ class Batcher:
             for item in items:
                 item.fail(error)
             return
-        except BusError as error:
+        except Exception as error:  # noqa: BLE001 - an adapter's own fault must not leave callers waiting for ever
             for item in items:
-                item.fail(AppendUnknownError(str(error)))
+                item.fail(AppendUnknownError(str(error) or type(error).__name__))
             return
         at = 0
         for item in items:

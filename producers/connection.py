@@ -25,7 +25,7 @@ from bus.signing import Signer
 from bus.topics import check_namespace, message_topic
 from bus.transports import open_transport
 from bus.transports.base import Transport
-from producers.draft import Draft, Options, Origin
+from producers.draft import Draft, Options, Origin, check_struct
 from producers.publisher import Publisher, Receipt, Result, sealed_as
 from producers.stream import Source, publish_stream
 
@@ -78,6 +78,10 @@ def make_publisher(
     if sender.id is None or not is_text_id(sender.id):
         error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
         raise PublishRejected(str(error), error)
+    try:
+        check_struct(sender, Agent, "/metadata/sender")
+    except ContractError as error:
+        raise PublishRejected(str(error), error) from error
     check_namespace(settings.bus.namespace)
     origin = Origin(sender=sender, namespace=settings.bus.namespace, ttl_s=settings.publish.ttl_s, max_ttl_s=settings.publish.max_ttl_s)
     return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)

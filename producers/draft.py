@@ -6,7 +6,7 @@ Forms and ranges are `bus.shape`'s: everything passes it when sealed.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TypedDict, get_args
 
 import msgspec
 
@@ -17,7 +17,7 @@ from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import format_ms
 
-__all__ = ["PRIORITIES", "Draft", "Layers", "Options", "Origin", "compose"]
+__all__ = ["PRIORITIES", "Draft", "Layers", "Options", "Origin", "check_struct", "compose"]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
@@ -232,6 +232,8 @@ def _check_types(draft: Draft) -> None:
         raise ContractError(f"is a {type(draft.ttl_s).__name__}, not seconds", "ttl_s")
     if draft.priority is not None and draft.priority.__class__ not in (int, str):
         raise ContractError("is neither 0 to 9 nor a name", "priority")
+    if draft.performative is not None and draft.performative not in get_args(Performative):
+        raise ContractError(f"{draft.performative!r} is none of {', '.join(get_args(Performative))}", "performative")
     _check_structs(draft)
 
 
@@ -239,16 +241,20 @@ def _check_structs(draft: Draft) -> None:
     for name, cls in _STRUCTS.items():
         value = getattr(draft, name)
         if value is not None:
-            _check_struct(value, cls, name)
+            check_struct(value, cls, name)
     if isinstance(draft.to, Agent):
-        _check_struct(draft.to, Agent, "to")
+        check_struct(draft.to, Agent, "to")
     elif draft.to is not None and not isinstance(draft.to, str):
         raise ContractError("is neither an agent id nor an Agent", "to")
-    if draft.critical_fields is not None and not all(isinstance(pointer, str) for pointer in draft.critical_fields):
-        raise ContractError("holds something that is not text", "critical_fields")
+    fields = draft.critical_fields
+    if fields is not None and not (isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)):
+        raise ContractError("is no tuple of texts", "critical_fields")
 
 
-def _check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:
+def check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:
+    """Raise ContractError naming *name* unless *value* is a *cls* with fields of the right types."""
+    if not isinstance(value, cls):
+        raise ContractError(f"is a {type(value).__name__}, no {cls.__name__}", name)
     try:
         msgspec.convert(msgspec.to_builtins(value), cls)
     except (msgspec.ValidationError, TypeError) as error:

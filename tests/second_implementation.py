@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import rfc8785
@@ -23,11 +24,32 @@ SEGMENT = "[a-z][a-z0-9]*(-[a-z0-9]+)*"
 HASH = re.compile("sha256:[0-9a-f]{64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z")
 POINTER = re.compile("(/([^~/]|~[01])*)*")
-PERFORMATIVES = "request inform propose accept reject query confirm error call_for_proposal subscribe cancel".split()
-FORBIDDEN = (
-    "0000-001F 007F-009F 00AD 0600-0605 061C 06DD 070F 0890-0891 08E2 180E 200B-200F 2028-202E 2060-2064 2066-206F FEFF FFF9-FFFB 110BD 110CD "
-    "13430-1343F 1BCA0-1BCA3 1D173-1D17A E0001 E0020-E007F"
-).split()
+PERFORMATIVES = ["request", "inform", "propose", "accept", "reject", "query", "confirm", "error", "call_for_proposal", "subscribe", "cancel"]
+FORBIDDEN = [
+    "0000-001F",
+    "007F-009F",
+    "00AD",
+    "0600-0605",
+    "061C",
+    "06DD",
+    "070F",
+    "0890-0891",
+    "08E2",
+    "180E",
+    "200B-200F",
+    "2028-202E",
+    "2060-2064",
+    "2066-206F",
+    "FEFF",
+    "FFF9-FFFB",
+    "110BD",
+    "110CD",
+    "13430-1343F",
+    "1BCA0-1BCA3",
+    "1D173-1D17A",
+    "E0001",
+    "E0020-E007F",
+]
 RANGES = [(int(first, 16), int(last or first, 16)) for first, _, last in (item.partition("-") for item in FORBIDDEN)]
 
 
@@ -228,16 +250,29 @@ def is_intent(value: Any) -> bool:
 
 def check_metadata(metadata: dict[str, Any]) -> None:
     required = {
-        "protocol": is_protocol, "namespace": is_namespace, "message_id": is_message_id, "message_type": is_message_type,
+        "protocol": is_protocol,
+        "namespace": is_namespace,
+        "message_id": is_message_id,
+        "message_type": is_message_type,
         "schema_version": lambda text: is_text(text) and re.fullmatch(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}", text),
-        "timestamp": lambda text: time_ms(text) is not None, "sender": is_agent, "conversation_id": is_text_id, "hops": is_count,
-    }  # fmt: skip
+        "timestamp": lambda text: time_ms(text) is not None,
+        "sender": is_agent,
+        "conversation_id": is_text_id,
+        "hops": is_count,
+    }
     optional = {
-        "recipient": is_agent, "causation_id": is_message_id, "sequence": is_count, "traceparent": is_text, "tracestate": is_text, "intent": is_intent,
-        "performative": lambda word: word in PERFORMATIVES, "authority": is_authority, "security": is_security,
+        "recipient": is_agent,
+        "causation_id": is_message_id,
+        "sequence": is_count,
+        "traceparent": is_text,
+        "tracestate": is_text,
+        "intent": is_intent,
+        "performative": lambda word: word in PERFORMATIVES,
+        "authority": is_authority,
+        "security": is_security,
         "critical_fields": lambda value: is_strings(value) and value and all(POINTER.fullmatch(pointer) for pointer in value),
         **dict.fromkeys(("correlation_id", "task_id", "parent_task_id", "run_id"), is_text_id),
-    }  # fmt: skip
+    }
     check_members(metadata, required, optional)
     need("id" in metadata["sender"])
     recipient = metadata.get("recipient")
@@ -248,19 +283,24 @@ def check_metadata(metadata: dict[str, Any]) -> None:
 
 def is_retry(value: Any) -> bool:
     required = {
-        "max_attempts": lambda number: is_count(number) and 1 <= number <= 100, "backoff": lambda word: word in ("constant", "linear", "exponential"),
-        "base_ms": is_count, "cap_ms": is_count,
-    }  # fmt: skip
+        "max_attempts": lambda number: is_count(number) and 1 <= number <= 100,
+        "backoff": lambda word: word in ("constant", "linear", "exponential"),
+        "base_ms": is_count,
+        "cap_ms": is_count,
+    }
     check_members(value, required, {})
     return bool(value["cap_ms"] >= value["base_ms"])
 
 
 def check_routing(routing: dict[str, Any], metadata: dict[str, Any]) -> None:
     optional = {
-        "priority": lambda number: is_count(number) and number <= 9, "retry": is_retry, "idempotency_key": is_text_id, "max_hops": is_count,
+        "priority": lambda number: is_count(number) and number <= 9,
+        "retry": is_retry,
+        "idempotency_key": is_text_id,
+        "max_hops": is_count,
         "key": lambda key: is_text_id(key) and key != metadata["conversation_id"],
         "reply_to": lambda topic: is_reply_to(topic, metadata["namespace"]),
-    }  # fmt: skip
+    }
     check_members(routing, {"expires_at": lambda text: time_ms(text) is not None}, optional)
     need((time_ms(routing["expires_at"]) or 0) > (time_ms(metadata["timestamp"]) or 0))
 
@@ -276,9 +316,16 @@ def is_link(value: Any) -> bool:
 
 def is_statement(value: Any) -> bool:
     required = {
-        "content_hash": is_hash, "envelope_hash": is_hash, "hops": is_count, "message_id": is_message_id, "message_type": is_message_type,
-        "namespace": is_namespace, "protocol": is_protocol, "sender": is_text_id, "timestamp": lambda text: time_ms(text) is not None,
-    }  # fmt: skip
+        "content_hash": is_hash,
+        "envelope_hash": is_hash,
+        "hops": is_count,
+        "message_id": is_message_id,
+        "message_type": is_message_type,
+        "namespace": is_namespace,
+        "protocol": is_protocol,
+        "sender": is_text_id,
+        "timestamp": lambda text: time_ms(text) is not None,
+    }
     optional = {"parents": is_parents, "links": lambda number: isinstance(number, int) and not isinstance(number, bool), "trust_level": is_text}
     check_members(value, required, optional, closed=True)
     return True
@@ -286,9 +333,10 @@ def is_statement(value: Any) -> bool:
 
 def check_verification(verification: dict[str, Any], metadata: dict[str, Any]) -> None:
     optional = {
-        "parents": is_parents, "signature": lambda text: is_text(text) and text,
+        "parents": is_parents,
+        "signature": lambda text: is_text(text) and text,
         "proof_chain": lambda chain: isinstance(chain, list) and 1 <= len(chain) <= 16 and all(map(is_link, chain)),
-    }  # fmt: skip
+    }
     check_members(verification, {"content_hash": is_hash, "seal": is_hash}, optional, closed=True)
     need((metadata["hops"] == 0) == ("parents" not in verification))
 
@@ -357,7 +405,7 @@ def check_chain(tree: dict[str, Any]) -> None:
     statements = [link["statement"] for link in tree["verification"]["proof_chain"]] + [own]
     need(statements[-2]["message_id"] == tree["metadata"].get("causation_id"), "proof_invalid")
     need(len({statement["message_id"] for statement in statements}) == len(statements), "proof_invalid")
-    for older, newer in zip(statements, statements[1:], strict=False):
+    for older, newer in pairwise(statements):
         need(digest(older) == newer.get("parents", [None])[0], "proof_invalid")
         need(older["hops"] == newer["hops"] - 1 and older["namespace"] == newer["namespace"], "proof_invalid")
         need((older["hops"] == 0) == ("parents" not in older), "proof_invalid")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,39 @@ def random_data(rng: random.Random, room: int = 2) -> Any:
 def random_message(rng: random.Random, number: int, cause: Message | None) -> Message:
     now_ms = START_MS + number
     optional: dict[str, Any] = {
-        "recipient": Agent(id="b") if rng.random() < 0.5 else Agent(role="r", type="human"), "correlation_id": "c-\u00e9", "task_id": "t", "sequence": number,
-        "intent": "look", "performative": "inform", "security": Security(trust_level="user_request", policy_tags=("p",)),
-        "authority": Authority(can_read=("*",)), "critical_fields": ("/data/a",), "traceparent": "x", "tracestate": "\x00",
-    }  # fmt: skip
+        "recipient": Agent(id="b") if rng.random() < 0.5 else Agent(role="r", type="human"),
+        "correlation_id": "c-\u00e9",
+        "task_id": "t",
+        "sequence": number,
+        "intent": "look",
+        "performative": "inform",
+        "security": Security(trust_level="user_request", policy_tags=("p",)),
+        "authority": Authority(can_read=("*",)),
+        "critical_fields": ("/data/a",),
+        "traceparent": "x",
+        "tracestate": "\x00",
+    }
     delivery: dict[str, Any] = {
-        "priority": rng.randrange(10), "idempotency_key": "i", "key": f"k-{number}", "max_hops": rng.randrange(20), "reply_to": "agents._reply.a-01234567",
+        "priority": rng.randrange(10),
+        "idempotency_key": "i",
+        "key": f"k-{number}",
+        "max_hops": rng.randrange(20),
+        "reply_to": "agents._reply.a-01234567",
         "retry": RetryPolicy(backoff="linear", base_ms=1, cap_ms=2, max_attempts=3),
-    }  # fmt: skip
+    }
     metadata = Metadata(
-        conversation_id="talk", hops=cause.metadata.hops + 1 if cause else 0, message_id=f"m-{number}", message_type="a.b", namespace="agents",
-        protocol="sealbus/1", schema_version="1.0.0", sender=Agent(id=f"agent-{number % 3}"), timestamp=format_ms(now_ms),
-        causation_id=cause.message_id if cause else None, **{name: value for name, value in optional.items() if rng.random() < 0.3},
-    )  # fmt: skip
+        conversation_id="talk",
+        hops=cause.metadata.hops + 1 if cause else 0,
+        message_id=f"m-{number}",
+        message_type="a.b",
+        namespace="agents",
+        protocol="sealbus/1",
+        schema_version="1.0.0",
+        sender=Agent(id=f"agent-{number % 3}"),
+        timestamp=format_ms(now_ms),
+        causation_id=cause.message_id if cause else None,
+        **{name: value for name, value in optional.items() if rng.random() < 0.3},
+    )
     data = canonical.encode({"a": random_data(rng), "z": random_data(rng)}, depth=2)
     routing = Routing(expires_at=format_ms(now_ms + 60_000), **{name: value for name, value in delivery.items() if rng.random() < 0.3})
     carries = cause is not None and rng.random() < 0.9
@@ -87,10 +108,58 @@ def random_messages(count: int) -> list[Message]:
 
 MADE = random_messages(150)
 
-FIELDS = ("message_id", "namespace", "timestamp", "hops", "causation_id", "sender", "protocol", "schema_version", "priority", "expires_at", "max_hops", "retry",
-          "content_hash", "seal", "parents", "proof_chain", "signature", "links", "trust_level", "recipient", "extra", "key", "reply_to", "statement")  # fmt: skip
-ODD = (None, 0, -1, 1, 1.5, 17, 2**53, True, "", "x", "m-1", "sealbus/2", "sealbus/1.5", "2026-01-01T00:00:00.000Z", "2026-02-30T00:00:00.000Z", [], {}, ["x"],
-       {"id": "y"}, "sha256:" + "0" * 64, "agents._reply.a-01234567", "\u200b", "other", "talk")  # fmt: skip
+FIELDS = (
+    "message_id",
+    "namespace",
+    "timestamp",
+    "hops",
+    "causation_id",
+    "sender",
+    "protocol",
+    "schema_version",
+    "priority",
+    "expires_at",
+    "max_hops",
+    "retry",
+    "content_hash",
+    "seal",
+    "parents",
+    "proof_chain",
+    "signature",
+    "links",
+    "trust_level",
+    "recipient",
+    "extra",
+    "key",
+    "reply_to",
+    "statement",
+)
+ODD = (
+    None,
+    0,
+    -1,
+    1,
+    1.5,
+    17,
+    2**53,
+    True,
+    "",
+    "x",
+    "m-1",
+    "sealbus/2",
+    "sealbus/1.5",
+    "2026-01-01T00:00:00.000Z",
+    "2026-02-30T00:00:00.000Z",
+    [],
+    {},
+    ["x"],
+    {"id": "y"},
+    "sha256:" + "0" * 64,
+    "agents._reply.a-01234567",
+    "\u200b",
+    "other",
+    "talk",
+)
 
 
 def tampered(rng: random.Random, value: bytes) -> bytes:
@@ -123,7 +192,7 @@ def resealed(tree: dict[str, Any]) -> None:
     try:
         chain = tree["verification"].get("proof_chain", [])
         statements = [link["statement"] for link in chain]
-        for older, newer in zip(statements, statements[1:], strict=False):
+        for older, newer in pairwise(statements):
             newer["parents"] = [second.digest(older)]
         if statements:
             tree["verification"]["parents"] = [second.digest(statements[-1])]
@@ -176,8 +245,19 @@ def test_both_give_the_same_reason_for_two_thousand_tampered_envelopes() -> None
         told = verify(value, risk, now_ms)
         assert second.verify(value, risk=risk, now_ms=now_ms) == told
         reasons.add(told)
-    assert {None, "malformed", "unsupported_protocol", "hash_mismatch", "seal_mismatch", "proof_invalid", "signature_missing", "signature_invalid",
-            "expired", "too_many_hops", "clock_skew"} <= reasons  # fmt: skip
+    assert {
+        None,
+        "malformed",
+        "unsupported_protocol",
+        "hash_mismatch",
+        "seal_mismatch",
+        "proof_invalid",
+        "signature_missing",
+        "signature_invalid",
+        "expired",
+        "too_many_hops",
+        "clock_skew",
+    } <= reasons
 
 
 @pytest.mark.parametrize("vector", [vector for vector in VECTORS["tampered"] if not vector["keys"]], ids=lambda vector: vector["name"])

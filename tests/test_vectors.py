@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_three_links_hash_into_one_another() -> None:
     verification = json.loads(vector["layers"]["verification"])
     statements = [link["statement"] for link in verification["proof_chain"]] + [json.loads(vector["statement"])]
     assert len(statements) == 4
-    for older, newer in zip(statements, statements[1:], strict=False):
+    for older, newer in pairwise(statements):
         assert digest(rfc8785.dumps(older)) == newer["parents"][0]
         assert older["hops"] + 1 == newer["hops"]
         assert newer["links"] == older.get("links", 0) + 1

@@ -29,12 +29,29 @@ class Whole(msgspec.Struct, rename="camel"):
 @pytest.mark.parametrize(
     "pointer",
     [
-        "", "/data", "/data/someText", "/data/part", "/data/part/name", "/data/parts", "/data/parts/0", "/data/parts/17/name",
-        "/data/part/inner/any key/3", "/data/pair/0", "/data/pair/1/name", "/data/anything", "/data/anything/at/all", "/data/measured/name",
-        "/data/a~1b~0c", "/metadata", "/metadata/sender/id", "/metadata/security/policy_tags/0", "/metadata/authority/can_read",
-        "/routing/retry/base_ms", "/verification/proof_chain/3/statement/links",
+        "",
+        "/data",
+        "/data/someText",
+        "/data/part",
+        "/data/part/name",
+        "/data/parts",
+        "/data/parts/0",
+        "/data/parts/17/name",
+        "/data/part/inner/any key/3",
+        "/data/pair/0",
+        "/data/pair/1/name",
+        "/data/anything",
+        "/data/anything/at/all",
+        "/data/measured/name",
+        "/data/a~1b~0c",
+        "/metadata",
+        "/metadata/sender/id",
+        "/metadata/security/policy_tags/0",
+        "/metadata/authority/can_read",
+        "/routing/retry/base_ms",
+        "/verification/proof_chain/3/statement/links",
     ],
-)  # fmt: skip
+)
 def test_a_known_name_is_understood(pointer: str) -> None:
     assert knows_field(Whole, pointer)
 
@@ -42,11 +59,29 @@ def test_a_known_name_is_understood(pointer: str) -> None:
 @pytest.mark.parametrize(
     "pointer",
     [
-        "/", "/other", "/data/", "/data/some_text", "/data/unknown", "/data/part/unknown", "/data/parts/name", "/data/parts/-", "/data/parts/-1",
-        "/data/parts/01", "/data/parts/\u00b2", "/data/parts/\u0663", "/data/pair/2", "/data/pair/\u00b2", "/data/pair/" + "9" * 5_000,
-        "/data/pair/00", "/data/someText/deeper", "/data/a/b~0c", "/metadata/unknown", "/metadata/hops/0", "/verification/proof_chain/x",
+        "/",
+        "/other",
+        "/data/",
+        "/data/some_text",
+        "/data/unknown",
+        "/data/part/unknown",
+        "/data/parts/name",
+        "/data/parts/-",
+        "/data/parts/-1",
+        "/data/parts/01",
+        "/data/parts/\u00b2",
+        "/data/parts/\u0663",
+        "/data/pair/2",
+        "/data/pair/\u00b2",
+        "/data/pair/" + "9" * 5_000,
+        "/data/pair/00",
+        "/data/someText/deeper",
+        "/data/a/b~0c",
+        "/metadata/unknown",
+        "/metadata/hops/0",
+        "/verification/proof_chain/x",
     ],
-)  # fmt: skip
+)
 def test_an_unknown_name_is_not(pointer: str) -> None:
     assert not knows_field(Whole, pointer)
 

@@ -16,11 +16,30 @@ from bus import names
 
 # Categories Cc, Cf, Zl and Zp of Unicode 16, as PROTOCOL.md lists them.
 FORBIDDEN = (
-    (0x0000, 0x001F), (0x007F, 0x009F), (0x00AD, 0x00AD), (0x0600, 0x0605), (0x061C, 0x061C), (0x06DD, 0x06DD), (0x070F, 0x070F),
-    (0x0890, 0x0891), (0x08E2, 0x08E2), (0x180E, 0x180E), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x2064), (0x2066, 0x206F),
-    (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD), (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3),
-    (0x1D173, 0x1D17A), (0xE0001, 0xE0001), (0xE0020, 0xE007F),
-)  # fmt: skip
+    (0x0000, 0x001F),
+    (0x007F, 0x009F),
+    (0x00AD, 0x00AD),
+    (0x0600, 0x0605),
+    (0x061C, 0x061C),
+    (0x06DD, 0x06DD),
+    (0x070F, 0x070F),
+    (0x0890, 0x0891),
+    (0x08E2, 0x08E2),
+    (0x180E, 0x180E),
+    (0x200B, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x2064),
+    (0x2066, 0x206F),
+    (0xFEFF, 0xFEFF),
+    (0xFFF9, 0xFFFB),
+    (0x110BD, 0x110BD),
+    (0x110CD, 0x110CD),
+    (0x13430, 0x1343F),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0001, 0xE0001),
+    (0xE0020, 0xE007F),
+)
 
 
 def is_listed(code: int) -> bool:
@@ -47,8 +66,18 @@ def test_what_is_no_text_id(text: str) -> None:
     assert not names.is_text_id(text)
 
 
-@pytest.mark.parametrize("rule", [names.is_namespace, names.is_message_type, names.is_schema_version, names.is_protocol, names.is_hash,
-                                  names.is_message_id, lambda text: names.is_reply_to(text, "a")])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        names.is_namespace,
+        names.is_message_type,
+        names.is_schema_version,
+        names.is_protocol,
+        names.is_hash,
+        names.is_message_id,
+        lambda text: names.is_reply_to(text, "a"),
+    ],
+)
 @pytest.mark.parametrize("text", ["a\n", "1.0.0\n", "sealbus/1\n", "sha256:" + "a" * 64 + "\n", "a._reply.a-00000000\n"])
 def test_no_form_ends_with_a_line_break(rule: Callable[[str], bool], text: str) -> None:
     assert not rule(text)
@@ -72,9 +101,15 @@ def test_a_reply_address_is_of_its_own_namespace_only() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [names.is_namespace, names.is_message_type, names.is_text_id, names.is_schema_version, names.is_protocol,
-     lambda text: names.is_reply_to(text, "agents")],
-)  # fmt: skip
+    [
+        names.is_namespace,
+        names.is_message_type,
+        names.is_text_id,
+        names.is_schema_version,
+        names.is_protocol,
+        lambda text: names.is_reply_to(text, "agents"),
+    ],
+)
 def test_hostile_megabytes_are_not_remembered(rule: Callable[[str], bool]) -> None:
     tracemalloc.start()
     try:

@@ -98,36 +98,97 @@ class Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 TYPES = (Scalars, Optional, Nested, Tagged, Open, Strict)
 REGISTRY = Registry(TYPES)
 
-INTEGERS = st.integers(-(2**70), 2**70) | st.sampled_from([0, -1, 2**53 - 1, 2**53, -(2**53) + 1, -(2**53), 2**63, 2**64, 10**15, 10**16, 10**21])
-FLOATS = st.floats() | st.sampled_from(
-    [0.0, -0.0, 1.0, -1.0, 0.1, 1e-5, 9.999e-6, 1e-6, 1e-7, 1e15, 1e16, 1e20, 1e21, 1e22, 0.5, 999999999999999.9, 1e300, 5e-324, 2.5e15, -1e-5, 123456.789]
+INTEGERS = st.integers(-(2**70), 2**70) | st.sampled_from(
+    [0, -1, 2**53 - 1, 2**53, -(2**53) + 1, -(2**53), 2**63, 2**64, 10**15, 10**16, 10**21]
 )
-TEXTS = st.text(alphabet=st.characters(exclude_categories=[]), max_size=5) | st.sampled_from(['"', "\\", "\x7f", "\u2028", "/", "\x1f", "\U0001f600", "\ud800"])
+FLOATS = st.floats() | st.sampled_from(
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.1,
+        1e-5,
+        9.999e-6,
+        1e-6,
+        1e-7,
+        1e15,
+        1e16,
+        1e20,
+        1e21,
+        1e22,
+        0.5,
+        999999999999999.9,
+        1e300,
+        5e-324,
+        2.5e15,
+        -1e-5,
+        123456.789,
+    ]
+)
+TEXTS = st.text(alphabet=st.characters(exclude_categories=[]), max_size=5) | st.sampled_from(
+    ['"', "\\", "\x7f", "\u2028", "/", "\x1f", "\U0001f600", "\ud800"]
+)
 INNERS = st.builds(Inner, n=INTEGERS, x=FLOATS, note=st.none() | TEXTS)
 WRONG = st.one_of(
-    st.none(), st.booleans(), INTEGERS, FLOATS, TEXTS, st.binary(max_size=4), st.just([1, 2]), st.just({"a": 1}), st.just({1: 2}), st.just(Inner()),
-    st.just(Leaf(1.0)), st.just(Pair(1, 2.0)), st.just(object()), st.just(Colour.RED), st.just({"b", "a"}), st.just((1.5, 2.0)), st.just(uuid.UUID(int=7)),
+    st.none(),
+    st.booleans(),
+    INTEGERS,
+    FLOATS,
+    TEXTS,
+    st.binary(max_size=4),
+    st.just([1, 2]),
+    st.just({"a": 1}),
+    st.just({1: 2}),
+    st.just(Inner()),
+    st.just(Leaf(1.0)),
+    st.just(Pair(1, 2.0)),
+    st.just(object()),
+    st.just(Colour.RED),
+    st.just({"b", "a"}),
+    st.just((1.5, 2.0)),
+    st.just(uuid.UUID(int=7)),
     st.just(datetime(2026, 1, 1, 1, 2, 3, 4)),  # noqa: DTZ001 - wrong on purpose
-    st.just([[]]), st.just([None]), st.just([math.nan]), st.just(msgspec.UNSET), st.just(Strict(text="x")),
-)  # fmt: skip
+    st.just([[]]),
+    st.just([None]),
+    st.just([math.nan]),
+    st.just(msgspec.UNSET),
+    st.just(Strict(text="x")),
+)
 RIGHT: dict[type[msgspec.Struct], dict[str, st.SearchStrategy[Any]]] = {
     Scalars: {
-        "integer": INTEGERS, "real": FLOATS | INTEGERS, "text": TEXTS, "flag": st.booleans(), "at": st.datetimes(timezones=st.just(UTC)),
-        "identity": st.uuids(), "raw": st.binary(max_size=9), "word": st.sampled_from(["a", "b", "c"]),
+        "integer": INTEGERS,
+        "real": FLOATS | INTEGERS,
+        "text": TEXTS,
+        "flag": st.booleans(),
+        "at": st.datetimes(timezones=st.just(UTC)),
+        "identity": st.uuids(),
+        "raw": st.binary(max_size=9),
+        "word": st.sampled_from(["a", "b", "c"]),
     },
     Optional: {"integer": st.none() | INTEGERS, "real": st.none() | FLOATS, "text": st.none() | TEXTS, "inner": st.none() | INNERS},
     Nested: {
-        "some_inner": INNERS, "z_list": st.lists(INTEGERS, max_size=3), "a_tuple": st.lists(FLOATS, max_size=3).map(tuple),
-        "inner_list": st.lists(INNERS, max_size=2), "list_of_lists": st.lists(st.lists(FLOATS, max_size=2), max_size=2), "bounded": st.integers(-1, 10),
+        "some_inner": INNERS,
+        "z_list": st.lists(INTEGERS, max_size=3),
+        "a_tuple": st.lists(FLOATS, max_size=3).map(tuple),
+        "inner_list": st.lists(INNERS, max_size=2),
+        "list_of_lists": st.lists(st.lists(FLOATS, max_size=2), max_size=2),
+        "bounded": st.integers(-1, 10),
     },
     Tagged: {"after": INTEGERS, "zebra": FLOATS},
     Open: {
-        "anything": st.recursive(st.none() | FLOATS | TEXTS | INTEGERS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=4),
-        "table": st.dictionaries(TEXTS, FLOATS, max_size=3), "colour": st.sampled_from(Colour), "either": st.none() | INTEGERS | INNERS,
-        "leaf": st.none() | st.builds(Leaf, FLOATS), "pair": st.none() | st.builds(Pair, INTEGERS, FLOATS), "members": st.sets(TEXTS, max_size=3),
+        "anything": st.recursive(
+            st.none() | FLOATS | TEXTS | INTEGERS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=4
+        ),
+        "table": st.dictionaries(TEXTS, FLOATS, max_size=3),
+        "colour": st.sampled_from(Colour),
+        "either": st.none() | INTEGERS | INNERS,
+        "leaf": st.none() | st.builds(Leaf, FLOATS),
+        "pair": st.none() | st.builds(Pair, INTEGERS, FLOATS),
+        "members": st.sets(TEXTS, max_size=3),
     },
     Strict: {"text": TEXTS, "real": FLOATS},
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -154,8 +215,8 @@ def quickly(subject: msgspec.Struct) -> bytes | None:
     try:
         return encode_payload(subject)
     except ContractError as error:
-        assert error.reason == "schema_violation"
-        assert error.pointer.startswith("/data")
+        assert error.reason == "schema_violation"  # noqa: PT017 - part of the same rule
+        assert error.pointer.startswith("/data")  # noqa: PT017
         return None
 
 
@@ -184,13 +245,42 @@ def is_canonical_object(data: bytes) -> bool:
 
 def test_twenty_thousand_foreign_data_are_never_proven_unless_canonical() -> None:
     rng = random.Random(8)
-    tokens = (b"1.0", b"-0", b"1e2", b"1e-7", b"0.5", b"null", b'"\\u0061"', b'"a"', b"9007199254740993", b"[]", b"{}", b" ", b",", b"true", b'"2026-01-01T00:00:00+00:00"',
-              b'"\xed\xa0\x80"', b'"\xff"', b"1e15", b"1000000000000000.5", b"9007199254740992", b"0.00001", b"0.000001", b"\\/")  # fmt: skip
+    tokens = (
+        b"1.0",
+        b"-0",
+        b"1e2",
+        b"1e-7",
+        b"0.5",
+        b"null",
+        b'"\\u0061"',
+        b'"a"',
+        b"9007199254740993",
+        b"[]",
+        b"{}",
+        b" ",
+        b",",
+        b"true",
+        b'"2026-01-01T00:00:00+00:00"',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        b"1e15",
+        b"1000000000000000.5",
+        b"9007199254740992",
+        b"0.00001",
+        b"0.000001",
+        b"\\/",
+    )
     seeds = [
         encode_payload(subject)
-        for subject in (Scalars(text='q"\\', integer=5, real=1.5), Scalars(raw=b"\xff\xfe"), Optional(integer=3, real=2.5, inner=Inner(n=1)),
-                        Nested(z_list=[1, 2], a_tuple=(0.5, 1.5), inner_list=[Inner()], list_of_lists=[[0.25]]), Tagged(), Strict(text="x"))
-    ]  # fmt: skip
+        for subject in (
+            Scalars(text='q"\\', integer=5, real=1.5),
+            Scalars(raw=b"\xff\xfe"),
+            Optional(integer=3, real=2.5, inner=Inner(n=1)),
+            Nested(z_list=[1, 2], a_tuple=(0.5, 1.5), inner_list=[Inner()], list_of_lists=[[0.25]]),
+            Tagged(),
+            Strict(text="x"),
+        )
+    ]
     kinds = [payload_type(cls) for cls in (Scalars, Scalars, Optional, Nested, Tagged, Strict)]
     proven = 0
     for number in range(20_000):
@@ -217,12 +307,29 @@ def test_twenty_thousand_foreign_data_are_never_proven_unless_canonical() -> Non
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"n":1,"n":1}', b'{"text":"x","real":0.5}', b'{"real":0.5,"text":"x","text":"x"}', b'{"real":0.50,"text":"x"}', b'{"real":1.0,"text":"x"}',
-        b'{"real":1e15,"text":"x"}', b'{"real":1e-6,"text":"x"}', b'{"real":0.5,"text":"\\u0078"}', b'{"real":0.5,"text":"x"} ', b'{"text":"x"}',
-        b'{"real":0.5,"text":"x","extra":1}', b'{"real":9007199254740993,"text":"x"}', b'{"real":-0.0,"text":"x"}', b"[]", b"null", b"", b"{",
-        b'{"real":0.5,"text":"\\ud800"}', b'{"real":0.5,"text":"\xff"}', b'{"real":NaN,"text":"x"}', b'{"real":0.5,"text":"\\/"}',
+        b'{"n":1,"n":1}',
+        b'{"text":"x","real":0.5}',
+        b'{"real":0.5,"text":"x","text":"x"}',
+        b'{"real":0.50,"text":"x"}',
+        b'{"real":1.0,"text":"x"}',
+        b'{"real":1e15,"text":"x"}',
+        b'{"real":1e-6,"text":"x"}',
+        b'{"real":0.5,"text":"\\u0078"}',
+        b'{"real":0.5,"text":"x"} ',
+        b'{"text":"x"}',
+        b'{"real":0.5,"text":"x","extra":1}',
+        b'{"real":9007199254740993,"text":"x"}',
+        b'{"real":-0.0,"text":"x"}',
+        b"[]",
+        b"null",
+        b"",
+        b"{",
+        b'{"real":0.5,"text":"\\ud800"}',
+        b'{"real":0.5,"text":"\xff"}',
+        b'{"real":NaN,"text":"x"}',
+        b'{"real":0.5,"text":"\\/"}',
     ],
-)  # fmt: skip
+)
 def test_what_is_not_canonical_or_not_of_the_type_is_not_proven(data: bytes) -> None:
     assert payload_type(Strict).prove(data) is None
 
@@ -321,9 +428,17 @@ class Doc(msgspec.Struct, kw_only=True):
 
 def message(data: bytes, version: str, critical: tuple[str, ...] | None = None) -> Message:
     metadata = Metadata(
-        conversation_id="c", hops=0, message_id="m", message_type="doc.added", namespace="agents", protocol="sealbus/1", schema_version=version,
-        sender=Agent(id="a"), timestamp="2026-01-01T00:00:00.000Z", critical_fields=critical,
-    )  # fmt: skip
+        conversation_id="c",
+        hops=0,
+        message_id="m",
+        message_type="doc.added",
+        namespace="agents",
+        protocol="sealbus/1",
+        schema_version=version,
+        sender=Agent(id="a"),
+        timestamp="2026-01-01T00:00:00.000Z",
+        critical_fields=critical,
+    )
     return sealing.seal(data, metadata, Routing(expires_at="2026-01-01T01:00:00.000Z"))
 
 

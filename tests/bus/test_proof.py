@@ -48,16 +48,27 @@ def talk(length: int, *, signed: bool = False, step_ms: int = 1_000, carried_fro
         cause = told[-1] if told else None
         now_ms = START_MS + number * step_ms
         metadata = Metadata(
-            conversation_id="talk", hops=number, message_id=f"m-{number}", message_type="a.b", namespace="agents", protocol="sealbus/1",
-            schema_version="1.0.0", sender=Agent(id=f"agent-{number}"), timestamp=format_ms(now_ms),
+            conversation_id="talk",
+            hops=number,
+            message_id=f"m-{number}",
+            message_type="a.b",
+            namespace="agents",
+            protocol="sealbus/1",
+            schema_version="1.0.0",
+            sender=Agent(id=f"agent-{number}"),
+            timestamp=format_ms(now_ms),
             causation_id=cause.message_id if cause else None,
-        )  # fmt: skip
+        )
         told.append(
             sealing.seal(
-                b"{}", metadata, Routing(expires_at=format_ms(now_ms + DAY_MS)), parents=(cause.seal,) if cause else (),
-                proof_chain=cause.chain_for_children() if cause and number > carried_from else (), signer=Signer() if signed else None,
+                b"{}",
+                metadata,
+                Routing(expires_at=format_ms(now_ms + DAY_MS)),
+                parents=(cause.seal,) if cause else (),
+                proof_chain=cause.chain_for_children() if cause and number > carried_from else (),
+                signer=Signer() if signed else None,
             )
-        )  # fmt: skip
+        )
     return told
 
 
@@ -133,7 +144,9 @@ FORGERIES: dict[str, tuple[Callable[[Message], Message], str]] = {
     "hops skip one": (lambda message: with_statement(message, 1, hops=5), "hops"),
     "a first message with parents": (lambda message: with_statement(message, 0, parents=("sha256:" + "0" * 64,)), "go together"),
     "a caused link without parents": (
-        lambda message: with_chain(message, (Link(statement=msgspec.structs.replace(message.verification.proof_chain[2].statement, parents=None, links=None)),)),  # type: ignore[index]
+        lambda message: with_chain(
+            message, (Link(statement=msgspec.structs.replace(message.verification.proof_chain[2].statement, parents=None, links=None)),)
+        ),  # type: ignore[index]
         "go together",
     ),
     "another namespace": (lambda message: with_statement(message, 1, namespace="other"), "namespace"),
@@ -168,7 +181,9 @@ def test_a_link_may_be_as_old_as_sixteen_lifetimes_and_horizons() -> None:
 
 def test_a_first_message_cannot_carry_a_chain() -> None:
     first, child = talk(2)
-    carrying = msgspec.structs.replace(first, verification=msgspec.structs.replace(first.verification, proof_chain=child.verification.proof_chain))
+    carrying = msgspec.structs.replace(
+        first, verification=msgspec.structs.replace(first.verification, proof_chain=child.verification.proof_chain)
+    )
     assert fault(carrying) is not None
 
 

@@ -280,14 +280,22 @@ def encodings() -> Iterable[tuple[str, bytes]]:
     yield "NUL before", b"\x00" + FIRST.value
     yield "NUL after", FIRST.value + b"\x00"
     yield "NUL in a string", replaced("why?", "wh\x00y")
-    for name, broken in (("0xff", b"\xff"), ("overlong", b"\xc0\xaf"), ("a surrogate", b"\xed\xa0\x80"), ("cut off", b"\xe2\x82"),
-                         ("beyond U+10FFFF", b"\xf4\x90\x80\x80")):  # fmt: skip
+    for name, broken in (
+        ("0xff", b"\xff"),
+        ("overlong", b"\xc0\xaf"),
+        ("a surrogate", b"\xed\xa0\x80"),
+        ("cut off", b"\xe2\x82"),
+        ("beyond U+10FFFF", b"\xf4\x90\x80\x80"),
+    ):
         yield f"invalid UTF-8 ({name}) in a string", replaced("why?", broken)
         yield f"invalid UTF-8 ({name}) in a key", replaced("question", broken)
         yield f"invalid UTF-8 ({name}) in an unknown field", replaced('"hops":0', b'"hops":0,"i":"' + broken + b'"')
         yield f"invalid UTF-8 ({name}) in an unknown key", replaced('"hops":0', b'"hops":0,"i' + broken + b'":1')
         yield f"invalid UTF-8 ({name}) in a text id", replaced("talk", broken)
-        yield f"invalid UTF-8 ({name}) in tracestate", replaced('"timestamp":"2026-01-01T00:00:00.000Z"', b'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"' + broken + b'"')  # noqa: E501 - one field
+        yield (
+            f"invalid UTF-8 ({name}) in tracestate",
+            replaced('"timestamp":"2026-01-01T00:00:00.000Z"', b'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"' + broken + b'"'),
+        )
     for escaped in (r"\ud800", r"\udc00", r"\udc00\ud800", r"\ud83dx", r"\uD800"):
         yield f"{escaped} in a string", replaced("why?", escaped)
         yield f"{escaped} in a key", replaced("question", escaped)
@@ -403,22 +411,53 @@ def test_a_key_of_one_megabyte_in_data_is_only_long() -> None:
 @pytest.mark.parametrize("text", ["\x7f", "\u2028", "/", "<&>", "\u0080", "\uffff", "\U0010ffff", "\ufeff"])
 def test_what_the_canonical_form_does_not_escape_stands_as_it_is(text: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":"{text}"}}')), Message)
-    assert isinstance(verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{text}"')), Message)
+    assert isinstance(
+        verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{text}"')), Message
+    )
 
 
 @pytest.mark.parametrize("escape", [r"\b", r"\t", r"\n", r"\f", r"\r", r"\u0000", r"\u000b", r"\u001f", r"\\", r"\""])
 def test_what_the_canonical_form_escapes_is_escaped_in_every_layer(escape: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":"{escape}"}}')), Message)
-    assert isinstance(verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{escape}"')), Message)
+    assert isinstance(
+        verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{escape}"')), Message
+    )
 
 
 # --- one meaning --------------------------------------------------------------------------------------------------------------------
 
 TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9.eE+-]+|[{}\[\],:]|true|false|null')
 INSERTS = (
-    b" ", b"\n", b",", b":", b'"', b"{", b"}", b"[", b"]", b"\\", b"0", b"-", b".0", b"e0", b"E1", b"null", b"true", b"1.0", b"\xff", b"\x00",
-    b'"x":1,', b'"hops":0,', b'"a":null,', b'"seal":"",', b"\xf0\x9f\x98\x80", b"\\u0061", b"\xed\xa0\x80", b"9007199254740993", b"\xef\xbb\xbf",
-)  # fmt: skip
+    b" ",
+    b"\n",
+    b",",
+    b":",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\\",
+    b"0",
+    b"-",
+    b".0",
+    b"e0",
+    b"E1",
+    b"null",
+    b"true",
+    b"1.0",
+    b"\xff",
+    b"\x00",
+    b'"x":1,',
+    b'"hops":0,',
+    b'"a":null,',
+    b'"seal":"",',
+    b"\xf0\x9f\x98\x80",
+    b"\\u0061",
+    b"\xed\xa0\x80",
+    b"9007199254740993",
+    b"\xef\xbb\xbf",
+)
 
 
 def flipped(rng: random.Random, value: bytes) -> bytes:
@@ -437,7 +476,7 @@ def deleted(rng: random.Random, value: bytes) -> bytes:
 
 
 def swapped(rng: random.Random, value: bytes) -> bytes:
-    one, other = sorted((match.span() for match in rng.sample(list(TOKENS.finditer(value)), 2)))
+    one, other = sorted(match.span() for match in rng.sample(list(TOKENS.finditer(value)), 2))
     return value[: one[0]] + value[slice(*other)] + value[one[1] : other[0]] + value[slice(*one)] + value[other[1] :]
 
 

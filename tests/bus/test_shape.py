@@ -97,32 +97,87 @@ def retry(**members: object) -> dict[str, object]:
 
 
 TEXT_IDS = (
-    "/metadata/conversation_id", "/metadata/correlation_id", "/metadata/task_id", "/metadata/parent_task_id", "/metadata/run_id",
-    "/metadata/sender/id", "/metadata/sender/role", "/metadata/sender/version", "/metadata/sender/framework", "/metadata/sender/session_id",
-    "/metadata/recipient/id", "/metadata/recipient/role", "/routing/idempotency_key", "/routing/key",
-)  # fmt: skip
+    "/metadata/conversation_id",
+    "/metadata/correlation_id",
+    "/metadata/task_id",
+    "/metadata/parent_task_id",
+    "/metadata/run_id",
+    "/metadata/sender/id",
+    "/metadata/sender/role",
+    "/metadata/sender/version",
+    "/metadata/sender/framework",
+    "/metadata/sender/session_id",
+    "/metadata/recipient/id",
+    "/metadata/recipient/role",
+    "/routing/idempotency_key",
+    "/routing/key",
+)
 ENUMS = {
     "/metadata/sender/type": ("agent", "human", "service", "bus"),
     "/metadata/performative": (
-        "request", "inform", "propose", "accept", "reject", "query", "confirm", "error", "call_for_proposal", "subscribe", "cancel",
+        "request",
+        "inform",
+        "propose",
+        "accept",
+        "reject",
+        "query",
+        "confirm",
+        "error",
+        "call_for_proposal",
+        "subscribe",
+        "cancel",
     ),
-}  # fmt: skip
+}
 STRINGS = (
-    *TEXT_IDS, "/metadata/protocol", "/metadata/namespace", "/metadata/message_id", "/metadata/message_type", "/metadata/schema_version",
-    "/metadata/timestamp", "/metadata/traceparent", "/metadata/tracestate", "/metadata/intent", "/metadata/security/trust_level",
-    "/metadata/security/data_classification", "/metadata/authority/decision_right", "/metadata/authority/max_side_effect",
-    "/routing/expires_at", "/routing/reply_to", "/verification/content_hash", "/verification/seal", "/verification/signature",
-)  # fmt: skip
+    *TEXT_IDS,
+    "/metadata/protocol",
+    "/metadata/namespace",
+    "/metadata/message_id",
+    "/metadata/message_type",
+    "/metadata/schema_version",
+    "/metadata/timestamp",
+    "/metadata/traceparent",
+    "/metadata/tracestate",
+    "/metadata/intent",
+    "/metadata/security/trust_level",
+    "/metadata/security/data_classification",
+    "/metadata/authority/decision_right",
+    "/metadata/authority/max_side_effect",
+    "/routing/expires_at",
+    "/routing/reply_to",
+    "/verification/content_hash",
+    "/verification/seal",
+    "/verification/signature",
+)
 STRING_LISTS = (
-    "/metadata/critical_fields", "/metadata/authority/can_read", "/metadata/authority/can_write", "/metadata/authority/can_execute",
-    "/metadata/authority/cannot_execute", "/metadata/authority/requires_human_approval", "/metadata/security/policy_tags",
-)  # fmt: skip
+    "/metadata/critical_fields",
+    "/metadata/authority/can_read",
+    "/metadata/authority/can_write",
+    "/metadata/authority/can_execute",
+    "/metadata/authority/cannot_execute",
+    "/metadata/authority/requires_human_approval",
+    "/metadata/security/policy_tags",
+)
 INTEGERS = ("/metadata/hops", "/metadata/sequence", "/routing/priority", "/routing/max_hops")
 REQUIRED = (
-    "/data", "/metadata", "/routing", "/verification", "/metadata/conversation_id", "/metadata/hops", "/metadata/message_id",
-    "/metadata/message_type", "/metadata/namespace", "/metadata/protocol", "/metadata/schema_version", "/metadata/sender",
-    "/metadata/sender/id", "/metadata/timestamp", "/routing/expires_at", "/verification/content_hash", "/verification/seal",
-)  # fmt: skip
+    "/data",
+    "/metadata",
+    "/routing",
+    "/verification",
+    "/metadata/conversation_id",
+    "/metadata/hops",
+    "/metadata/message_id",
+    "/metadata/message_type",
+    "/metadata/namespace",
+    "/metadata/protocol",
+    "/metadata/schema_version",
+    "/metadata/sender",
+    "/metadata/sender/id",
+    "/metadata/timestamp",
+    "/routing/expires_at",
+    "/verification/content_hash",
+    "/verification/seal",
+)
 REQUIRED_OF_A_LINK = ("/statement", *(f"/statement/{name}" for name in LINK["statement"]))
 
 VALID: list[tuple[str, object]] = [
@@ -179,29 +234,90 @@ BROKEN: list[tuple[str, object]] = [
     *[(pointer, ABSENT) for pointer in REQUIRED],
     *[(pointer, None) for pointer in (*STRINGS, *STRING_LISTS, *INTEGERS, *ENUMS)],
     *[(pointer, 5) for pointer in STRINGS],
-    *[(pointer, "text") for pointer in (*STRING_LISTS, *INTEGERS, "/metadata/sender", "/metadata/recipient", "/metadata/authority",
-                                        "/metadata/security", "/routing/retry", "/metadata/security/contains_untrusted_content")],
+    *[
+        (pointer, "text")
+        for pointer in (
+            *STRING_LISTS,
+            *INTEGERS,
+            "/metadata/sender",
+            "/metadata/recipient",
+            "/metadata/authority",
+            "/metadata/security",
+            "/routing/retry",
+            "/metadata/security/contains_untrusted_content",
+        )
+    ],
     *[(pointer, 1.5) for pointer in (*INTEGERS, "/metadata/unknown", "/routing/unknown", "/metadata/authority/unknown")],
     *[(pointer, number) for pointer in INTEGERS for number in (-1, True)],
-    *[(pointer, None) for pointer in ("/metadata/unknown", "/routing/unknown", "/metadata/sender/unknown", "/metadata/recipient",
-                                      "/metadata/security", "/metadata/authority", "/routing/retry")],
+    *[
+        (pointer, None)
+        for pointer in (
+            "/metadata/unknown",
+            "/routing/unknown",
+            "/metadata/sender/unknown",
+            "/metadata/recipient",
+            "/metadata/security",
+            "/metadata/authority",
+            "/routing/retry",
+        )
+    ],
     *[(layer, value) for layer in ("/data", "/metadata", "/routing", "/verification") for value in ([], "x", 1) if layer != "/metadata"],
     *[("/metadata/namespace", text) for text in ("", "A", "a.b", "a" * 64, "1a", "-a", "a-", "a--b", "a_b", "\u00e9", "a\n")],
     *[("/metadata/message_id", text) for text in ("", "a b", "~" * 129, "\u00e9", "\x7f", "a\n")],
     *[("/metadata/message_type", text) for text in ("", ".", "a.", ".a", "a..b", "A.b", "a.1b", "x.dlq", "dlq", "a" * 121, "a._retry", "a\n")],
-    *[("/metadata/schema_version", text)
-      for text in ("", "1", "1.0", "1.0.0.0", "01.0.0", "1.00.0", "1.0.0-rc1", "1.0.0+build", "v1.0.0", "-1.0.0", "1.0.\u0661", "1.0.0\n")],
-    *[("/metadata/timestamp", text)
-      for text in ("", "2026-01-01", "2026-01-01T24:00:00.000Z", "2026-01-01T00:00:60.000Z", "2026-01-01T00:60:00.000Z",
-                   "2026-02-30T00:00:00.000Z", "2023-02-29T00:00:00.000Z", "1900-02-29T00:00:00.000Z", "0000-01-01T00:00:00.000Z",
-                   "2026-13-01T00:00:00.000Z", "2026-00-01T00:00:00.000Z", "2026-01-00T00:00:00.000Z", "2026-01-01T00:00:00Z",
-                   "2026-01-01T00:00:00.00Z", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.000+00:00", "2026-01-01T00:00:00.000z",
-                   "2026-01-01t00:00:00.000Z", "2026-01-01 00:00:00.000Z", "2026-01-01T00:00:00,000Z", "10000-01-01T00:00:00.000Z",
-                   "\u0662026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z\n")],
-    *[(pointer, text)
-      for pointer in TEXT_IDS
-      for text in ("", "a" * 257, ASTRAL * 257, "a\x00", "\x1f", "\x7f", "\x85", "a\u200b", "\u00ad", "\u2028", "\u2029", "\ufeff",
-                   "\u202e", "\U000e0041", "\U0001d173")],
+    *[
+        ("/metadata/schema_version", text)
+        for text in ("", "1", "1.0", "1.0.0.0", "01.0.0", "1.00.0", "1.0.0-rc1", "1.0.0+build", "v1.0.0", "-1.0.0", "1.0.\u0661", "1.0.0\n")
+    ],
+    *[
+        ("/metadata/timestamp", text)
+        for text in (
+            "",
+            "2026-01-01",
+            "2026-01-01T24:00:00.000Z",
+            "2026-01-01T00:00:60.000Z",
+            "2026-01-01T00:60:00.000Z",
+            "2026-02-30T00:00:00.000Z",
+            "2023-02-29T00:00:00.000Z",
+            "1900-02-29T00:00:00.000Z",
+            "0000-01-01T00:00:00.000Z",
+            "2026-13-01T00:00:00.000Z",
+            "2026-00-01T00:00:00.000Z",
+            "2026-01-00T00:00:00.000Z",
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:00.00Z",
+            "2026-01-01T00:00:00.000000Z",
+            "2026-01-01T00:00:00.000+00:00",
+            "2026-01-01T00:00:00.000z",
+            "2026-01-01t00:00:00.000Z",
+            "2026-01-01 00:00:00.000Z",
+            "2026-01-01T00:00:00,000Z",
+            "10000-01-01T00:00:00.000Z",
+            "\u0662026-01-01T00:00:00.000Z",
+            "2026-01-01T00:00:00.000Z\n",
+        )
+    ],
+    *[
+        (pointer, text)
+        for pointer in TEXT_IDS
+        for text in (
+            "",
+            "a" * 257,
+            ASTRAL * 257,
+            "a\x00",
+            "\x1f",
+            "\x7f",
+            "\x85",
+            "a\u200b",
+            "\u00ad",
+            "\u2028",
+            "\u2029",
+            "\ufeff",
+            "\u202e",
+            "\U000e0041",
+            "\U0001d173",
+        )
+    ],
     *[(pointer, "shout") for pointer in ENUMS],
     ("/metadata/recipient/type", "robot"),
     ("/metadata/recipient", {}),
@@ -217,13 +333,28 @@ BROKEN: list[tuple[str, object]] = [
     ("/routing/priority", 10),
     ("/routing/retry", []),
     ("/routing/key", "talk"),
-    *[("/routing/reply_to", text)
-      for text in ("", "other._reply.planner-svc-0123abcd", "agents._reply.planner-svc-0123ABCD", "agents._reply.planner-svc-0123abc",
-                   "agents._reply.-0123abcd", f"agents._reply.{'a' * 65}-0123abcd", "agents._reply.a.b-0123abcd", "agents.research.request",
-                   "agents._retry.group.5s", "agents._reply.Planner-0123abcd", "agents._reply.a-0123abcd\n", "agents._reply.a-0123abcd.dlq")],
-    *[(f"/verification/{name}", text)
-      for name in ("content_hash", "seal")
-      for text in ("", "sha256:", f"sha256:{'A' * 64}", f"sha256:{'a' * 63}", f"sha256:{'a' * 65}", "a" * 64, f"sha512:{'a' * 64}")],
+    *[
+        ("/routing/reply_to", text)
+        for text in (
+            "",
+            "other._reply.planner-svc-0123abcd",
+            "agents._reply.planner-svc-0123ABCD",
+            "agents._reply.planner-svc-0123abc",
+            "agents._reply.-0123abcd",
+            f"agents._reply.{'a' * 65}-0123abcd",
+            "agents._reply.a.b-0123abcd",
+            "agents.research.request",
+            "agents._retry.group.5s",
+            "agents._reply.Planner-0123abcd",
+            "agents._reply.a-0123abcd\n",
+            "agents._reply.a-0123abcd.dlq",
+        )
+    ],
+    *[
+        (f"/verification/{name}", text)
+        for name in ("content_hash", "seal")
+        for text in ("", "sha256:", f"sha256:{'A' * 64}", f"sha256:{'a' * 63}", f"sha256:{'a' * 65}", "a" * 64, f"sha512:{'a' * 64}")
+    ],
     ("/verification/signature", ""),
     ("/verification/unknown", "x"),
     ("/verification/a~1b~0c", "x"),
@@ -232,7 +363,7 @@ BROKEN: list[tuple[str, object]] = [
     ("/unknown", {}),
     ("/a~1b~0c", {}),
     ("/verification/proof_chain", []),
-]  # fmt: skip
+]
 
 ELSEWHERE: list[tuple[dict[str, Any], str, object, str]] = [
     (FIRST, "/metadata", [], "/metadata/protocol"),
@@ -261,10 +392,21 @@ ELSEWHERE: list[tuple[dict[str, Any], str, object, str]] = [
     (CAUSED, "/verification/proof_chain", [LINK] * 17, "/verification/proof_chain"),
     (CAUSED, "/verification/proof_chain", [LINK, []], "/verification/proof_chain/1"),
     *[(FIRST, "/routing/retry", retry(**{name: ABSENT}), f"/routing/retry/{name}") for name in ("backoff", "base_ms", "cap_ms", "max_attempts")],
-    *[(FIRST, "/routing/retry", retry(**{name: value}), f"/routing/retry/{name}")
-      for name, value in (("max_attempts", 0), ("max_attempts", 101), ("base_ms", -1), ("cap_ms", 99), ("backoff", "quadratic"),
-                          ("base_ms", 1.5), ("max_attempts", None), ("max_attempts", True), ("unknown", None))],
-]  # fmt: skip
+    *[
+        (FIRST, "/routing/retry", retry(**{name: value}), f"/routing/retry/{name}")
+        for name, value in (
+            ("max_attempts", 0),
+            ("max_attempts", 101),
+            ("base_ms", -1),
+            ("cap_ms", 99),
+            ("backoff", "quadratic"),
+            ("base_ms", 1.5),
+            ("max_attempts", None),
+            ("max_attempts", True),
+            ("unknown", None),
+        )
+    ],
+]
 
 LINK_BROKEN: list[tuple[str, object]] = [
     *[(pointer, ABSENT) for pointer in REQUIRED_OF_A_LINK],
@@ -354,7 +496,9 @@ def test_sixteen_parents_and_sixteen_links_are_the_most() -> None:
     assert accept(with_change(tree, "/verification/proof_chain", [LINK] * 16)).statement.links == 16
 
 
-@pytest.mark.parametrize("text", ["sealbus/2", "sealbus/1.01", "sealbus/1.", "sealbus/1.0.0", "sealbus/10", "Sealbus/1", "sealbus/1\n", "", " sealbus/1"])
+@pytest.mark.parametrize(
+    "text", ["sealbus/2", "sealbus/1.01", "sealbus/1.", "sealbus/1.0.0", "sealbus/10", "Sealbus/1", "sealbus/1\n", "", " sealbus/1"]
+)
 def test_another_protocol_is_unsupported(text: str) -> None:
     refuse(with_change(FIRST, "/metadata/protocol", text), "/metadata/protocol", "unsupported_protocol")
 
@@ -373,10 +517,15 @@ def test_the_canonical_form_is_judged_before_the_shape() -> None:
 @pytest.mark.parametrize("literal", ["9007199254740992", "-9007199254740992", "1152921504606847000", "18446744073709552000", "1e+21"])
 @pytest.mark.parametrize(
     ("base", "pointer"),
-    [*[(FIRST, pointer) for pointer in (*INTEGERS, "/metadata/unknown", "/routing/unknown")],
-     (FIRST, "/routing/retry/base_ms"), (FIRST, "/routing/retry/cap_ms"), (FIRST, "/routing/retry/max_attempts"),
-     (CAUSED, "/verification/proof_chain/0/statement/hops"), (CAUSED, "/verification/proof_chain/0/statement/links")],
-)  # fmt: skip
+    [
+        *[(FIRST, pointer) for pointer in (*INTEGERS, "/metadata/unknown", "/routing/unknown")],
+        (FIRST, "/routing/retry/base_ms"),
+        (FIRST, "/routing/retry/cap_ms"),
+        (FIRST, "/routing/retry/max_attempts"),
+        (CAUSED, "/verification/proof_chain/0/statement/hops"),
+        (CAUSED, "/verification/proof_chain/0/statement/links"),
+    ],
+)
 def test_an_integer_beyond_two_to_the_53_is_malformed_outside_data(base: dict[str, Any], pointer: str, literal: str) -> None:
     tree = with_change(base, "/routing/retry", retry(cap_ms=2**53 - 1)) if pointer.startswith("/routing/retry/") else base
     value = rfc8785.dumps(with_change(tree, pointer, "LITERAL")).replace(b'"LITERAL"', literal.encode())

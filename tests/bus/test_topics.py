@@ -41,8 +41,25 @@ def test_what_a_topic_is_for(name: str, meaning: TopicName) -> None:
     assert topics.read_topic(name) == meaning
 
 
-@pytest.mark.parametrize("name", ["", "agents", "agents.", ".a", "Agents.a", "agents.A", "agents.a.dlq.dlq", "agents._other", "agents.dlq", "a b.c",
-                                  "agents._retry", "agents._retry.g", "agents._reply", "__consumer_offsets"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "agents",
+        "agents.",
+        ".a",
+        "Agents.a",
+        "agents.A",
+        "agents.a.dlq.dlq",
+        "agents._other",
+        "agents.dlq",
+        "a b.c",
+        "agents._retry",
+        "agents._retry.g",
+        "agents._reply",
+        "__consumer_offsets",
+    ],
+)
 def test_what_is_none_of_the_buss_topics(name: str) -> None:
     assert topics.read_topic(name) is None
 

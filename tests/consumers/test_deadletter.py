@@ -18,9 +18,15 @@ from consumers.deadletters import read_dead_letter
 NAMES = st.sampled_from(["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", *sorted(CONTROL_HEADERS)])
 HEADERS = st.lists(st.tuples(NAMES, st.binary(max_size=4)), max_size=6).map(tuple)
 RECORDS = st.builds(
-    Record, topic=st.just("agents.a.b"), partition=st.integers(0, 9), offset=st.integers(0, 2**53), timestamp_ms=st.just(0),
-    key=st.none() | st.binary(max_size=5), value=st.none() | st.binary(max_size=5), headers=HEADERS,
-)  # fmt: skip
+    Record,
+    topic=st.just("agents.a.b"),
+    partition=st.integers(0, 9),
+    offset=st.integers(0, 2**53),
+    timestamp_ms=st.just(0),
+    key=st.none() | st.binary(max_size=5),
+    value=st.none() | st.binary(max_size=5),
+    headers=HEADERS,
+)
 CONTROL = Control("agents.a.b", 3, 42, attempt=2, not_before_ms=5, first_failed_at_ms=6, error="ValueError", extend_until_ms=7, redrive_count=8)
 FAILED_MS = 1_767_225_600_000
 
@@ -61,10 +67,18 @@ def test_a_letter_is_read_back_whatever_the_sender_put_into_its_headers(came: Re
 
 def test_the_headers_are_those_of_the_contract() -> None:
     assert dict(buried(record()).headers) == {
-        "__dlq.errors.topic": b"agents.a.b", "__dlq.errors.partition": b"3", "__dlq.errors.offset": b"42", "__dlq.errors.group": b"g",
-        "__dlq.errors.delivery.count": b"2", "__dlq.errors.message": b"rejected", "sb-dlq-reason": b"rejected", "sb-dlq-gate": b"handler",
-        "sb-dlq-error": b"Reject", "sb-dlq-failed-at": b"2026-01-01T00:00:00.000Z", "sb-redrive-count": b"8",
-    }  # fmt: skip
+        "__dlq.errors.topic": b"agents.a.b",
+        "__dlq.errors.partition": b"3",
+        "__dlq.errors.offset": b"42",
+        "__dlq.errors.group": b"g",
+        "__dlq.errors.delivery.count": b"2",
+        "__dlq.errors.message": b"rejected",
+        "sb-dlq-reason": b"rejected",
+        "sb-dlq-gate": b"handler",
+        "sb-dlq-error": b"Reject",
+        "sb-dlq-failed-at": b"2026-01-01T00:00:00.000Z",
+        "sb-redrive-count": b"8",
+    }
 
 
 def test_texts_are_left_out_unless_details_are_asked_for() -> None:
@@ -114,7 +128,9 @@ def test_a_retry_record_is_the_same_message_with_the_buss_own_control(came: Reco
 
 @pytest.mark.parametrize("text", [b"", b"-1", b"x", b"1.5", b"\xff", b"9" * 16, "\u0663".encode(), b" 1"])
 def test_unreadable_control_counts_as_absent(text: bytes) -> None:
-    control = read_control(record(*[(name, text) for name in ("sb-attempt", "sb-not-before", "sb-extend-until", "sb-redrive-count", "sb-first-failed-at")]))
+    control = read_control(
+        record(*[(name, text) for name in ("sb-attempt", "sb-not-before", "sb-extend-until", "sb-redrive-count", "sb-first-failed-at")])
+    )
     assert control == Control("agents.a.b", 3, 42)
 
 

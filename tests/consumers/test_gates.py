@@ -47,17 +47,34 @@ class Verifier:
 
 
 def message(
-    *, cause: Message | None = None, carries: bool = True, signed: bool = False, routing: dict[str, Any] | None = None, data: bytes = b'{"name":"x"}', **changes: Any
+    *,
+    cause: Message | None = None,
+    carries: bool = True,
+    signed: bool = False,
+    routing: dict[str, Any] | None = None,
+    data: bytes = b'{"name":"x"}',
+    **changes: Any,
 ) -> Message:
     fields: dict[str, Any] = {
-        "conversation_id": "talk", "hops": cause.metadata.hops + 1 if cause else 0, "message_id": f"m-{cause.metadata.hops + 1 if cause else 0}",
-        "message_type": "a.b", "namespace": "agents", "protocol": "sealbus/1", "schema_version": "1.0.0", "sender": Agent(id="a"),
-        "timestamp": format_ms(NOW_MS), "causation_id": cause.message_id if cause else None,
-    }  # fmt: skip
+        "conversation_id": "talk",
+        "hops": cause.metadata.hops + 1 if cause else 0,
+        "message_id": f"m-{cause.metadata.hops + 1 if cause else 0}",
+        "message_type": "a.b",
+        "namespace": "agents",
+        "protocol": "sealbus/1",
+        "schema_version": "1.0.0",
+        "sender": Agent(id="a"),
+        "timestamp": format_ms(NOW_MS),
+        "causation_id": cause.message_id if cause else None,
+    }
     return sealing.seal(
-        data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(NOW_MS + 60_000)} | (routing or {})),
-        parents=(cause.seal,) if cause else (), proof_chain=cause.chain_for_children() if cause and carries else (), signer=Signer() if signed else None,
-    )  # fmt: skip
+        data,
+        Metadata(**fields | changes),
+        Routing(**{"expires_at": format_ms(NOW_MS + 60_000)} | (routing or {})),
+        parents=(cause.seal,) if cause else (),
+        proof_chain=cause.chain_for_children() if cause and carries else (),
+        signer=Signer() if signed else None,
+    )
 
 
 def verdict(gate: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str] | None:
@@ -94,11 +111,17 @@ def test_a_registry_changes_no_verdict_of_the_parse_gate() -> None:
 @pytest.mark.parametrize(
     ("recipient", "addressed"),
     [
-        (None, True), (Agent(id="me"), True), (Agent(id="you"), False), (Agent(role="reviewer"), True), (Agent(role="writer"), False),
-        (Agent(id="me", role="writer"), True), (Agent(id="you", role="reviewer"), False), (Agent(id="ME"), False),
+        (None, True),
+        (Agent(id="me"), True),
+        (Agent(id="you"), False),
+        (Agent(role="reviewer"), True),
+        (Agent(role="writer"), False),
+        (Agent(id="me", role="writer"), True),
+        (Agent(id="you", role="reviewer"), False),
+        (Agent(id="ME"), False),
     ],
-)  # fmt: skip
-def test_a_message_is_for_everybody_or_for_an_id_or_for_a_role(recipient: Agent | None, addressed: bool) -> None:  # noqa: FBT001 - an expectation
+)
+def test_a_message_is_for_everybody_or_for_an_id_or_for_a_role(recipient: Agent | None, addressed: bool) -> None:
     assert gates.is_addressed(message(recipient=recipient), "me", {"reviewer"}) is addressed
 
 
@@ -130,11 +153,15 @@ SIGNATURE, CHAIN = "/verification/signature", "/verification/proof_chain"
 @pytest.mark.parametrize(
     ("risk", "keys", "unsigned", "signed"),
     [
-        ("low", False, None, None), ("medium", False, None, None), ("high", False, "signature_missing", "key_unknown"),
-        ("low", True, None, None), ("medium", True, "signature_missing", None), ("high", True, "signature_missing", None),
+        ("low", False, None, None),
+        ("medium", False, None, None),
+        ("high", False, "signature_missing", "key_unknown"),
+        ("low", True, None, None),
+        ("medium", True, "signature_missing", None),
+        ("high", True, "signature_missing", None),
     ],
-)  # fmt: skip
-def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str | None, signed: str | None) -> None:  # noqa: FBT001 - one row
+)
+def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str | None, signed: str | None) -> None:
     verifier = Verifier() if keys else None
     assert verdict(gates.authenticity_gate, message(), risk, verifier) == ((unsigned, SIGNATURE) if unsigned else None)
     assert verdict(gates.authenticity_gate, message(signed=True), risk, verifier) == ((signed, SIGNATURE) if signed else None)
@@ -146,15 +173,17 @@ def test_where_keys_are_configured_a_signature_is_judged_at_every_risk(risk: Ris
     assert verdict(gates.authenticity_gate, message(signed=True), risk, Verifier(reason)) == (reason, SIGNATURE)
 
 
-@pytest.mark.parametrize(("risk", "keys", "expected"), [("low", True, "signature_invalid"), ("high", False, "signature_invalid"), ("medium", False, None)])
-def test_the_form_of_a_signature_comes_before_its_key(risk: Risk, keys: bool, expected: str | None) -> None:  # noqa: FBT001 - one row
+@pytest.mark.parametrize(
+    ("risk", "keys", "expected"), [("low", True, "signature_invalid"), ("high", False, "signature_invalid"), ("medium", False, None)]
+)
+def test_the_form_of_a_signature_comes_before_its_key(risk: Risk, keys: bool, expected: str | None) -> None:
     broken = with_signature(message(), "x..y")
     assert verdict(gates.authenticity_gate, broken, risk, Verifier() if keys else None) == ((expected, SIGNATURE) if expected else None)
 
 
 @pytest.mark.parametrize("keys", [False, True])
 @pytest.mark.parametrize(("risk", "expected"), [("low", None), ("medium", ("proof_invalid", CHAIN))])
-def test_parents_need_a_chain_from_medium_risk_on(risk: Risk, keys: bool, expected: object) -> None:  # noqa: FBT001 - one row
+def test_parents_need_a_chain_from_medium_risk_on(risk: Risk, keys: bool, expected: object) -> None:
     bare = message(cause=message(signed=True), carries=False, signed=True)
     assert verdict(gates.authenticity_gate, bare, risk, Verifier() if keys else None) == expected
 
@@ -214,10 +243,20 @@ def test_a_sender_may_be_120_seconds_ahead_of_the_log(append_ms: int, expected: 
 
 @pytest.mark.parametrize(
     ("hops", "own", "limit", "passes"),
-    [(16, None, 16, True), (17, None, 16, False), (17, None, 99, False), (17, 30, 16, False), (17, 30, 99, True), (3, 2, 16, False), (2, 2, 16, True),
-     (3, None, 2, False), (0, 0, 0, True), (1, 0, 16, False)],
-)  # fmt: skip
-def test_hops_are_bounded_by_the_message_and_by_the_group(hops: int, own: int | None, limit: int, passes: bool) -> None:  # noqa: FBT001 - one row
+    [
+        (16, None, 16, True),
+        (17, None, 16, False),
+        (17, None, 99, False),
+        (17, 30, 16, False),
+        (17, 30, 99, True),
+        (3, 2, 16, False),
+        (2, 2, 16, True),
+        (3, None, 2, False),
+        (0, 0, 0, True),
+        (1, 0, 16, False),
+    ],
+)
+def test_hops_are_bounded_by_the_message_and_by_the_group(hops: int, own: int | None, limit: int, passes: bool) -> None:
     last = message(routing={"max_hops": own})
     for _ in range(hops):
         last = message(cause=last, routing={"max_hops": own})

@@ -15,15 +15,25 @@ from consumers.retry import Die, Hold, Retry, Tier, WaitInLane, WaitInTier, choo
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
     lambda attempts, backoff, base_s, more_s: Retry(attempts=attempts, backoff=backoff, base_s=base_s, cap_s=base_s + more_s),
-    st.integers(1, 100), st.sampled_from(["constant", "linear", "exponential"]), st.floats(0, 1_000), st.floats(0, 10_000),
-)  # fmt: skip
-ERRORS = st.sampled_from([ValueError("x"), RetryLater(), RetryLater(after_s=0.0), RetryLater(after_s=7.5), RetryLater(after_s=1e9), TimeoutError()])
+    st.integers(1, 100),
+    st.sampled_from(["constant", "linear", "exponential"]),
+    st.floats(0, 1_000),
+    st.floats(0, 10_000),
+)
+ERRORS = st.sampled_from(
+    [ValueError("x"), RetryLater(), RetryLater(after_s=0.0), RetryLater(after_s=7.5), RetryLater(after_s=1e9), TimeoutError()]
+)
 
 
 def decided(error: BaseException | None = None, **changes: Any) -> Any:
     facts: dict[str, Any] = {
-        "attempt": 1, "holds": 0, "policy": Retry(attempts=3, base_s=1.0, cap_s=300.0), "tiers": TIERS, "remaining_s": 3_600.0, "randomness": 0.0,
-    }  # fmt: skip
+        "attempt": 1,
+        "holds": 0,
+        "policy": Retry(attempts=3, base_s=1.0, cap_s=300.0),
+        "tiers": TIERS,
+        "remaining_s": 3_600.0,
+        "randomness": 0.0,
+    }
     return decide(error or ValueError("x"), **facts | changes)
 
 
@@ -73,7 +83,9 @@ def test_jitter_takes_away_at_most_a_fifth(policy: Retry, attempt: int, randomne
     assert jittered.delay_s <= full.delay_s
 
 
-@pytest.mark.parametrize(("delay_s", "place"), [(0.0, "lane"), (1.999, "lane"), (2.0, "5s"), (5.0, "5s"), (5.001, "30s"), (300.0, "5m"), (301.0, "5m")])
+@pytest.mark.parametrize(
+    ("delay_s", "place"), [(0.0, "lane"), (1.999, "lane"), (2.0, "5s"), (5.0, "5s"), (5.001, "30s"), (300.0, "5m"), (301.0, "5m")]
+)
 def test_short_waits_stay_in_the_lane(delay_s: float, place: str) -> None:
     decision = decided(policy=Retry(attempts=3, backoff="constant", base_s=delay_s, cap_s=delay_s))
     assert (decision.tier.name if isinstance(decision, WaitInTier) else "lane") == place

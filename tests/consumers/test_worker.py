@@ -25,6 +25,7 @@ from bus.transports.base import NewRecord, Record, TopicSpec
 from bus.vocabulary.core import ErrorReported
 from consumers.app import App
 from consumers.context import Context
+from consumers.plan import make_plan
 from consumers.process import make_worker
 from consumers.retry import Retry
 from consumers.testing import AppBus
@@ -93,13 +94,22 @@ async def unsettled(bus: AppBus, group: str) -> int:
 def make(bus: AppBus, data: bytes = b'{"n":1}', routing: dict[str, Any] | None = None, cause: Message | None = None, **changes: Any) -> Message:
     now_ms = bus.clock.now_ms()
     fields: dict[str, Any] = {
-        "conversation_id": "talk", "hops": 0, "message_id": "m-1", "message_type": "job.asked", "namespace": "agents", "protocol": "sealbus/1",
-        "schema_version": "1.0.0", "sender": Agent(id="planner@svc"), "timestamp": format_ms(now_ms),
-    }  # fmt: skip
+        "conversation_id": "talk",
+        "hops": 0,
+        "message_id": "m-1",
+        "message_type": "job.asked",
+        "namespace": "agents",
+        "protocol": "sealbus/1",
+        "schema_version": "1.0.0",
+        "sender": Agent(id="planner@svc"),
+        "timestamp": format_ms(now_ms),
+    }
     return sealing.seal(data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(now_ms + 60_000)} | (routing or {})))
 
 
-async def append(bus: AppBus, value: bytes | None, key: bytes | None = b"talk", headers: tuple[tuple[str, bytes], ...] = (), topic: str = TOPIC) -> None:
+async def append(
+    bus: AppBus, value: bytes | None, key: bytes | None = b"talk", headers: tuple[tuple[str, bytes], ...] = (), topic: str = TOPIC
+) -> None:
     await bus.transport.append([NewRecord(topic, key, value, headers)], timeout_s=1)
 
 
@@ -462,31 +472,52 @@ def retampered(message: Message, old: bytes, new: bytes) -> bytes:
 
 
 RAW: dict[str, tuple[Callable[[AppBus], bytes | None], str, str]] = {
-    "null": (lambda bus: None, "malformed", ""),
-    "no JSON": (lambda bus: b"{", "malformed", ""),
-    "a million digits": (lambda bus: b'{"data":' + b"9" * 1_000_000 + b"}", "malformed", ""),
-    "an unknown member of 1 MB": (lambda bus: retampered(make(bus), b'"seal"', b'"' + b"d" * 900_000 + b'":1,"seal"'), "malformed", "/verification/" + "d" * 1_010),
+    "null": (lambda _: None, "malformed", ""),
+    "no JSON": (lambda _: b"{", "malformed", ""),
+    "a million digits": (lambda _: b'{"data":' + b"9" * 1_000_000 + b"}", "malformed", ""),
+    "an unknown member of 1 MB": (
+        lambda bus: retampered(make(bus), b'"seal"', b'"' + b"d" * 900_000 + b'":1,"seal"'),
+        "malformed",
+        "/verification/" + "d" * 1_010,
+    ),
     "another protocol": (lambda bus: retampered(make(bus), b"sealbus/1", b"sealbus/2"), "unsupported_protocol", "/metadata/protocol"),
-    "oversized": (lambda bus: b"x" * 1_048_577, "oversized", ""),
+    "oversized": (lambda _: b"x" * 1_048_577, "oversized", ""),
     "changed data": (lambda bus: retampered(make(bus), b'{"n":1}', b'{"n":2}'), "hash_mismatch", "/verification/content_hash"),
     "changed metadata": (lambda bus: retampered(make(bus), b"planner@svc", b"mallory@svc"), "seal_mismatch", "/verification/seal"),
     "another namespace": (lambda bus: make(bus, namespace="other").value, "wrong_audience", "/metadata/namespace"),
     "another type": (lambda bus: make(bus, message_type="job.done").value, "type_mismatch", "/metadata/message_type"),
     "another key": (lambda bus: make(bus, routing={"key": "order-1"}).value, "key_mismatch", "/routing/key"),
     "another major": (lambda bus: make(bus, schema_version="2.0.0").value, "unsupported_version", "/metadata/schema_version"),
-    "a major of 5,000 digits": (lambda bus: make(bus, schema_version="9" * 5_000 + ".0.0").value, "unsupported_version", "/metadata/schema_version"),
+    "a major of 5,000 digits": (
+        lambda bus: make(bus, schema_version="9" * 5_000 + ".0.0").value,
+        "unsupported_version",
+        "/metadata/schema_version",
+    ),
     "another shape": (lambda bus: make(bus, b'{"n":"x"}').value, "schema_violation", "/data/n"),
     "an unknown critical field": (lambda bus: make(bus, critical_fields=("/data/other",)).value, "critical_field", "/metadata/critical_fields"),
     "too late": (
-        lambda bus: make(bus, timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 5_001)}).value,
-        "expired", "/routing/expires_at",
+        lambda bus: (
+            make(bus, timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 5_001)}).value
+        ),
+        "expired",
+        "/routing/expires_at",
     ),
     "from the future": (
-        lambda bus: make(bus, timestamp=format_ms(bus.clock.now_ms() + 120_001), routing={"expires_at": format_ms(bus.clock.now_ms() + 200_000)}).value,
-        "clock_skew", "/metadata/timestamp",
+        lambda bus: (
+            make(bus, timestamp=format_ms(bus.clock.now_ms() + 120_001), routing={"expires_at": format_ms(bus.clock.now_ms() + 200_000)}).value
+        ),
+        "clock_skew",
+        "/metadata/timestamp",
     ),
-}  # fmt: skip
-HEADERS = (("content-type", b"x"), ("sb-attempt", b"4"), ("sb-origin-topic", b"agents.elsewhere"), ("sb-not-before", b"99999999999999"), ("x", b"\xff"), ("x", b""))
+}
+HEADERS = (
+    ("content-type", b"x"),
+    ("sb-attempt", b"4"),
+    ("sb-origin-topic", b"agents.elsewhere"),
+    ("sb-not-before", b"99999999999999"),
+    ("x", b"\xff"),
+    ("x", b""),
+)
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -523,9 +554,12 @@ async def test_a_message_with_too_many_hops_is_dead() -> None:
         last = make(bus)
         for number in range(2, 19):
             last = sealing.seal(
-                b'{"n":1}', msgspec.structs.replace(last.metadata, message_id=f"m-{number}", causation_id=last.message_id, hops=last.metadata.hops + 1),
-                last.routing, parents=(last.seal,), proof_chain=last.chain_for_children(),
-            )  # fmt: skip
+                b'{"n":1}',
+                msgspec.structs.replace(last.metadata, message_id=f"m-{number}", causation_id=last.message_id, hops=last.metadata.hops + 1),
+                last.routing,
+                parents=(last.seal,),
+                proof_chain=last.chain_for_children(),
+            )
         await append(bus, last.value)
         await bus.settle()
         assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("too_many_hops", "/metadata/hops")]
@@ -534,7 +568,12 @@ async def test_a_message_with_too_many_hops_is_dead() -> None:
 async def test_parents_without_a_chain_are_dead_at_medium_risk() -> None:
     async with app_of(handled).test() as bus:
         cause = make(bus)
-        child = sealing.seal(b'{"n":1}', msgspec.structs.replace(cause.metadata, message_id="m-2", causation_id="m-1", hops=1), cause.routing, parents=(cause.seal,))
+        child = sealing.seal(
+            b'{"n":1}',
+            msgspec.structs.replace(cause.metadata, message_id="m-2", causation_id="m-1", hops=1),
+            cause.routing,
+            parents=(cause.seal,),
+        )
         await append(bus, child.value)
         await bus.settle()
         assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("proof_invalid", "/verification/proof_chain")]
@@ -544,11 +583,18 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
     seen: list[int] = []
     app = app_of(failing(seen, 0))
     async with app.test() as bus:
-        headers = (("sb-attempt", b"4"), ("sb-not-before", b"99999999999999"), ("sb-extend-until", b"99999999999999"), ("sb-origin-topic", b"agents.job.done"))
+        headers = (
+            ("sb-attempt", b"4"),
+            ("sb-not-before", b"99999999999999"),
+            ("sb-extend-until", b"99999999999999"),
+            ("sb-origin-topic", b"agents.job.done"),
+        )
         await append(bus, make(bus).value, headers=headers)
         await bus.settle()
         assert seen == [1]
-        late = make(bus, message_id="m-2", timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 6_000)})
+        late = make(
+            bus, message_id="m-2", timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 6_000)}
+        )
         await append(bus, late.value, headers=headers)
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["expired"]
@@ -619,7 +665,7 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
     transport = open_transport("memory://", clock=clock)
     worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
-    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1) for topic in worker.topics()])
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1) for topic in make_plan(app, settings).topics])
     await worker.start(create_topics=False)
     bus = AppBus(app, transport, publisher, worker, clock)
     try:

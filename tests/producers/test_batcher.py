@@ -97,7 +97,8 @@ async def test_each_caller_gets_the_outcomes_of_its_own_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [(UnreachableError("x"), UnreachableError), (AppendUnknownError("x"), AppendUnknownError), (RuntimeError("x"), AppendUnknownError)]
+    ("error", "kind"),
+    [(UnreachableError("x"), UnreachableError), (AppendUnknownError("x"), AppendUnknownError), (RuntimeError("x"), AppendUnknownError)],
 )
 async def test_an_append_that_fails_whole_fails_for_each_record(error: Exception, kind: type[Exception]) -> None:
     case = Case()
@@ -231,4 +232,6 @@ async def test_records_of_one_caller_stay_together_and_in_order() -> None:
     case = Case()
     mixed: list[Any] = [case.append(*(b"%d-%d" % (caller, number) for number in range(3))) for caller in range(20)]
     await asyncio.gather(*mixed)
-    assert [value for values in case.values() for value in values] == [b"%d-%d" % (caller, number) for caller in range(20) for number in range(3)]
+    assert [value for values in case.values() for value in values] == [
+        b"%d-%d" % (caller, number) for caller in range(20) for number in range(3)
+    ]

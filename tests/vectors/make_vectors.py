@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,17 @@ def messages() -> dict[str, Tree]:
         2,
         {"answer": "because", "confidence": 0.75},
         made["first"],
-        metadata={"message_type": "research.output", "sender": {"id": "researcher@svc", "type": "agent"}, "correlation_id": "019b7a3c-4c00-7000-8000-000000000001"},
+        metadata={
+            "message_type": "research.output",
+            "sender": {"id": "researcher@svc", "type": "agent"},
+            "correlation_id": "019b7a3c-4c00-7000-8000-000000000001",
+        },
         parents=(ANOTHER_PARENT,),
     )
     made["third"] = message(3, {"question": "is that so?"}, made["caused"])
-    made["three links"] = message(4, {"answer": "yes"}, made["third"], metadata={"message_type": "research.output", "sender": {"id": "writer@svc"}})
+    made["three links"] = message(
+        4, {"answer": "yes"}, made["third"], metadata={"message_type": "research.output", "sender": {"id": "writer@svc"}}
+    )
     made["signed"] = message(5, {"question": "who says so?"}, signed=True)
     made["signed, caused"] = message(
         6, {"answer": "I do"}, made["signed"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}, signed=True
@@ -136,23 +143,61 @@ def messages() -> dict[str, Tree]:
     made["reply wanted"] = message(
         8,
         {"question": "and you?"},
-        metadata={"recipient": {"role": "reviewer"}, "performative": "query", "intent": "get an opinion", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+        metadata={
+            "recipient": {"role": "reviewer"},
+            "performative": "query",
+            "intent": "get an opinion",
+            "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        },
         routing={"reply_to": "agents._reply.planner-svc-3f2a9b1c", "key": "order-4821", "priority": 7, "max_hops": 4},
     )
     made["retry wanted"] = message(
         9,
         {},
-        metadata={"task_id": "task-9", "parent_task_id": "task-1", "run_id": "run-1", "sequence": 0, "critical_fields": ["/data/amount", "/routing/retry"]},
+        metadata={
+            "task_id": "task-9",
+            "parent_task_id": "task-1",
+            "run_id": "run-1",
+            "sequence": 0,
+            "critical_fields": ["/data/amount", "/routing/retry"],
+        },
         routing={"idempotency_key": "task-9", "retry": {"backoff": "exponential", "base_ms": 200, "cap_ms": 300_000, "max_attempts": 3}},
     )
     made["unicode"] = message(
         10,
-        {"\u20ac": "euro", "\r": "return", "\ufb33": "dalet", "1": "one", "\U0001f600": "face", "\u0080": "control", "\u00f6": "o", "escapes": '\b\t\n\f\r"\\/\x00\x1f\x7f\u2028'},
+        {
+            "\u20ac": "euro",
+            "\r": "return",
+            "\ufb33": "dalet",
+            "1": "one",
+            "\U0001f600": "face",
+            "\u0080": "control",
+            "\u00f6": "o",
+            "escapes": '\b\t\n\f\r"\\/\x00\x1f\x7f\u2028',
+        },
         metadata={"conversation_id": "\u00fcber-\u4f1a\u8b70-\U0001f600", "sender": {"id": "planner@svc", "role": "\u0440\u043e\u043b\u044c"}},
     )
     made["numbers"] = message(
         11,
-        {"numbers": [0, -1, 1.5, 1e-7, 0.000001, 1e21, 1e20, 5e-324, 1.7976931348623157e308, 9007199254740991, 9007199254740992.0, 333333333.3333333, -0.25, 4.5, 1e15]},
+        {
+            "numbers": [
+                0,
+                -1,
+                1.5,
+                1e-7,
+                0.000001,
+                1e21,
+                1e20,
+                5e-324,
+                1.7976931348623157e308,
+                9007199254740991,
+                9007199254740992.0,
+                333333333.3333333,
+                -0.25,
+                4.5,
+                1e15,
+            ]
+        },
     )
     made["extended"] = message(
         12,
@@ -186,17 +231,27 @@ def rechained(tree: Tree, change: Callable[[list[Tree]], object], *, signed: boo
     tree = copy.deepcopy(tree)
     chain = tree["verification"]["proof_chain"]
     change(chain)
-    for link, later in zip(chain, chain[1:], strict=False):
+    for link, later in pairwise(chain):
         later["statement"]["parents"] = [digest(link["statement"]), *later["statement"].get("parents", [])[1:]]
     if chain:
         tree["verification"]["parents"][0] = digest(chain[-1]["statement"])
     return sealed(tree, signed=signed)
 
 
-def tampered(made: dict[str, Tree]) -> Iterator[Tree]:
-    def case(name: str, value: bytes | Tree, reason: str | None, pointer: str = "", *, risk: str = "medium", now: str = NOW, keys: bool = False) -> Tree:
+def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one table
+    def case(
+        name: str, value: bytes | Tree, reason: str | None, pointer: str = "", *, risk: str = "medium", now: str = NOW, keys: bool = False
+    ) -> Tree:
         data = rfc8785.dumps(value) if isinstance(value, dict) else value
-        found: Tree = {"name": name, "risk": risk, "now": now, "keys": keys, "gate": GATES.get(reason or ""), "reason": reason, "pointer": pointer}
+        found: Tree = {
+            "name": name,
+            "risk": risk,
+            "now": now,
+            "keys": keys,
+            "gate": GATES.get(reason or ""),
+            "reason": reason,
+            "pointer": pointer,
+        }
         try:
             return found | {"value": data.decode()}
         except UnicodeDecodeError:
@@ -205,7 +260,11 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:
     first, caused, chain, signed, answer = (made[name] for name in ("first", "caused", "three links", "signed", "signed, caused"))
     text = rfc8785.dumps(first)
     yield case("white space", text.replace(b',"metadata"', b', "metadata"'), "malformed")
-    yield case("layers in another order", b"{" + b",".join(b'"%s":%s' % (n.encode(), rfc8785.dumps(first[n])) for n in ("metadata", "data", "routing", "verification")) + b"}", "malformed")
+    yield case(
+        "layers in another order",
+        b"{" + b",".join(b'"%s":%s' % (n.encode(), rfc8785.dumps(first[n])) for n in ("metadata", "data", "routing", "verification")) + b"}",
+        "malformed",
+    )
     yield case("a duplicate key", text.replace(b'"hops":0', b'"hops":0,"hops":0'), "malformed")
     yield case("a duplicate layer by an escape", text.replace(b'{"data"', b'{"d\\u0061ta":{},"data"'), "malformed")
     yield case("1.0 for 1", text.replace(b'"max_sources":5', b'"max_sources":5.0'), "malformed")
@@ -221,7 +280,12 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:
     yield case("a fraction outside data", put(first, "/metadata/later_field", 1.5), "malformed", "/metadata/later_field")
     yield case("a fifth layer", put(first, "/extra", {}), "malformed", "/extra")
     yield case("an unknown member of verification", put(first, "/verification/extra", "x"), "malformed", "/verification/extra")
-    yield case("an unknown member of a statement", put(chain, "/verification/proof_chain/1/statement/extra", "x"), "malformed", "/verification/proof_chain/1/statement/extra")
+    yield case(
+        "an unknown member of a statement",
+        put(chain, "/verification/proof_chain/1/statement/extra", "x"),
+        "malformed",
+        "/verification/proof_chain/1/statement/extra",
+    )
     yield case("no sender", put(first, "/metadata/sender", ...), "malformed", "/metadata/sender")
     yield case("a cause without hops", put(first, "/metadata/causation_id", "m-0"), "malformed", "/metadata/hops")
     yield case("no parents", put(caused, "/verification/parents", ...), "malformed", "/verification/parents")
@@ -237,16 +301,41 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:
     at_chain = "/verification/proof_chain"
     yield case("no chain at medium risk", made["without chain"], "proof_invalid", at_chain)
     yield case("no chain at low risk", made["without chain"], None, risk="low")
-    yield case("a chain that does not hold, at low risk", rechained(chain, lambda links: links[1]["statement"].update(hops=2)), "proof_invalid", at_chain, risk="low")
-    yield case("a link of another namespace", rechained(chain, lambda links: links[0]["statement"].update(namespace="other")), "proof_invalid", at_chain)
+    yield case(
+        "a chain that does not hold, at low risk",
+        rechained(chain, lambda links: links[1]["statement"].update(hops=2)),
+        "proof_invalid",
+        at_chain,
+        risk="low",
+    )
+    yield case(
+        "a link of another namespace", rechained(chain, lambda links: links[0]["statement"].update(namespace="other")), "proof_invalid", at_chain
+    )
     yield case("a chain cut at its old end", rechained(chain, lambda links: links.pop(0)), "proof_invalid", at_chain)
     yield case("a chain cut at its new end", rechained(chain, lambda links: links.pop()), "proof_invalid", at_chain)
-    yield case("an id twice in the chain", rechained(chain, lambda links: links[0]["statement"].update(message_id=links[1]["statement"]["message_id"])), "proof_invalid", at_chain)
+    yield case(
+        "an id twice in the chain",
+        rechained(chain, lambda links: links[0]["statement"].update(message_id=links[1]["statement"]["message_id"])),
+        "proof_invalid",
+        at_chain,
+    )
     yield case("links out of range", rechained(chain, lambda links: links[0]["statement"].update(links=17)), "proof_invalid", at_chain)
-    yield case("time backwards by 120 s", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.000Z")), None)
-    yield case("time backwards by more", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.001Z")), "proof_invalid", at_chain)
+    yield case(
+        "time backwards by 120 s", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.000Z")), None
+    )
+    yield case(
+        "time backwards by more",
+        rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.001Z")),
+        "proof_invalid",
+        at_chain,
+    )
     yield case("a link 224 days old", rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:04.000Z")), None)
-    yield case("a link older than that", rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:03.999Z")), "proof_invalid", at_chain)
+    yield case(
+        "a link older than that",
+        rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:03.999Z")),
+        "proof_invalid",
+        at_chain,
+    )
     at_signature = "/verification/signature"
     yield case("unsigned at high risk", first, "signature_missing", at_signature, risk="high")
     yield case("unsigned at medium risk where keys are configured", first, "signature_missing", at_signature, keys=True)
@@ -282,7 +371,15 @@ GATES = {
     for gate, reasons in {
         "parse": ("malformed", "unsupported_protocol"),
         "integrity": ("hash_mismatch", "seal_mismatch"),
-        "authenticity": ("signature_missing", "signature_invalid", "key_unknown", "key_revoked", "key_expired", "sender_mismatch", "proof_invalid"),
+        "authenticity": (
+            "signature_missing",
+            "signature_invalid",
+            "key_unknown",
+            "key_revoked",
+            "key_expired",
+            "sender_mismatch",
+            "proof_invalid",
+        ),
         "lifetime": ("expired", "too_many_hops", "clock_skew"),
     }.items()
     for reason in reasons
@@ -321,4 +418,4 @@ def vectors() -> Tree:
 if __name__ == "__main__":
     target = Path(__file__).with_name("envelopes.json")
     target.write_text(json.dumps(vectors(), ensure_ascii=True, indent=1) + "\n")
-    print(f"{target.name}: {len(vectors()['messages'])} messages, {len(vectors()['tampered'])} tampered")  # noqa: T201 - a script
+    print(f"{target.name}: {len(vectors()['messages'])} messages, {len(vectors()['tampered'])} tampered")

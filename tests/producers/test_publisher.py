@@ -1,0 +1,308 @@
+"""A publish has three outcomes, and what receivers would refuse is refused at the door, naming the field."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus import sealing
+from bus.clock import ManualClock
+from bus.envelope import Agent, Authority, RetryPolicy, Security
+from bus.errors import AppendUnknownError, ContractError, DeadlineError, PublishRejected, PublishUnknown, TopicMissingError
+from bus.metrics import Metrics
+from bus.payloads import payload
+from bus.settings import load
+from bus.times import format_ms
+from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
+from producers.connection import Bus, make_publisher
+
+START_MS = 1_767_225_600_000
+
+
+@payload("note.added", version="1.2.3")
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = "x"
+    weight: float | None = None
+
+
+class FakeAdmin:
+    async def topics(self) -> Mapping[str, TopicSpec]:
+        return {}
+
+
+class FakeLog:
+    """Keeps every record; answers with `outcome`, or never while it is silent."""
+
+    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+    admin = FakeAdmin()
+
+    def __init__(self) -> None:
+        self.records: list[NewRecord] = []
+        self.outcome: Outcome | None = None
+        self.silent = False
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self.records += records
+        if self.silent:
+            await asyncio.Event().wait()
+        return [self.outcome or Appended(record.topic, 3, 42, START_MS) for record in records]
+
+    async def close(self) -> None:
+        return None
+
+
+class Case:
+    def __init__(self, agent: str | Agent = "planner@svc", **flags: object) -> None:
+        self.log, self.clock, self.metrics = FakeLog(), ManualClock(START_MS), Metrics()
+        self.settings = load(flags=flags, env={}, file=None).settings
+        publisher = make_publisher(self.log, self.settings, agent, clock=self.clock, metrics=self.metrics)  # type: ignore[arg-type]
+        self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
+
+    def counted(self, outcome: str) -> float | None:
+        return self.metrics.registry.get_sample_value("sealbus_published_total", {"type": "note.added", "outcome": outcome})
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_receipt_says_where_the_message_lies() -> None:
+    case = Case()
+    receipt = await case.bus.publish(Note())
+    (record,) = case.log.records
+    message = sealing.parse(record.value)
+    assert (receipt.topic, receipt.partition, receipt.offset, receipt.timestamp_ms) == ("agents.note.added", 3, 42, START_MS)
+    assert receipt.message_id == message.message_id
+    assert case.counted("accepted") == 1
+
+
+@pytest.mark.parametrize("error", [DeadlineError("x"), TopicMissingError("x")])
+async def test_rejected_means_certainly_not_in_the_log(error: Any) -> None:
+    case = Case()
+    case.log.outcome = error
+    with pytest.raises(PublishRejected) as caught:
+        await case.bus.publish(Note())
+    assert caught.value.__cause__ is error
+    assert case.counted("rejected") == 1
+
+
+async def test_unknown_carries_the_message_and_resending_sends_the_same_bytes() -> None:
+    case = Case()
+    case.log.outcome = AppendUnknownError("x")
+    with pytest.raises(PublishUnknown) as caught:
+        await case.bus.publish(Note(), key="order-1", to="writer@svc")
+    assert caught.value.retriable
+    assert case.counted("unknown") == 1
+    case.log.outcome = None
+    case.clock.advance(10)
+    receipt = await case.bus.resend(caught.value.message)
+    first, second = case.log.records
+    assert first == second
+    assert receipt.message_id == caught.value.message.message_id
+
+
+async def test_a_publish_ends_at_its_own_deadline() -> None:
+    case = Case()
+    case.log.silent = True
+    task = asyncio.create_task(case.bus.publish(Note(), timeout_s=3))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    case.clock.advance(2.9)
+    await asyncio.sleep(0)
+    assert not task.done()
+    case.clock.advance(0.2)
+    with pytest.raises(PublishUnknown):
+        await task
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
+async def test_a_deadline_lies_in_the_future(timeout_s: float) -> None:
+    with pytest.raises(PublishRejected, match="timeout_s"):
+        await Case().bus.publish(Note(), timeout_s=timeout_s)
+
+
+# --- the record ---------------------------------------------------------------------------------------------------------------------
+
+
+async def test_key_and_headers_are_those_of_the_contract() -> None:
+    case = Case()
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    await case.bus.publish(Note(), key="order-1", to=Agent(role="writer"), traceparent=traceparent, message_id="m-1")
+    (record,) = case.log.records
+    assert (record.topic, record.key, record.partition) == ("agents.note.added", b"order-1", None)
+    assert record.headers == (
+        ("content-type", b"application/vnd.sealbus.v1+json"),
+        ("sb-type", b"note.added"),
+        ("sb-id", b"m-1"),
+        ("sb-to", b"writer"),
+        ("traceparent", traceparent.encode()),
+    )
+
+
+async def test_the_key_is_the_conversation_by_default() -> None:
+    case = Case()
+    await case.bus.publish(Note(), conversation_id="talk")
+    await case.bus.publish(Note(), conversation_id="talk", key="talk")
+    assert [record.key for record in case.log.records] == [b"talk", b"talk"]
+    assert [sealing.parse(record.value).routing.key for record in case.log.records] == [None, None]
+
+
+async def test_an_invalid_traceparent_is_no_header() -> None:
+    case = Case()
+    await case.bus.publish(Note(), traceparent="00-nothing")
+    assert "traceparent" not in dict(case.log.records[0].headers)
+
+
+async def test_defaults_of_a_first_message() -> None:
+    case = Case()
+    await case.bus.publish(Note())
+    message = sealing.parse(case.log.records[0].value)
+    sealing.check_integrity(message)
+    metadata = message.metadata
+    assert (metadata.hops, metadata.causation_id, metadata.conversation_id) == (0, None, metadata.message_id)
+    assert (metadata.namespace, metadata.schema_version, metadata.sender) == ("agents", "1.2.3", Agent(id="planner@svc", type="agent"))
+    assert (metadata.timestamp, message.routing.expires_at) == (format_ms(START_MS), format_ms(START_MS + 3_600_000))
+    assert message.routing.priority is None
+
+
+@pytest.mark.parametrize(("name", "number"), [("low", 2), ("normal", 5), ("medium", 5), ("high", 7), ("critical", 9), (0, 0), (9, 9)])
+async def test_priorities_have_names(name: int | str, number: int) -> None:
+    case = Case()
+    await case.bus.publish(Note(), priority=name)
+    assert sealing.parse(case.log.records[0].value).routing.priority == number
+
+
+async def test_every_option_reaches_the_envelope() -> None:
+    case = Case()
+    retry = RetryPolicy(backoff="linear", base_ms=1, cap_ms=2, max_attempts=3)
+    security, authority = Security(trust_level="user_request"), Authority(can_read=("*",))
+    options: dict[str, Any] = {
+        "correlation_id": "c",
+        "task_id": "t",
+        "parent_task_id": "p",
+        "run_id": "r",
+        "sequence": 4,
+        "intent": "look",
+        "performative": "query",
+        "authority": authority,
+        "security": security,
+        "critical_fields": ("/data/text",),
+        "tracestate": "a=b",
+        "message_id": "m-1",
+        "conversation_id": "talk",
+    }
+    delivery: dict[str, Any] = {"idempotency_key": "i", "max_hops": 3, "reply_to": "agents._reply.planner-0123abcd", "retry": retry}
+    await case.bus.publish(Note(), ttl_s=0.0001, **options, **delivery)
+    message = sealing.parse(case.log.records[0].value)
+    assert {name: getattr(message.metadata, name) for name in options} == options
+    assert {name: getattr(message.routing, name) for name in delivery} == delivery
+    assert message.routing.expires_at == format_ms(START_MS + 1)
+
+
+# --- the door -----------------------------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"ttl_s": 0}, "ttl_s"),
+    ({"ttl_s": -1}, "ttl_s"),
+    ({"ttl_s": float("nan")}, "ttl_s"),
+    ({"ttl_s": 7 * 86_400 + 1}, "ttl_s"),
+    ({"ttl_s": "1h"}, "ttl_s"),
+    ({"ttl_s": True}, "ttl_s"),
+    ({"priority": 10}, "/routing/priority"),
+    ({"priority": -1}, "/routing/priority"),
+    ({"priority": "urgent"}, "priority"),
+    ({"priority": 1.5}, "priority"),
+    ({"to": ""}, "/metadata/recipient/id"),
+    ({"to": Agent()}, "/metadata/recipient"),
+    ({"to": 5}, "to"),
+    ({"to": Agent(id="a", type="robot")}, "to"),
+    ({"to": "a\u200b"}, "/metadata/recipient/id"),
+    ({"to": "\ud800"}, "/metadata/recipient/id"),
+    ({"key": ""}, "/routing/key"),
+    ({"key": "x" * 257}, "/routing/key"),
+    ({"key": 5}, "key"),
+    ({"idempotency_key": ""}, "/routing/idempotency_key"),
+    ({"reply_to": "agents.note.added"}, "/routing/reply_to"),
+    ({"reply_to": "other._reply.a-00000000"}, "/routing/reply_to"),
+    ({"max_hops": -1}, "/routing/max_hops"),
+    ({"max_hops": 1.5}, "max_hops"),
+    ({"max_hops": True}, "max_hops"),
+    ({"max_hops": 2**53}, "/routing/max_hops"),
+    ({"sequence": -1}, "/metadata/sequence"),
+    ({"intent": "x" * 201}, "/metadata/intent"),
+    ({"intent": "\ud800"}, "/metadata"),
+    ({"performative": "shout"}, "performative"),
+    ({"conversation_id": "a\n"}, "/metadata/conversation_id"),
+    ({"message_id": "a b"}, "/metadata/message_id"),
+    ({"critical_fields": ()}, "/metadata/critical_fields"),
+    ({"critical_fields": ("x",)}, "/metadata/critical_fields/0"),
+    ({"critical_fields": (1,)}, "critical_fields"),
+    ({"critical_fields": "/"}, "critical_fields"),
+    ({"retry": RetryPolicy(backoff="linear", base_ms=2, cap_ms=1, max_attempts=1)}, "/routing/retry/cap_ms"),
+    ({"retry": RetryPolicy(backoff="linear", base_ms=0, cap_ms=1, max_attempts=101)}, "/routing/retry/max_attempts"),
+    ({"retry": RetryPolicy(backoff="no", base_ms=0, cap_ms=1, max_attempts=1)}, "retry"),  # type: ignore[arg-type]
+    ({"retry": {"backoff": "linear", "base_ms": 0, "cap_ms": 1, "max_attempts": 1}}, "retry"),
+    ({"security": Security(trust_level=5)}, "security"),  # type: ignore[arg-type]
+    ({"authority": Authority(can_read=(5,))}, "authority"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("options", "field"), WRONG, ids=lambda value: repr(value)[:50])
+async def test_what_receivers_would_refuse_is_refused_at_the_door(options: dict[str, Any], field: str) -> None:
+    case = Case()
+    with pytest.raises(PublishRejected) as caught:
+        await case.bus.publish(Note(), **options)
+    assert isinstance(caught.value.__cause__, ContractError)
+    assert caught.value.__cause__.pointer == field
+    assert case.log.records == []
+
+
+@pytest.mark.parametrize(
+    ("note", "pointer"),
+    [(Note(text=5), "/data/text"), (Note(weight=float("inf")), "/data/weight"), (Note(text="\ud800"), "/data/text")],  # type: ignore[arg-type]
+)
+async def test_a_payload_that_cannot_be_read_is_refused_at_the_door(note: Note, pointer: str) -> None:
+    case = Case()
+    with pytest.raises(PublishRejected, match=pointer):
+        await case.bus.publish(note)
+
+
+async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
+    case = Case()
+    with pytest.raises(PublishRejected, match="/data: the message takes"):
+        await case.bus.publish(Note(text="x" * 1_048_576))
+
+
+async def test_a_payload_without_a_mark_is_refused_at_the_door() -> None:
+    class Plain(msgspec.Struct):
+        pass
+
+    with pytest.raises(PublishRejected, match="no payload type"):
+        await Case().bus.publish(Plain())
+
+
+@pytest.mark.parametrize("agent", ["", "a\u200b", "\ud800", Agent(), Agent(id="a", type="robot"), Agent(id="a", version=5)])  # type: ignore[arg-type]
+def test_an_agent_that_receivers_would_refuse_cannot_publish(agent: str | Agent) -> None:
+    with pytest.raises(PublishRejected):
+        Case(agent)
+
+
+@pytest.mark.parametrize(
+    "agent", ["planner@svc", Agent(id="\u00e9 \U0001f600", role="r", version="1", framework="f", session_id="s", type="human")]
+)
+async def test_plain_and_full_sealing_make_the_same_bytes(agent: str | Agent) -> None:
+    case = Case(agent)
+    await case.bus.publish(Note(), message_id="019b7a3c-0000-7000-8000-000000000000", conversation_id="019b7a3c-0000-7000-8000-000000000000")
+    async for _ in case.bus.publish_many([Note()]):
+        pass
+    one, many = (record.value or b"" for record in case.log.records)
+    made = sealing.parse(many)
+    sealing.check_integrity(made)
+    known = sealing.parse(one)
+    assert msgspec.structs.replace(made.metadata, message_id="", conversation_id="") == msgspec.structs.replace(
+        known.metadata, message_id="", conversation_id=""
+    )
+    assert made.routing == known.routing

@@ -1,0 +1,208 @@
+"""`publish_many`: one outcome per message in order, in bounded memory; what a slow source has given leaves at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus import sealing
+from bus.clock import ManualClock
+from bus.errors import AppendUnknownError, PublishRejected, PublishUnknown, RecordTooLargeError
+from bus.metrics import Metrics
+from bus.payloads import payload
+from bus.settings import load
+from bus.transports.base import Appended, Features, NewRecord, Outcome
+from producers.connection import Bus, make_publisher
+from producers.draft import Draft
+from producers.publisher import Receipt
+
+
+@payload("row.added")
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    n: int
+    filler: str = ""
+
+
+class FakeLog:
+    """Counts offsets, notes how much each append brought, and waits where it is told to."""
+
+    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+
+    def __init__(self) -> None:
+        self.appends: list[int] = []
+        self.rows: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.answers: dict[int, Outcome] = {}
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self.appends.append(len(records))
+        await self.gate.wait()
+        return [self._write(record) for record in records]
+
+    def _write(self, record: NewRecord) -> Outcome:
+        row = msgspec.json.decode(sealing.parse(record.value).data)["n"]
+        if row in self.answers:
+            return self.answers[row]
+        self.rows.append(row)
+        return Appended(record.topic, 0, len(self.rows) - 1, 0)
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    return FakeLog()
+
+
+@pytest.fixture
+def bus(log: FakeLog) -> Bus:
+    settings = load(flags={"topics.create": False}, env={}, file=None).settings
+    return Bus(make_publisher(log, settings, "a@b", clock=ManualClock(), metrics=Metrics()), log)  # type: ignore[arg-type]
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def results(bus: Bus, source: Any) -> list[Any]:
+    return [result async for result in bus.publish_many(source)]
+
+
+async def test_every_message_has_its_receipt_in_the_order_of_the_source(bus: Bus, log: FakeLog) -> None:
+    told = await results(bus, (Row(n=number) for number in range(5_000)))
+    assert [receipt.offset for receipt in told] == list(range(5_000))
+    assert log.rows == list(range(5_000))
+    assert len(log.appends) <= 20
+
+
+async def test_an_asynchronous_source_gives_the_same(bus: Bus, log: FakeLog) -> None:
+    async def source() -> AsyncIterator[Row]:
+        for number in range(1_200):
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+            yield Row(n=number)
+
+    told = await results(bus, source())
+    assert [receipt.offset for receipt in told] == list(range(1_200))
+    assert log.rows == list(range(1_200))
+
+
+async def test_an_empty_source_gives_nothing(bus: Bus, log: FakeLog) -> None:
+    assert await results(bus, []) == []
+    assert log.appends == []
+
+
+async def test_each_outcome_keeps_its_place(bus: Bus, log: FakeLog) -> None:
+    log.answers = {1: RecordTooLargeError("x"), 3: AppendUnknownError("x")}
+    told = await results(bus, [Row(n=0), Row(n=1), Row(n="x"), Row(n=3), Row(n=4)])  # type: ignore[arg-type]
+    assert [type(result) for result in told] == [Receipt, PublishRejected, PublishRejected, PublishUnknown, Receipt]
+    assert msgspec.json.decode(told[3].message.data)["n"] == 3
+
+
+async def test_drafts_carry_their_own_options(bus: Bus, log: FakeLog) -> None:
+    told = await results(bus, [Draft(payload=Row(n=0), message_id="m-1"), Draft(payload=Row(n=1), ttl_s=-1)])
+    assert [type(result) for result in told] == [Receipt, PublishRejected]
+    assert told[0].message_id == "m-1"
+
+
+async def test_what_a_slow_source_gave_leaves_at_once(bus: Bus, log: FakeLog) -> None:
+    more = asyncio.Event()
+
+    async def source() -> AsyncIterator[Row]:
+        yield Row(n=0)
+        await more.wait()
+        yield Row(n=1)
+
+    stream = bus.publish_many(source()).__aiter__()
+    first = await asyncio.wait_for(anext(stream), 5)
+    assert isinstance(first, Receipt)
+    assert log.rows == [0]
+    more.set()
+    assert isinstance(await anext(stream), Receipt)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_a_source_is_read_only_as_far_ahead_as_memory_is_bounded(bus: Bus, log: FakeLog) -> None:
+    given = 0
+
+    def source() -> Iterator[Row]:
+        nonlocal given
+        for number in range(1_000_000):
+            given += 1
+            yield Row(n=number)
+
+    log.gate.clear()
+    stream = bus.publish_many(source()).__aiter__()
+    waiting = asyncio.ensure_future(anext(stream))
+    await turns(200)
+    assert given < 20_000
+    log.gate.set()
+    await waiting
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert given < 40_000
+
+
+async def test_large_messages_count_by_their_bytes(bus: Bus, log: FakeLog) -> None:
+    given = 0
+
+    def source() -> Iterator[Row]:
+        nonlocal given
+        for number in range(1_000):
+            given += 1
+            yield Row(n=number, filler="x" * 500_000)
+
+    log.gate.clear()
+    stream = bus.publish_many(source()).__aiter__()
+    waiting = asyncio.ensure_future(anext(stream))
+    await turns(200)
+    assert given < 60
+    log.gate.set()
+    await waiting
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_exception_of_the_source_comes_after_what_it_gave(bus: Bus, log: FakeLog) -> None:
+    def source() -> Iterator[Row]:
+        yield Row(n=0)
+        yield Row(n=1)
+        raise LookupError("the source broke")
+
+    told: list[Any] = []
+    with pytest.raises(LookupError, match="the source broke"):  # noqa: PT012 - what comes before counts
+        async for result in bus.publish_many(source()):
+            told.append(result)  # noqa: PERF401 - what came before the exception is kept
+    assert [type(result) for result in told] == [Receipt, Receipt]
+    assert log.rows == [0, 1]
+
+
+async def test_what_is_no_source_is_an_error(bus: Bus) -> None:
+    with pytest.raises(TypeError):
+        await results(bus, 5)
+
+
+async def test_a_reader_that_stops_early_stops_the_source(bus: Bus, log: FakeLog) -> None:
+    closed = False
+
+    async def source() -> AsyncIterator[Row]:
+        nonlocal closed
+        try:
+            for number in range(1_000_000):
+                yield Row(n=number)
+                await asyncio.sleep(0)
+        finally:
+            closed = True
+
+    stream = bus.publish_many(source())
+    async for _ in stream:
+        break
+    await stream.aclose()  # type: ignore[attr-defined]
+    await turns()
+    assert closed
