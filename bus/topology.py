@@ -11,7 +11,7 @@ from bus.settings import Settings
 from bus.topics import dead_letter_topic, message_topic, retry_topic
 from bus.transports.base import Features, TopicSpec
 
-__all__ = ["creates_topics", "group_topics", "message_topics"]
+__all__ = ["creates_topics", "group_topics", "message_topics", "reply_topics"]
 
 
 def creates_topics(settings: Settings, features: Features) -> bool:
@@ -35,6 +35,12 @@ def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
         topic = retry_topic(settings.bus.namespace, group, delay)
         specs += [_live(settings, topic), _dead(settings, topic)]
     return specs
+
+
+def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:
+    """Reply topics, by name: one partition each, kept as long as the longest lifetime."""
+    kept_ms = round(settings.publish.max_ttl_s * 1000)
+    return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
 
 
 def _live(settings: Settings, topic: str) -> TopicSpec:

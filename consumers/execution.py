@@ -17,7 +17,6 @@ from bus.clock import Clock
 from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError
 from bus.logs import get_logger
 from bus.metrics import Metrics
-from bus.reasons import gate_of
 from bus.sealing import Message
 from bus.topics import retry_topic
 from bus.transports.base import NewRecord
@@ -41,7 +40,6 @@ __all__ = ["Execution"]
 
 _log = get_logger("handler")
 _FRESH_S = 0.5
-_REPORTED_GATES = frozenset(("schema", "lifetime", "policy", "inbox", "handler"))
 
 
 class Execution:
@@ -133,8 +131,14 @@ class Execution:
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             return await self._fail(delivery, message, subscription, error)
-        if records:
-            await self._settlement.send(records, delivery.partition)
+        try:
+            if records:
+                await self._settlement.send(records, delivery.partition)
+        except RecordTooLargeError as error:
+            await self._bury(
+                delivery, Failure(reason="rejected", error=type(error).__name__, text=f"its output is too large for the log: {error}")
+            )
+            return None
         self._flight.done(delivery)
         return None
 
@@ -217,9 +221,9 @@ class Execution:
         self._flight.dead(delivery, failure.reason)
 
     async def _report(self, delivery: Delivery, failure: Failure) -> None:
-        """Tell the requester, where there is one that passed the gates of trust and this is not itself such a report."""
+        """Tell the requester, where there is one in this namespace and this is not itself such a report."""
         message = delivery.message
-        if message is None or message.routing.reply_to is None or gate_of(failure.reason) not in _REPORTED_GATES:
+        if message is None or message.routing.reply_to is None or failure.reason == "wrong_audience":
             return
         if message.message_type == "error.reported":
             return

@@ -38,12 +38,6 @@ class Frontier:
         else:
             self._settled.add(offset)
 
-    def rewind(self, offset: int) -> None:
-        """Forget deliveries from *offset* on, none of which was begun: they will be fetched again."""
-        while self._open and self._open[-1] >= offset:
-            self._open.pop()
-        self._position = offset if self._position is None or self._position > offset else self._position
-
     @property
     def committable(self) -> int | None:
         """The first unsettled offset, else the one after the last delivered; None before the first delivery."""

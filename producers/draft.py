@@ -6,7 +6,7 @@ Forms and ranges are `bus.shape`'s: everything passes it when sealed.
 
 from __future__ import annotations
 
-from typing import TypedDict, get_args
+from typing import TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = ["PRIORITIES", "Draft", "Layers", "Options", "Origin", "check_struct",
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
+_Text = TypeVar("_Text", str, str | None)
 _MAX_TRACESTATE = 512
 _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
@@ -124,7 +125,7 @@ def compose(
 ) -> Layers:
     """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming the option."""
     _check_types(draft)
-    identity = draft.message_id or message_id
+    identity = _given(draft.message_id, message_id)
     return Layers(
         _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
         _compose_routing(draft, origin, now_ms=now_ms, message_id=identity, cause=cause),
@@ -142,23 +143,23 @@ def _compose_metadata(
         authority=draft.authority,
         causation_id=before.message_id if before else None,
         conversation_id=_conversation(draft, cause, message_id),
-        correlation_id=draft.correlation_id or _correlation(before, answers=answers),
+        correlation_id=_given(draft.correlation_id, _correlation(before, answers=answers)),
         critical_fields=draft.critical_fields,
         hops=before.hops + 1 if before else 0,
         intent=draft.intent,
         message_id=message_id,
         message_type=kind.name,
         namespace=origin.namespace,
-        parent_task_id=draft.parent_task_id or (before.parent_task_id if before else None),
+        parent_task_id=_given(draft.parent_task_id, before.parent_task_id if before else None),
         performative=draft.performative,
         protocol=PROTOCOL,
         recipient=Agent(id=draft.to) if isinstance(draft.to, str) else draft.to,
-        run_id=draft.run_id or (before.run_id if before else None),
+        run_id=_given(draft.run_id, before.run_id if before else None),
         schema_version=kind.version,
         security=draft.security,
         sender=origin.sender,
         sequence=draft.sequence,
-        task_id=draft.task_id or (before.task_id if before else None),
+        task_id=_given(draft.task_id, before.task_id if before else None),
         timestamp=format_ms(now_ms),
         traceparent=draft.traceparent or (before.traceparent if before and traced else None),
         tracestate=draft.tracestate or (before.tracestate if before and traced else None),
@@ -194,7 +195,12 @@ def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: s
 
 
 def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
-    return draft.conversation_id or (cause.metadata.conversation_id if cause else message_id)
+    return _given(draft.conversation_id, cause.metadata.conversation_id if cause else message_id)
+
+
+def _given(option: _Text | None, otherwise: _Text) -> _Text:
+    """*option* where it was given, even empty: an empty one is refused when sealed, not replaced."""
+    return otherwise if option is None else option
 
 
 def _correlation(before: Metadata | None, *, answers: bool) -> str | None:

@@ -21,7 +21,7 @@ from bus.sealing import Message
 from bus.settings import Settings
 from bus.signing import Signer
 from bus.topics import dead_letter_topic, message_topic, read_topic
-from bus.topology import creates_topics, message_topics
+from bus.topology import creates_topics, message_topics, reply_topics
 from bus.transports.base import Appended, Headers, NewRecord, Outcome, Transport
 from producers.batcher import Batcher
 from producers.draft import Draft, Origin, compose
@@ -200,10 +200,12 @@ class Publisher:
     async def _create(self, topics: Sequence[str]) -> None:
         names = [read_topic(topic) for topic in topics]
         for topic, name in zip(topics, names, strict=True):
-            if name is None or name.kind != "message" or name.namespace != self.origin.namespace:
+            if name is None or name.kind not in ("message", "reply") or name.namespace != self.origin.namespace:
                 raise TopicMissingError(f"there is no topic {topic}")
         if topics:
-            await self._transport.admin.create_topics(message_topics(self.settings, [name.message_type for name in names if name]))
+            types = [name.message_type for name in names if name and name.kind == "message"]
+            replies = [topic for topic, name in zip(topics, names, strict=True) if name and name.kind == "reply"]
+            await self._transport.admin.create_topics([*message_topics(self.settings, types), *reply_topics(self.settings, replies)])
             self._known_topics.update(dead_letter_topic(topic) for topic in topics)
 
     async def close(self) -> None:

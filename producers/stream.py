@@ -65,6 +65,12 @@ class _Pump:
             else:
                 for item in self._source:
                     await self._add(item)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The source's own: without it the stream would end as if the source had.
+            self.error = error
         except Exception as error:  # noqa: BLE001 - the source's own failure belongs to whoever reads the outcomes
             self.error = error
         finally:

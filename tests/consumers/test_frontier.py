@@ -1,4 +1,4 @@
-"""The committable offset never passes an unsettled delivered one, whatever the order, the gaps and the rewinds."""
+"""The committable offset never passes an unsettled delivered one, whatever the order and the gaps."""
 
 from __future__ import annotations
 
@@ -39,18 +39,6 @@ class Model(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from([offset for offset, settled in self.delivered.items() if not settled]))
         self.frontier.settle(offset)
         self.delivered[offset] = True
-
-    @precondition(lambda self: self.position is not None)
-    @rule(data=st.data())
-    def rewind(self, data: st.DataObject) -> None:
-        """Only to where nothing was begun."""
-        assert self.position is not None
-        settled = [offset for offset, done in self.delivered.items() if done]
-        first = max(settled, default=-1) + 1
-        offset = data.draw(st.integers(min(first, self.position), self.position))
-        self.frontier.rewind(offset)
-        self.delivered = {known: done for known, done in self.delivered.items() if known < offset}
-        self.next = self.position = offset
 
     @invariant()
     def the_committable_offset_is_the_first_unsettled_one(self) -> None:

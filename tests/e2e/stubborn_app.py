@@ -37,5 +37,5 @@ async def ignore(order: Ignore) -> None:
     while time.monotonic() < until_s:
         try:
             await asyncio.sleep(order.seconds)
-        except asyncio.CancelledError:  # noqa: PERF203
+        except asyncio.CancelledError:
             continue
