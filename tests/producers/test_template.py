@@ -36,7 +36,9 @@ agents = st.builds(
     ttl_s=st.floats(0.0001, 600_000),
     entropy=st.binary(min_size=10, max_size=10),
 )
-def test_a_template_seals_as_the_general_way_does(agent: Agent, text: str, number: float, now_ms: int, ttl_s: float, entropy: bytes) -> None:
+def test_a_template_seals_as_the_general_way_does(  # noqa: PLR0917 - what is drawn
+    agent: Agent, text: str, number: float, now_ms: int, ttl_s: float, entropy: bytes
+) -> None:
     kind = payload_type(Sample)
     origin = Origin(sender=agent, namespace="tests", ttl_s=ttl_s, max_ttl_s=1e9)
     data = kind.encode(Sample(text=text, number=number))
