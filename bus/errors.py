@@ -178,7 +178,8 @@ class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
 
     def __init__(self, text: str = "", after_s: float | None = None) -> None:
         super().__init__(text or "the handler asked to be tried again")
-        self.after_s = after_s
+        # Raises here, in the handler that is wrong, and not where the worker computes with it.
+        self.after_s = None if after_s is None else float(after_s)
 
 
 class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault

@@ -6,6 +6,7 @@ runs an App against a log, `App.test` runs it in memory.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -72,6 +73,8 @@ class App:
         if namespace is not None:
             check_namespace(namespace)
         self.namespace = namespace
+        if isinstance(roles, str):
+            raise ConfigurationError(f"roles are a collection of texts: write roles=[{roles!r}]")
         self.roles = frozenset(roles) | ({self.agent.role} if self.agent.role else frozenset())
         self.policy: Policy = policy or AllowAll()
         self.signer = signer
@@ -108,9 +111,11 @@ class App:
         """
         kind = payload_type(payload)
         if kind.name in self._subscriptions:
-            raise ConfigurationError(f"{kind.name} has a handler already: {self._subscriptions[kind.name].handler.__qualname__}")
+            raise ConfigurationError(f"{kind.name} has a handler already: {_name_of(self._subscriptions[kind.name].handler)}")
         if order not in ("key", "none"):
             raise ConfigurationError(f"order {order!r} is none of key, none")
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigurationError(f"retry is a {type(retry).__name__}, not a Retry")
         if timeout_s is not None and not timeout_s > 0:
             raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
@@ -132,18 +137,24 @@ class App:
 
 def _takes_context(function: Handler) -> bool:
     if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"{getattr(function, '__qualname__', function)!s} is no coroutine function: write `async def`")
-    parameters = [
-        parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+        raise ConfigurationError(f"{_name_of(function)} is no coroutine function: write `async def`")
+    accepted = inspect.signature(function).parameters.values()
+    for parameter in accepted:
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise ConfigurationError(f"{_name_of(function)} needs {parameter.name!r}, which nobody gives: bind it with functools.partial")
+    parameters = [parameter for parameter in accepted if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)]
     if len(parameters) not in (1, 2):
-        raise ConfigurationError(f"{function.__qualname__} takes {len(parameters)} arguments; a handler takes (payload) or (payload, context)")
+        raise ConfigurationError(f"{_name_of(function)} takes {len(parameters)} arguments; a handler takes (payload) or (payload, context)")
     return len(parameters) == 2  # noqa: PLR2004 - payload and context
 
 
+def _name_of(function: Handler) -> str:
+    return str(getattr(function, "__qualname__", function))
+
+
 def _returned_types(function: Handler) -> list[type[msgspec.Struct]]:
+    while isinstance(function, functools.partial):
+        function = function.func
     try:
         hint = typing.get_type_hints(function).get("return")
     except NameError:

@@ -32,7 +32,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     cap_s: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base_s < 0 or self.cap_s < self.base_s:
+        if not (self.attempts >= 1 and 0 <= self.base_s <= self.cap_s):
             raise ValueError("Retry needs attempts >= 1, base_s >= 0 and cap_s >= base_s")
         if self.backoff not in ("constant", "linear", "exponential"):
             raise ValueError(f"backoff {self.backoff!r} is none of constant, linear, exponential")

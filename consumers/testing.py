@@ -6,20 +6,21 @@ Owns driving a worker until nothing more can happen, and reading back what was s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
 from bus import sealing
 from bus.clock import ManualClock
-from bus.errors import ContractError
+from bus.errors import ContractError, UnknownTypeError
 from bus.logs import configure_unless_done
 from bus.metrics import Metrics
+from bus.payloads import payload_type
 from bus.sealing import Message
 from bus.settings import Settings, load
-from bus.topics import dead_letter_topic, message_topic
+from bus.topics import dead_letter_topic, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
 from consumers.deadletters import DeadLetter, read_dead_letter
@@ -50,7 +51,7 @@ class AppBus:
         self.publisher = publisher
         self._app = app
         self._worker = worker
-        self._sent: list[tuple[Message, msgspec.Struct]] = []
+        self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
 
     async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
@@ -81,11 +82,11 @@ class AppBus:
 
     def sent(self, cls: type[_Payload]) -> list[_Payload]:
         """Payloads of *cls* that the app has sent, in the order of the log; as of the last `settle`."""
-        return [opened for _, opened in self._sent if isinstance(opened, cls)]
+        return [opened for _, opened in self._opened(cls) if isinstance(opened, cls)]
 
     def messages(self, cls: type[msgspec.Struct]) -> list[Message]:
         """The sealed messages that `sent` answers with the payloads of."""
-        return [message for message, opened in self._sent if isinstance(opened, cls)]
+        return [message for message, opened in self._opened(cls) if isinstance(opened, cls)]
 
     @property
     def dead(self) -> list[DeadLetter]:
@@ -105,21 +106,29 @@ class AppBus:
 
     async def _collect(self) -> None:
         topics = await self.transport.admin.topics()
-        namespace = self.publisher.origin.namespace
-        records = [record for kind in self._app.registry for record in await self._read(message_topic(namespace, kind.name), topics)]
-        self._sent = [pair for record in _in_order(records) if (pair := self._open(record)) is not None]
+        # Every type, also one that only `send` or `send_now` ever named.
+        names = {topic: read_topic(topic) for topic in topics}
+        records = [record for topic, name in names.items() if name and name.kind == "message" for record in await self._read(topic, topics)]
+        self._sent = [message for record in _in_order(records) if (message := self._own(record)) is not None]
         letters = [record for topic in topics if topic.endswith(dead_letter_topic("")) for record in await self._read(topic, topics)]
         self._dead = [read_dead_letter(record) for record in _in_order(letters)]
 
-    def _open(self, record: Record) -> tuple[Message, msgspec.Struct] | None:
+    def _own(self, record: Record) -> Message | None:
         try:
             message = sealing.parse(record.value)
-            kind = self._app.registry.get(message.message_type)
-            if kind is None or message.metadata.sender.id != self._app.agent_id:
-                return None
-            return message, kind.open(message)
         except ContractError:
             return None
+        return message if message.metadata.sender.id == self._app.agent_id else None
+
+    def _opened(self, cls: type[msgspec.Struct]) -> Iterator[tuple[Message, msgspec.Struct]]:
+        kinds = {kind.name: kind for kind in self._app.registry}
+        with suppress(UnknownTypeError):
+            kinds[payload_type(cls).name] = payload_type(cls)
+        for message in self._sent:
+            kind = kinds.get(message.message_type)
+            with suppress(ContractError):
+                if kind is not None:
+                    yield message, kind.open(message)
 
     async def _read(self, topic: str, topics: Any) -> list[Record]:
         if topic not in topics:

@@ -6,6 +6,7 @@ Forms and ranges are `bus.shape`'s: everything passes it when sealed.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TypedDict, TypeVar, get_args
 
 import msgspec
@@ -228,7 +229,7 @@ def _check_types(draft: Draft) -> None:
     """A Struct's constructor checks nothing, and what is wrong here would be sealed."""
     for name in _STRINGS:
         value = getattr(draft, name)
-        if value is not None and not isinstance(value, str):
+        if value is not None and not _is_text(value):
             raise ContractError(f"is a {type(value).__name__}, not text", name)
     for name in _COUNTS:
         value = getattr(draft, name)
@@ -243,6 +244,11 @@ def _check_types(draft: Draft) -> None:
     _check_structs(draft)
 
 
+def _is_text(value: object) -> bool:
+    """Whether msgspec writes *value* as a string: other classes of text than enums it refuses."""
+    return value.__class__ is str or (isinstance(value, str) and isinstance(value, Enum))
+
+
 def _check_structs(draft: Draft) -> None:
     for name, cls in _STRUCTS.items():
         value = getattr(draft, name)
@@ -250,7 +256,7 @@ def _check_structs(draft: Draft) -> None:
             check_struct(value, cls, name)
     if isinstance(draft.to, Agent):
         check_struct(draft.to, Agent, "to")
-    elif draft.to is not None and not isinstance(draft.to, str):
+    elif draft.to is not None and not _is_text(draft.to):
         raise ContractError("is neither an agent id nor an Agent", "to")
     fields = draft.critical_fields
     if fields is not None and not (isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import cast
 
 from bus.clock import Clock, SystemClock
@@ -30,5 +31,7 @@ def open_transport(url: str, *, clock: Clock | None = None, **options: object) -
     if not separator or adapter is None:
         known = ", ".join(f"{name}://" for name in sorted(_ADAPTERS))
         raise ConfigurationError(f"no transport for this URL (scheme {scheme[:20]!r}); known are {known}")
+    if find_spec(adapter) is None:
+        raise ConfigurationError(f"{scheme}:// is not supported by this version of sealbus")
     open_url = cast("Callable[..., Transport]", import_module(adapter).open_url)
     return open_url(url, clock=clock or SystemClock(), **options)

@@ -33,18 +33,19 @@ class Crew:
         """Start a worker of *role*; its process id."""
         self._started += 1
         command = [sys.executable, "-m", "consumers.cli", "worker", f"consumers.demo.agents:{role}"]
-        command += ["--bus", self._url, "--namespace", self._namespace]
+        # Supervised: it drains when its standard input ends, that is, when the demo is gone, however it went.
+        command += ["--bus", self._url, "--namespace", self._namespace, "--supervised"]
         environment = os.environ | {NOTES_VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (self._folder / f"worker-{self._started}-{role}.log").open("wb") as log:
             self._processes[role] = subprocess.Popen(  # noqa: S603 - our own command
-                command, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=self._folder, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
         return self._processes[role].pid
 
     def kill(self, role: str) -> None:
         """Kill -9: no chance to commit, to hand over or to say goodbye."""
         self._processes[role].kill()
-        self._processes[role].wait()
+        _wait(self._processes[role])
 
     def freeze(self, role: str) -> None:
         """Stop a process where it stands."""
@@ -80,3 +81,6 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()

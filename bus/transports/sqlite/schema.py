@@ -61,6 +61,8 @@ def open_log(path: str, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _check_place(path: str) -> None:
+    if "\0" in path:
+        raise ConfigurationError(f"cannot open the log {path!r}: a path has no NUL; correct the URL")
     parent = Path(path).parent
     if path != MEMORY and not parent.is_dir():
         raise UnreachableError(f"cannot open the log {path}: there is no directory {parent}; create it or correct the URL")

@@ -1,0 +1,110 @@
+"""Mistakes of users: each is named where it is made, none of them ends a worker or reaches the log."""
+
+from __future__ import annotations
+
+import functools
+import math
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.transports import open_transport
+from sealbus import App, ConfigurationError, Context, PublishRejected, Retry, RetryLater, RetryPolicy, connect, payload
+
+
+@payload("task.given")
+class Task(msgspec.Struct, frozen=True):
+    number: int = 0
+
+
+@payload("progress.made", risk="low")
+class Progress(msgspec.Struct, frozen=True):
+    percent: int = 0
+
+
+class _Name(str):
+    """Such as a string of numpy."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("after_s", ["soon", 10**400, timedelta(seconds=5), math.nan])
+async def test_retry_later_with_a_wrong_delay_does_not_end_the_worker(after_s: Any) -> None:
+    app = App("worker@svc")
+
+    @app.on(Task, retry=Retry(attempts=2, base_s=0.01))
+    async def handle(task: Task) -> None:
+        raise RetryLater(after_s=after_s)
+
+    async with app.test() as bus:
+        await bus.publish(Task())
+        await bus.settle()
+        await bus.advance(1)
+        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+
+
+def test_a_retry_that_is_no_retry_is_refused() -> None:
+    policy: Any = RetryPolicy(max_attempts=3, backoff="constant", base_ms=1, cap_ms=1)
+    with pytest.raises(ConfigurationError, match="Retry"):
+        App("worker@svc").on(Task, retry=policy)
+
+
+def test_roles_given_as_one_text_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="roles"):
+        App("worker@svc", roles="reviewer")
+
+
+@pytest.mark.parametrize("wrong", [{"base_s": math.nan}, {"cap_s": math.nan}, {"attempts": math.nan}])
+def test_retry_refuses_what_is_no_number(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Retry needs"):
+        Retry(**wrong)
+
+
+def test_a_handler_with_a_further_required_argument_is_refused() -> None:
+    async def handle(task: Task, *, database: object) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="database"):
+        App("worker@svc").on(Task)(handle)
+
+
+async def test_a_partial_may_be_a_handler() -> None:
+    app = App("worker@svc")
+
+    async def handle(task: Task, *, database: list[Task]) -> None:
+        database.append(task)
+
+    database: list[Task] = []
+    app.on(Task)(functools.partial(handle, database=database))
+    async with app.test() as bus:
+        await bus.publish(Task(1))
+        await bus.settle()
+    assert database == [Task(1)]
+
+
+@pytest.mark.parametrize("option", ["to", "key", "task_id", "message_id"])
+async def test_a_text_of_another_class_is_refused_by_name(option: str) -> None:
+    async with connect("memory://", agent="a@svc") as bus:
+        with pytest.raises(PublishRejected, match=option):
+            await bus.publish(Task(), **{option: _Name("x")})
+
+
+async def test_what_send_now_sent_is_seen_by_the_test() -> None:
+    app = App("worker@svc")
+
+    @app.on(Task)
+    async def handle(task: Task, context: Context) -> None:
+        await context.send_now(Progress(percent=10))
+
+    async with app.test() as bus:
+        await bus.publish(Task())
+        await bus.settle()
+        assert bus.sent(Progress) == [Progress(percent=10)]
+        assert [message.message_type for message in bus.messages(Progress)] == ["progress.made"]
+
+
+@pytest.mark.parametrize("url", ["kafka://localhost:9092", "sqlite:///a%00b"])
+def test_a_log_that_cannot_be_is_a_matter_of_configuration(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        open_transport(url)
