@@ -58,6 +58,7 @@ __all__ = [
     "TransportError",
     "UnknownTypeError",
     "UnreachableError",
+    "text_of",
 ]
 
 
@@ -194,3 +195,11 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
     """Permanent: this message can never be handled; it becomes a dead letter, reason `rejected`."""
+
+
+def text_of(error: BaseException) -> str:
+    """What *error* says. Foreign exceptions may raise from their own `__str__`; nobody's message is to be stuck over that."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - see above
+        return f"<{type(error).__name__} that cannot be printed>"

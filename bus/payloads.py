@@ -76,11 +76,21 @@ class PayloadType:
 
     def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
         try:
-            return canonical.encode(msgspec.to_builtins(subject, order="sorted"), depth=_DATA_DEPTH)
+            return canonical.encode(_plain(subject), depth=_DATA_DEPTH)
         except ContractError as error:
+            if (data := self._encode_keyed(subject)) is not None:
+                return data
             raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
+
+    def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
+        """For keys that are no text: written as text, if that reads back as the same value."""
+        try:
+            data = canonical.encode(_plain(subject, str_keys=True), depth=_DATA_DEPTH)
+            return data if self.decode(data) == subject else None
+        except (ContractError, TypeError, ValueError, RecursionError):
+            return None
 
     def decode(self, data: bytes) -> msgspec.Struct:
         """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
@@ -104,7 +114,7 @@ class PayloadType:
         else:
             opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
         if metadata.critical_fields is not None:
-            self._check_critical(metadata.critical_fields)
+            self.check_critical(metadata.critical_fields)
         return opened
 
     def _upcast(self, data: bytes, major: int, version: str) -> bytes:
@@ -127,7 +137,8 @@ class PayloadType:
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(f"{self.name} was upcast to what is no JSON: {error}", "/data", "schema_violation") from error
 
-    def _check_critical(self, pointers: tuple[str, ...]) -> None:
+    def check_critical(self, pointers: tuple[str, ...]) -> None:
+        """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the envelope knows."""
         for pointer in pointers:
             if not knows_field(self.cls, pointer):
                 raise ContractError(f"{pointer!r} must be understood and is not known here", "/metadata/critical_fields", "critical_field")
@@ -157,6 +168,14 @@ def payload(
         return cls
 
     return mark
+
+
+def _plain(subject: msgspec.Struct, *, str_keys: bool = False) -> object:
+    try:
+        return msgspec.to_builtins(subject, str_keys=str_keys, order="sorted")
+    except TypeError:
+        # Sets of what can't be compared have no order of their own; any order is a list all the same.
+        return msgspec.to_builtins(subject, str_keys=str_keys)
 
 
 def payload_type(subject: object) -> PayloadType:

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError
+from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.topics import retry_topic
-from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
 from consumers.app import Subscription
 from consumers.context import Context
@@ -34,7 +33,7 @@ from consumers.retry import Decision, Die, Hold, Tier, WaitInLane, decide, effec
 from consumers.runners import HandlerCutError, HandlerTimeoutError, Runner
 from consumers.settlement import GaveUpError, Settlement
 from producers.draft import Draft
-from producers.publisher import Publisher
+from producers.publisher import Publisher, Sealed
 
 __all__ = ["Execution"]
 
@@ -125,15 +124,15 @@ class Execution:
         remaining_s = self._intake.remaining_s(message, delivery.control) + EXPIRY_TOLERANCE_MS / 1000
         deadline_s = self._clock.monotonic_s() + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
         try:
-            records = await self._run(delivery, message, subscription, runner, deadline_s)
+            outputs = await self._run(delivery, message, subscription, runner, deadline_s)
         except HandlerCutError:
             self._flight.drop(delivery)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             return await self._fail(delivery, message, subscription, error)
         try:
-            if records:
-                await self._settlement.send(records, delivery.partition)
+            if outputs:
+                await self._send(outputs, delivery)
         except RecordTooLargeError as error:
             await self._bury(
                 delivery, Failure(reason="rejected", error=type(error).__name__, text=f"its output is too large for the log: {error}")
@@ -144,8 +143,8 @@ class Execution:
 
     async def _run(
         self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, deadline_s: float
-    ) -> Sequence[NewRecord]:
-        """One run of the handler; the sealed records that leave with its outcome."""
+    ) -> Sequence[Sealed]:
+        """One run of the handler; the sealed messages that leave with its outcome."""
         context = Context(message, attempt=delivery.attempt + 1, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
         arguments = (delivery.payload, context) if subscription.takes_context else (delivery.payload,)
         started_s = self._clock.monotonic_s()
@@ -157,13 +156,21 @@ class Execution:
             return ()
         return self._seal_outputs(message, context, returned)
 
-    def _seal_outputs(self, message: Message, context: Context, returned: Any) -> Sequence[NewRecord]:
+    async def _send(self, outputs: Sequence[Sealed], delivery: Delivery) -> None:
+        started_s = self._clock.monotonic_s()
+        await self._settlement.send([sealed.record for sealed in outputs], delivery.partition)
+        elapsed_s = self._clock.monotonic_s() - started_s
+        for sealed in outputs:
+            self._metrics.accepted(sealed.message_type).inc()
+            self._metrics.publish_seconds.labels(sealed.message_type).observe(elapsed_s)
+
+    def _seal_outputs(self, message: Message, context: Context, returned: Any) -> Sequence[Sealed]:
         answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
         sealed = [self._publisher.seal(draft, cause=message) for draft in context.outputs]
         for answer in answers:
             reply_to = message.routing.reply_to
             sealed.append(self._publisher.seal(Draft(payload=answer), cause=message, answers=True, topic=reply_to))
-        return [each.record for each in sealed]
+        return sealed
 
     async def _fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         attempt = delivery.attempt + 1
@@ -185,17 +192,17 @@ class Execution:
             self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
             return decision.delay_s
         if isinstance(decision, Die):
-            await self._bury(
-                delivery, Failure(reason=decision.reason, error=type(error).__name__, text=f"{decision.text}: {error}", exception=error)
-            )
+            text = f"{decision.text}: {text_of(error)}"
+            failure = Failure(reason=decision.reason, error=type(error).__name__, text=text, pointer=_pointer_of(error), exception=error)
+            await self._bury(delivery, failure)
             return None
         due_ms = now_ms + round(decision.delay_s * 1000)
         await self._move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
         return None
 
     def _decide(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int) -> Decision:
-        if isinstance(error, PublishRejected):
-            # What a handler wants to send can't be sent by any repetition.
+        if _breaks_contract(error) is not None:
+            # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
             return Die("rejected", "its output was refused")
         return decide(
             error,
@@ -245,7 +252,7 @@ class Execution:
             "message_id": message_id,
             "type": delivery.label,
             "attempt": attempt,
-            "error": f"{type(error).__name__}: {error}"[:300],
+            "error": f"{type(error).__name__}: {text_of(error)}"[:300],
         }
         if isinstance(decision, Hold):
             _log.warning("handler.dependency_down", dependency=decision.dependency, again_in_s=round(decision.delay_s, 1), **facts)
@@ -256,3 +263,14 @@ class Execution:
         else:
             # The trace once a message; its repetitions get a line.
             _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error, **facts)
+
+
+def _breaks_contract(error: BaseException) -> ContractError | None:
+    """The breach of the contract behind *error*: a payload or options that receivers would refuse. None for a log that failed."""
+    cause = error.__cause__ if isinstance(error, PublishRejected) else error
+    return cause if isinstance(cause, ContractError) else None
+
+
+def _pointer_of(error: BaseException) -> str:
+    breach = _breaks_contract(error)
+    return breach.pointer if breach is not None else ""

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from bus.envelope import RetryPolicy
-from bus.errors import DependencyDown, Reject, RetryLater
+from bus.errors import DependencyDown, Reject, RetryLater, text_of
 
 __all__ = ["Decision", "Die", "Hold", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "effective"]
 
@@ -92,7 +92,7 @@ def decide(
     *holds* counts waits for a dependency so far, *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1).
     """
     if isinstance(error, Reject):
-        return Die("rejected", str(error))
+        return Die("rejected", text_of(error))
     if isinstance(error, DependencyDown):
         return Hold(min(_HOLD_CAP_S, _HOLD_BASE_S * 2 ** min(holds, 10)), error.name)
     if attempt >= policy.attempts:

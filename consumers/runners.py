@@ -35,7 +35,7 @@ class HandlerCutError(Exception):
 class Runner:
     """One slot of concurrency."""
 
-    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "task")
+    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "ending", "task")
 
     def __init__(self, watch: Callable[[float], None]) -> None:
         self._watch = watch
@@ -43,6 +43,8 @@ class Runner:
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
         self.cut: type[Exception] | None = None
+        self.ending = False
+        """The worker closes: a cancellation is meant for the runner itself."""
 
     async def call(self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float) -> Any:
         """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that, HandlerGoneError see there."""
@@ -53,12 +55,14 @@ class Runner:
         except asyncio.CancelledError as error:
             if self.cut is not None:
                 raise self.cut from None
-            if self.task is not None and self.task.cancelling():
+            if self.ending:
                 raise
-            # Nobody cancelled this runner: left alone, it would end with its lane and the message would be stuck in silence.
-            raise HandlerGoneError("it awaited something that was cancelled") from error
-        except SystemExit as error:
-            raise HandlerGoneError(f"it asked the process to exit ({error.code})") from error
+            # Not our doing: left alone, the runner would end with its lane and the message would be stuck in silence.
+            while self.task is not None and self.task.cancelling():
+                self.task.uncancel()
+            raise HandlerGoneError("it was cancelled from inside") from error
+        except (SystemExit, GeneratorExit) as error:
+            raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         finally:
             # No await stands between the handler's end and here, so a late cut can't hit what comes after.
             self.deadline_s = math.inf
@@ -145,6 +149,8 @@ class Runners:
         self.stop()
         if self._timer is not None:
             self._timer.cancel()
+        for runner in self._runners:
+            runner.ending = True
         tasks = [runner.task for runner in self._runners if runner.task is not None]
         for task in tasks:
             task.cancel()

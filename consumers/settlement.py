@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from bus.clock import Clock
-from bus.errors import BusError, RecordTooLargeError
+from bus.errors import BusError, RecordTooLargeError, TopicMissingError
 from bus.logs import get_logger
+from bus.topics import dead_letter_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Control, Failure, bury, reappend, stub
 from consumers.delivery import Delivery, Partition
@@ -41,8 +44,11 @@ class Settlement:
         self.offset_s = 0.0
         """Log's append time minus this clock, as of the last acknowledged append."""
 
-    async def send(self, records: Sequence[NewRecord], partition: Partition) -> None:
-        """Append *records*; returns when all are durable. Raises GaveUpError, RecordTooLargeError."""
+    async def send(self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None) -> None:
+        """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
+
+        Raises GaveUpError, RecordTooLargeError.
+        """
         waiting, pause_s, held = list(records), _FIRST_PAUSE_S, False
         try:
             while True:
@@ -51,6 +57,9 @@ class Settlement:
                     return
                 if isinstance(error, RecordTooLargeError):
                     raise error
+                if isinstance(error, TopicMissingError) and otherwise is not None:
+                    waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
+                    continue
                 if not held:
                     held = True
                     self._hold(partition, True)
@@ -95,10 +104,12 @@ class Settlement:
             offset=control.origin_offset,
             message_id=delivery.message.message_id if delivery.message else None,
         )
+        # The origin that a record of our own topics names may be forged: its dead letters then lie beside the topic it came from.
+        otherwise = dead_letter_topic(delivery.record.topic) if partition.own else None
         try:
-            await self.send([letter], partition)
+            await self.send([letter], partition, otherwise=otherwise)
         except RecordTooLargeError:
-            await self.send([stub(delivery.record, letter, failure)], partition)
+            await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
 
     async def _try(self, records: list[NewRecord]) -> tuple[list[NewRecord], BusError | None]:
         """What is not durable yet, and why. A record whose fate is unknown is sent again: it has the same bytes and id."""

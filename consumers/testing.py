@@ -149,7 +149,7 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
     clock = ManualClock()
     metrics = Metrics()
     # The test's clock may leap by hours: this member is alone and is not to lose its partitions over it.
-    transport = open_transport("memory://", clock=clock, session_timeout_s=1e9)
+    transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     try:
         worker = make_worker(app, transport, settings, member="test", clock=clock, metrics=metrics)
         await worker.start(create_topics=True)

@@ -110,9 +110,12 @@ class Publisher:
         """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse. *topic* overrides the type's own."""
         try:
             kind = payload_type(draft.payload)
-            return self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic)
+            sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic)
+            if draft.critical_fields:
+                kind.check_critical(draft.critical_fields)
         except ContractError as error:
             raise PublishRejected(f"refused before sending: {error}", error) from error
+        return sealed
 
     def seal_data(
         self, draft: Draft, kind: PayloadType, data: bytes, *, cause: Message | None = None, answers: bool = False, topic: str | None = None

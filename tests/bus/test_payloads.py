@@ -514,3 +514,23 @@ def test_types_stand_for_themselves() -> None:
     kind = payload_type(Doc)
     assert isinstance(kind, PayloadType)
     assert (kind.name, kind.version, kind.major, kind.risk) == ("doc.added", "3.1.0", 3, "medium")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@payload("payload.keyed")
+class Keyed(msgspec.Struct):
+    rates: dict[int, float]
+    colours: set[Colour]
+
+
+def test_keys_that_are_no_text_and_sets_that_have_no_order_are_published_and_read_back() -> None:
+    subject = Keyed({20: 2.5, 1: 1.0}, {Colour.RED, Colour.BLUE})
+    kind = payload_type(Keyed)
+    data = kind.encode(subject)
+    assert data.startswith(b'{"colours":[')
+    assert data.endswith(b'"rates":{"1":1,"20":2.5}}')
+    assert kind.decode(data) == subject

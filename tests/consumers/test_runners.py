@@ -9,7 +9,8 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from sealbus import App, Retry, payload
+from bus.transports.base import NewRecord
+from sealbus import App, Context, Retry, payload
 
 
 @payload("runner.job", version="1.0.0")
@@ -64,3 +65,70 @@ async def test_a_handler_that_overruns_its_timeout_is_cancelled_and_retried() ->
         await bus.advance(11)
         assert len(cancelled) == 2
         assert [letter.error for letter in bus.dead] == ["HandlerTimeoutError"]
+
+
+async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> None:
+    app = App("runner@tests")
+
+    @app.on(Job, retry=Retry(attempts=1))
+    async def handle(job: Job) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if job.how == "odd":
+            task.cancel()
+            await asyncio.sleep(1)
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="odd"), key="same")
+        await bus.publish(Job(how="plain"), key="same")
+        await bus.settle()
+        assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "HandlerGoneError")]
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("there is no response")
+
+
+async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_other() -> None:
+    app = App("runner@tests")
+
+    @app.on(Job, retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1))
+    async def handle(job: Job) -> None:
+        raise UnprintableError
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="odd"))
+        await bus.advance(5)
+        assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "UnprintableError")]
+
+
+async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:
+    app = App("runner@tests")
+    runs = []
+
+    @app.on(Job)
+    async def handle(job: Job, context: Context) -> None:
+        runs.append(job)
+        context.send(Job(how=5))  # type: ignore[arg-type]
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="x"))
+        await bus.settle()
+        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("rejected", "/data/how")]
+        assert len(runs) == 1
+
+
+async def test_a_forged_origin_in_a_retry_tier_costs_one_dead_letter_beside_the_tier() -> None:
+    app = App("runner@tests")
+
+    @app.on(Job)
+    async def handle(job: Job) -> None:
+        pass
+
+    async with app.test() as bus:
+        topic = f"agents._retry.{app.group}.5s"
+        forged = [NewRecord(topic, b"k", b"{}", (("sb-origin-topic", origin),)) for origin in (b"other.x.one", b"agents.zzz", b"\xff")]
+        await bus.transport.append(forged, timeout_s=1)
+        await bus.advance(10)
+        assert [(letter.record.topic, letter.reason) for letter in bus.dead] == [(f"{topic}.dlq", "malformed")] * 3

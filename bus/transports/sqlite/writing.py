@@ -93,7 +93,7 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
     """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it."""
     try:
         log.begin()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, BusError) as error:
         log.rollback()
         return [(job, None, _told(log, error)) for job in claimed()]
     jobs = claimed()

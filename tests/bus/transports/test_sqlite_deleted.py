@@ -1,0 +1,22 @@
+"""A log whose file is taken away does not go on in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bus.errors import TransportError
+from bus.transports import open_transport
+from bus.transports.base import Appended, NewRecord, TopicSpec
+
+
+async def test_an_append_to_a_deleted_file_is_refused_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    transport = open_transport(f"sqlite:///{path}")
+    await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
+    (outcome,) = await transport.append([NewRecord("a.b", b"k", b"v")], timeout_s=5)
+    assert isinstance(outcome, Appended)
+    path.unlink()
+    (outcome,) = await transport.append([NewRecord("a.b", b"k", b"v")], timeout_s=5)
+    assert isinstance(outcome, TransportError)
+    assert "deleted" in str(outcome)
+    await transport.close()
