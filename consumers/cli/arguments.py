@@ -6,6 +6,7 @@ Owns refusing a wrong one with a sentence, before anything is opened (exit code 
 from __future__ import annotations
 
 import math
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 from bus import durations
 from bus.names import is_message_type, is_schema_version, is_text_id
 
-__all__ = ["DURATION", "MESSAGE_TYPE", "MOMENT", "PRIORITY", "TEXT_ID", "VERSION"]
+__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PRIORITY", "TEXT_ID", "VERSION"]
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -52,6 +53,13 @@ class _TextId(_Kind):
         if not is_text_id(value):
             self.fail(f"{value[:80]!r} is no id: 1 to 256 characters, none of them a control or format character", param, ctx)
         return str(value)
+
+
+class _Input(click.File):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and sys.stdin is None:
+            self.fail("standard input is closed; name a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Priority(_Kind):
@@ -104,6 +112,7 @@ class _Moment(_Kind):
 
 
 DURATION = _Duration()
+INPUT = _Input("rb")
 MESSAGE_TYPE = _MessageType()
 MOMENT = _Moment()
 PRIORITY = _Priority()

@@ -15,7 +15,7 @@ from bus.envelope import Agent
 from bus.errors import BusError, PublishUnknown, TopicMissingError
 from bus.settings import Settings
 from bus.topics import message_topic
-from consumers.cli.arguments import DURATION, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
+from consumers.cli.arguments import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
 from consumers.cli.feed import Feed
 from consumers.cli.outcomes import FAILED, LATER
 from consumers.cli.printing import LineWriter
@@ -31,7 +31,7 @@ __all__ = ["publish"]
 
 @click.command()
 @click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE)
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", type=INPUT, default="-")
 @app_option
 @click.option("--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data.")
 @click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")

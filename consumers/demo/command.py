@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -42,6 +43,8 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
       sealbus demo
       sealbus demo ~/src/my-project --keep ./demo-run
     """
+    # Ended like an exception, so that the workers and the folder go with it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     started_s = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     folder = keep or Path(tempfile.mkdtemp(prefix="sealbus-demo-"))
