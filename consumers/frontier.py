@@ -44,11 +44,6 @@ class Frontier:
         return self._open[0] if self._open else self._position
 
     @property
-    def unsettled(self) -> int:
-        """Delivered and not settled."""
-        return len(self._open) - len(self._settled)
-
-    @property
     def span(self) -> int:
         """Deliveries from the frontier on, settled or not: the most that a crash repeats."""
         return len(self._open)
