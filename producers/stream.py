@@ -61,10 +61,12 @@ class _Pump:
         try:
             if isinstance(self._source, AsyncIterable):
                 async for item in self._source:
-                    await self._add(item)
+                    if self._add(item):
+                        await self._wait_until_taken()
             else:
                 for item in self._source:
-                    await self._add(item)
+                    if self._add(item):
+                        await self._wait_until_taken()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -77,7 +79,8 @@ class _Pump:
             self.finished = True
             self._changed.set()
 
-    async def _add(self, item: Item) -> None:
+    def _add(self, item: Item) -> bool:
+        """Seal *item*; whether the chunk is full."""
         chunk = self._chunk
         try:
             sealed = self._seal(item)
@@ -90,6 +93,9 @@ class _Pump:
             chunk.size += len(sealed.record.value or b"")
         if len(chunk.entries) == 1:
             self._changed.set()
+        return chunk.full()
+
+    async def _wait_until_taken(self) -> None:
         while self._chunk.full():
             self._taken.clear()
             await self._taken.wait()

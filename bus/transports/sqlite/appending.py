@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bus.errors import RecordTooLargeError, TopicMissingError, TransportError
-from bus.partitioning import partition_of
+from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import Appended, NewRecord, Outcome
 from bus.transports.sqlite.log import Log, Topic
 
@@ -44,17 +44,19 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
     One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
     """
     outcomes: list[Outcome] = []
+    hashes = iter(murmur2_many([draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]))
     topics, offsets, sizes, rows = log.topics, log.offsets, log.bytes, log.rows
     for draft in drafts:
         if not isinstance(draft, Draft):
             outcomes.append(draft)
             continue
         record = draft.record
+        hashed = None if record.key is None else next(hashes)
         topic = topics.get(record.topic)
         if topic is None:
             outcomes.append(TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`"))
             continue
-        partition = _placed(record, topic, turns)
+        partition = _placed(record, topic, turns, hashed)
         if not isinstance(partition, int):
             outcomes.append(partition)
             continue
@@ -70,13 +72,13 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
     return outcomes
 
 
-def _placed(record: NewRecord, topic: Topic, turns: Iterator[int]) -> int | TransportError:
+def _placed(record: NewRecord, topic: Topic, turns: Iterator[int], hashed: int | None) -> int | TransportError:
     count = len(topic.parts)
     if record.partition is not None:
         if 0 <= record.partition < count:
             return record.partition
         return TopicMissingError(f"topic {record.topic!r} has {count} partitions: there is no partition {record.partition}")
-    return next(turns) % count if record.key is None else partition_of(record.key, count)
+    return next(turns) % count if hashed is None else partition_of_hash(hashed, count)
 
 
 def _too_large(size: int, limit: int) -> RecordTooLargeError:
