@@ -168,6 +168,10 @@ class Entropy:
 def uuid7(now_ms: int, entropy: bytes) -> str:
     """A UUIDv7 (RFC 9562) as text from the wall time and 10 random bytes."""
     tail = entropy.hex()
-    variant = "89ab"[entropy[1] & 3]
+    return f"{_uuid7_head(now_ms)}{tail[:3]}-{'89ab'[entropy[1] & 3]}{tail[5:8]}-{tail[8:20]}"
+
+
+@lru_cache(maxsize=16)
+def _uuid7_head(now_ms: int) -> str:
     head = f"{now_ms & 0xFFFFFFFFFFFF:012x}"
-    return f"{head[:8]}-{head[8:]}-7{tail[:3]}-{variant}{tail[5:8]}-{tail[8:20]}"
+    return f"{head[:8]}-{head[8:]}-7"

@@ -23,6 +23,8 @@ def _format_second(second: int) -> str:
     return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H:%M:%S}."
 
 
+# A stream seals many messages in one millisecond.
+@lru_cache(maxsize=64)
 def format_ms(ms: int) -> str:
     """Milliseconds since 1970 as `2026-01-31T12:00:00.000Z`; raises OverflowError outside the years 0001 to 9999."""
     return f"{_format_second(ms // 1000)}{ms % 1000:03d}Z"

@@ -55,11 +55,12 @@ class Batcher:
         """Append in order; one outcome per record, at the latest after *timeout_s*. Never raises for a record."""
         return await (await self.submit(records, timeout_s=timeout_s))
 
-    async def submit(self, records: Sequence[NewRecord], *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue records as soon as there is room; the future's result are their outcomes."""
+    async def submit(self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
         loop = asyncio.get_running_loop()
         deadline_s = self._clock.monotonic_s() + timeout_s
-        size = sum(_size_of(record) for record in records)
+        if size is None:
+            size = sum(_size_of(record) for record in records)
         item = _Item(records, size, deadline_s, loop.create_future())
         if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
             item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))

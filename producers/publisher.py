@@ -172,23 +172,33 @@ class Publisher:
             await self.prepare_topics([sealed.record.topic])
         except BusError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
-        (outcome,) = await self.batcher.append((sealed.record,), timeout_s=timeout_s)
-        result = self.result_of(sealed, outcome)
+        outcomes = await self.batcher.append((sealed.record,), timeout_s=timeout_s)
+        (result,) = self.results_of((sealed,), outcomes)
         self.metrics.publish_seconds.labels(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
         if isinstance(result, PublishError):
             raise result
         return result
 
-    def result_of(self, sealed: Sealed, outcome: Outcome) -> Result:
-        """What the log's *outcome* means for *sealed*, counted."""
-        if isinstance(outcome, Appended):
-            self.metrics.accepted(sealed.message_type).inc()
-            return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
+    def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
+        """What the log's *outcomes* mean for each of *sealed*, counted."""
+        results: list[Result] = []
+        accepted: dict[str, int] = {}
+        for each, outcome in zip(sealed, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                accepted[each.message_type] = accepted.get(each.message_type, 0) + 1
+                results.append(Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms))
+            else:
+                results.append(self._failure_of(each, outcome))
+        for message_type, count in accepted.items():
+            self.metrics.accepted(message_type).inc(count)
+        return results
+
+    def _failure_of(self, sealed: Sealed, outcome: Outcome) -> PublishRejected | PublishUnknown:
         if isinstance(outcome, AppendUnknownError):
             self.metrics.published.labels(sealed.message_type, "unknown").inc()
             return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)
         self.metrics.published.labels(sealed.message_type, "rejected").inc()
-        return PublishRejected(f"not in the log: {outcome}", outcome)
+        return PublishRejected(f"not in the log: {outcome}", outcome if isinstance(outcome, BusError) else None)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
         """Create a type's topics on first use where that is wanted (`topics.create`); a typo can't, it has no registered type."""

@@ -154,11 +154,15 @@ async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyn
         await publisher.prepare_topics(chunk.topics)
     except BusError as error:
         return error
-    return await publisher.batcher.submit(chunk.records, timeout_s=timeout_s)
+    return await publisher.batcher.submit(chunk.records, timeout_s=timeout_s, size=chunk.size)
 
 
 async def _results(publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError) -> list[Result]:
     if isinstance(outcomes, BusError):
         return [entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes) for entry in chunk.entries]
-    answers = iter(await outcomes)
-    return [entry if isinstance(entry, PublishRejected) else publisher.result_of(entry, next(answers)) for entry in chunk.entries]
+    sealed = [entry for entry in chunk.entries if isinstance(entry, Sealed)]
+    results = publisher.results_of(sealed, await outcomes)
+    if len(results) == len(chunk.entries):
+        return results
+    answers = iter(results)
+    return [entry if isinstance(entry, PublishRejected) else next(answers) for entry in chunk.entries]

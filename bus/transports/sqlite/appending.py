@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from bus.errors import RecordTooLargeError, TopicMissingError, TransportError
+from bus.errors import RecordTooLargeError, TopicMissingError
 from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import Appended, NewRecord, Outcome
-from bus.transports.sqlite.log import Log, Topic
+from bus.transports.sqlite.log import Log
 
 __all__ = ["Draft", "append", "drafted"]
 
@@ -56,9 +56,14 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
         if topic is None:
             outcomes.append(TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`"))
             continue
-        partition = _placed(record, topic, turns, hashed)
-        if not isinstance(partition, int):
-            outcomes.append(partition)
+        if hashed is not None and record.partition is None:
+            partition = partition_of_hash(hashed, len(topic.parts))
+        elif record.partition is None:
+            partition = next(turns) % len(topic.parts)
+        elif 0 <= record.partition < len(topic.parts):
+            partition = record.partition
+        else:
+            outcomes.append(TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}, only {len(topic.parts)}"))
             continue
         part = topic.parts[partition]
         offset = offsets.get(part)
@@ -70,15 +75,6 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
         log.touched.add(topic.id)
         outcomes.append(Appended(record.topic, partition, offset, now_ms))
     return outcomes
-
-
-def _placed(record: NewRecord, topic: Topic, turns: Iterator[int], hashed: int | None) -> int | TransportError:
-    count = len(topic.parts)
-    if record.partition is not None:
-        if 0 <= record.partition < count:
-            return record.partition
-        return TopicMissingError(f"topic {record.topic!r} has {count} partitions: there is no partition {record.partition}")
-    return next(turns) % count if hashed is None else partition_of_hash(hashed, count)
 
 
 def _too_large(size: int, limit: int) -> RecordTooLargeError:
