@@ -14,11 +14,9 @@ from bus.errors import ContractError
 from bus.sealing import Message
 from bus.topics import read_topic
 from bus.transports.base import Headers, Record, Transport
+from bus.transports.scanning import scan
 
 __all__ = ["DeadLetter", "list_dead_letters", "read_dead_letter"]
-
-_PAGE_RECORDS = 500
-_PAGE_BYTES = 16 * 1_048_576
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +69,8 @@ async def list_dead_letters(transport: Transport, namespace: str, message_type: 
         name = read_topic(topic)
         if name is None or name.kind != "dlq" or name.namespace != namespace or message_type not in (None, name.message_type):
             continue
-        for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
-            offset = kept.start
-            while records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES):
-                for record in records:
-                    yield read_dead_letter(record)
-                offset = records[-1].offset + 1
+        async for record in scan(transport, topic):
+            yield read_dead_letter(record)
 
 
 def _parse(record: Record) -> Message | None:

@@ -6,9 +6,9 @@ Owns driving a worker until nothing more can happen, and reading back what was s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import msgspec
 
@@ -23,6 +23,7 @@ from bus.settings import Settings, load
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
+from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, read_dead_letter
 from consumers.process import make_worker
 from producers.connection import make_publisher
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["AppBus", "run_in_memory"]
 
 _TESTER = "test@sealbus"
-_ALL = 1_000_000
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
 _Payload = TypeVar("_Payload", bound=msgspec.Struct)
@@ -105,13 +105,11 @@ class AppBus:
                 return True
 
     async def _collect(self) -> None:
-        topics = await self.transport.admin.topics()
         # Every type, also one that only `send` or `send_now` ever named.
-        names = {topic: read_topic(topic) for topic in topics}
-        records = [record for topic, name in names.items() if name and name.kind == "message" for record in await self._read(topic, topics)]
-        self._sent = [message for record in _in_order(records) if (message := self._own(record)) is not None]
-        letters = [record for topic in topics if topic.endswith(dead_letter_topic("")) for record in await self._read(topic, topics)]
-        self._dead = [read_dead_letter(record) for record in _in_order(letters)]
+        names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
+        records = await self._read(topic for topic, name in names.items() if name and name.kind == "message")
+        self._sent = [message for record in records if (message := self._own(record)) is not None]
+        self._dead = [read_dead_letter(record) for record in await self._read(topic for topic in names if topic.endswith(dead_letter_topic("")))]
 
     def _own(self, record: Record) -> Message | None:
         try:
@@ -130,13 +128,10 @@ class AppBus:
                 if kind is not None:
                     yield message, kind.open(message)
 
-    async def _read(self, topic: str, topics: Any) -> list[Record]:
-        if topic not in topics:
-            return []
-        records: list[Record] = []
-        for partition in range(topics[topic].partitions):
-            records += await self.transport.read(topic, partition, 0, max_records=_ALL, max_bytes=1 << 30)
-        return records
+    async def _read(self, topics: Iterable[str]) -> list[Record]:
+        """Their records in the order in which they were appended."""
+        records = [record for topic in topics async for record in scan(self.transport, topic)]
+        return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
 
 
 @asynccontextmanager
@@ -161,7 +156,3 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
         await publisher.close()
     finally:
         await transport.close()
-
-
-def _in_order(records: Sequence[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))

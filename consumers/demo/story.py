@@ -7,7 +7,7 @@ log: nothing is believed because a process said so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from bus.topics import message_topic, read_topic
 from bus.topology import message_topics
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
+from bus.transports.scanning import scan
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.core import StatusUpdate, ToolResult
 from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
@@ -91,32 +92,22 @@ class _Log:
         for topic in await self.transport.admin.topics():
             name = read_topic(topic)
             if name is not None and name.kind == "message" and name.namespace == self.namespace:
-                found += [event for record in await self.records(topic) if (event := _event(record)) is not None]
+                found += [event async for event in self.messages(topic)]
         if conversation_id is not None:
             found = [event for event in found if event.message.metadata.conversation_id == conversation_id]
         return sorted(found, key=lambda event: (event.record.timestamp_ms, event.message.metadata.hops))
 
-    async def records(self, topic: str) -> list[Record]:
-        """Every record of one topic."""
-        found: list[Record] = []
-        for partition, kept in (await self.transport.admin.ranges(topic)).items():
-            offset = kept.start
-            while offset < kept.end:
-                page = await self.transport.read(topic, partition, offset, max_records=500, max_bytes=1 << 24)
-                if not page:
-                    break
-                found += page
-                offset = page[-1].offset + 1
-        return found
+    async def messages(self, topic: str) -> AsyncIterator[Event]:
+        """What is a message among the records of one topic."""
+        async for record in scan(self.transport, topic):
+            if (event := _event(record)) is not None:
+                yield event
 
     async def lag(self, groups: Sequence[str]) -> int:
         """Records not settled by *groups*."""
-        behind = 0
-        for group in await self.transport.admin.groups():
-            for (topic, partition), offset in group.committed.items():
-                if group.name in groups:
-                    behind += (await self.transport.admin.ranges(topic))[partition].end - offset
-        return behind
+        committed = [place for group in await self.transport.admin.groups() if group.name in groups for place in group.committed.items()]
+        ranges = {topic: await self.transport.admin.ranges(topic) for topic in {topic for (topic, _), _ in committed}}
+        return sum(ranges[topic][partition].end - offset for (topic, partition), offset in committed)
 
 
 async def tell(settings: Settings, folder: Path, repository: str, say: Callable[[str], None]) -> Story:
@@ -203,9 +194,10 @@ async def _all_joined(log: _Log) -> bool | None:
 
 
 async def _progress_of(log: _Log, conversation: str) -> bool | None:
-    topic = message_topic(log.namespace, payload_type(StatusUpdate).name)
-    events = [event for record in await log.records(topic) if (event := _event(record)) is not None]
-    return True if any(event.message.metadata.conversation_id == conversation for event in events) else None
+    async for event in log.messages(message_topic(log.namespace, payload_type(StatusUpdate).name)):
+        if event.message.metadata.conversation_id == conversation:
+            return True
+    return None
 
 
 async def _approved(log: _Log, conversation: str) -> ReviewOutput | None:
