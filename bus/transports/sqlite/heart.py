@@ -6,12 +6,11 @@ does about it (`subscription`).
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
 from bus.clock import Clock
+from bus.transports.sqlite.background import Background
 from bus.transports.sqlite.log import Log
 from bus.transports.sqlite.membership import Member, Pulse, beat, listen
 from bus.transports.sqlite.wakeups import Hub, Signal
@@ -43,7 +42,7 @@ class Heart:
         self._heartbeat_s = heartbeat_s
         self._sessions: list[Session] = []
         self._signal = Signal()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("sealbus-heart", self._live)
 
     def poke(self) -> None:
         """Beat now: somebody came or went."""
@@ -59,16 +58,11 @@ class Heart:
 
     def start(self) -> None:
         """Beat at once, and from now on."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._live(), name="sealbus-heart")
+        self._background.start()
         self.poke()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     async def _live(self) -> None:
         while True:

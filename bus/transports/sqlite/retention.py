@@ -6,7 +6,6 @@ Does not own the settings (`admin`). Freed space is used again; the file does no
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.errors import BusError
+from bus.transports.sqlite.background import Background
 from bus.transports.sqlite.log import Log, Topic
 from bus.transports.sqlite.querying import Reader
 from bus.transports.sqlite.writing import Writer
@@ -47,18 +47,13 @@ class Sweeper:
         self._reader = reader
         self._interval_s = interval_s
         self._compacted_to: dict[int, int] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("sealbus-retention", self._live)
 
     def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._live(), name="sealbus-retention")
+        self._background.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     async def _live(self) -> None:
         while True:

@@ -1,0 +1,35 @@
+"""One task that lives as long as its transport.
+
+Owns starting it once and ending it quietly. What it does, and what becomes of its failures, is its owner's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["Background"]
+
+
+class Background:
+    """Runs *live*, which never returns, between `start` and `stop`."""
+
+    def __init__(self, name: str, live: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._name = name
+        self._live = live
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._live(), name=self._name)
+
+    async def stop(self) -> None:
+        """Cancel it and wait for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
