@@ -14,7 +14,7 @@ from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, DeadlineError, TransportError
 from bus.transports.base import NewRecord, Outcome, Transport
 
-__all__ = ["Batcher"]
+__all__ = ["Batcher", "size_of"]
 
 _MAX_BATCH_RECORDS = 2_000
 _MAX_BATCH_BYTES = 4 * 1_048_576
@@ -60,7 +60,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         deadline_s = self._clock.monotonic_s() + timeout_s
         if size is None:
-            size = sum(_size_of(record) for record in records)
+            size = sum(size_of(record) for record in records)
         item = _Item(records, size, deadline_s, loop.create_future())
         if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
             item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
@@ -187,5 +187,6 @@ class Batcher:
             self._arm(min(open_items))
 
 
-def _size_of(record: NewRecord) -> int:
+def size_of(record: NewRecord) -> int:
+    """Bytes that *record* takes in the buffer, roughly."""
     return len(record.value or b"") + len(record.key or b"") + 64

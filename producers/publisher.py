@@ -13,7 +13,16 @@ import msgspec
 
 from bus import canonical, sealing
 from bus.clock import Clock
-from bus.errors import AppendUnknownError, BusError, ContractError, PublishError, PublishRejected, PublishUnknown, TopicMissingError
+from bus.errors import (
+    AppendUnknownError,
+    BusError,
+    ContractError,
+    PublishError,
+    PublishRejected,
+    PublishUnknown,
+    TopicMissingError,
+    TransportError,
+)
 from bus.metrics import Metrics
 from bus.names import Entropy, is_traceparent, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
@@ -60,7 +69,7 @@ class Sealed(msgspec.Struct, frozen=True):
         return self.made or sealing.parse(self.record.value)
 
 
-def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewRecord:
+def record_of(message: Message, topic: str) -> NewRecord:
     """The record of *message* for *topic*; headers are hints, gates judge only the value."""
     metadata = message.metadata
     headers: list[tuple[str, bytes]] = [
@@ -72,7 +81,7 @@ def record_of(message: Message, topic: str, extra_headers: Headers = ()) -> NewR
         headers.append(("sb-to", (metadata.recipient.id or metadata.recipient.role or "").encode()))
     if metadata.traceparent is not None and is_traceparent(metadata.traceparent):
         headers.append(("traceparent", metadata.traceparent.encode()))
-    return NewRecord(topic, message.key, message.value, (*headers, *extra_headers))
+    return NewRecord(topic, message.key, message.value, tuple(headers))
 
 
 def sealed_as(message: Message, topic: str) -> Sealed:
@@ -193,12 +202,12 @@ class Publisher:
             self.metrics.accepted(message_type).inc(count)
         return results
 
-    def _failure_of(self, sealed: Sealed, outcome: Outcome) -> PublishRejected | PublishUnknown:
+    def _failure_of(self, sealed: Sealed, outcome: TransportError | AppendUnknownError) -> PublishRejected | PublishUnknown:
         if isinstance(outcome, AppendUnknownError):
             self.metrics.published.labels(sealed.message_type, "unknown").inc()
             return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)
         self.metrics.published.labels(sealed.message_type, "rejected").inc()
-        return PublishRejected(f"not in the log: {outcome}", outcome if isinstance(outcome, BusError) else None)
+        return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
         """Create a type's topics on first use where that is wanted (`topics.create`); a typo can't, it has no registered type."""

@@ -15,6 +15,7 @@ import msgspec
 
 from bus.errors import BusError, PublishRejected
 from bus.transports.base import NewRecord, Outcome
+from producers.batcher import size_of
 from producers.draft import Draft
 from producers.publisher import Publisher, Result, Sealed
 
@@ -90,7 +91,7 @@ class _Pump:
             chunk.entries.append(sealed)
             chunk.records.append(sealed.record)
             chunk.topics.add(sealed.record.topic)
-            chunk.size += len(sealed.record.value or b"")
+            chunk.size += size_of(sealed.record)
         if len(chunk.entries) == 1:
             self._changed.set()
         return chunk.full()
