@@ -58,8 +58,6 @@ class Delivery(msgspec.Struct, kw_only=True):
     refusal: ContractError | None = None
     requeue: Tier | None = None
     """The tier it goes back to without using an attempt."""
-    attempt: int = 0
-    """Runs of the handler so far."""
     holds: int = 0
     taken_s: float = 0.0
     label: str = "other"

@@ -22,7 +22,7 @@ from bus.topics import retry_topic
 from bus.vocabulary.core import ErrorReported
 from consumers.app import Subscription
 from consumers.context import Context
-from consumers.deadletter import Failure
+from consumers.deadletter import Control, Failure, reappend
 from consumers.delivery import Delivery
 from consumers.flight import Flight
 from consumers.gates import EXPIRY_TOLERANCE_MS
@@ -145,7 +145,7 @@ class Execution:
         self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, deadline_s: float
     ) -> Sequence[Sealed]:
         """One run of the handler; the sealed messages that leave with its outcome."""
-        context = Context(message, attempt=delivery.attempt + 1, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
+        context = Context(message, attempt=delivery.control.attempt + 1, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
         arguments = (delivery.payload, context) if subscription.takes_context else (delivery.payload,)
         started_s = self._clock.monotonic_s()
         try:
@@ -173,13 +173,12 @@ class Execution:
         return sealed
 
     async def _fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
-        attempt = delivery.attempt + 1
+        attempt = delivery.control.attempt + 1
         decision = self._decide(delivery, message, subscription, error, attempt)
         self._log_failure(delivery, error, attempt, decision)
         if isinstance(decision, Hold):
             delivery.holds += 1
             return decision.delay_s
-        delivery.attempt = attempt
         now_ms = self._clock.now_ms()
         control = msgspec.structs.replace(
             delivery.control,
@@ -214,9 +213,14 @@ class Execution:
             randomness=self._randomness(),
         )
 
-    async def _move(self, delivery: Delivery, tier: Tier, control: Any) -> None:
+    async def _move(self, delivery: Delivery, tier: Tier, control: Control) -> None:
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
-        await self._settlement.retry(delivery, tier, topic, control)
+        try:
+            await self._settlement.send([reappend(delivery.record, control, topic)], delivery.partition)
+        except RecordTooLargeError as error:
+            failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
+            await self._bury(delivery, failure)
+            return
         self._flight.moved(delivery, tier.name)
 
     async def _refuse(self, delivery: Delivery, error: ContractError) -> None:

@@ -51,35 +51,30 @@ class Flight:
             sealed_ms = parse_ms(delivery.message.metadata.timestamp) or 0
             meter.end_to_end_seconds.observe(max(0, self._clock.now_ms() - sealed_ms) / 1000)
         meter.done.inc()
-        self._forget(delivery)
-        self._settle(delivery)
+        self._land(delivery)
 
     def dead(self, delivery: Delivery, reason: str) -> None:
         """The dead letter is durable."""
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
-        self._forget(delivery)
-        self._settle(delivery)
+        self._land(delivery)
 
     def moved(self, delivery: Delivery, tier: str) -> None:
         """The retry record is durable."""
         self._metrics.retried.labels(delivery.label, self._group, tier).inc()
-        self._forget(delivery)
-        self._settle(delivery)
+        self._land(delivery)
 
     def drop(self, delivery: Delivery) -> None:
         """Its partition went away: the next owner settles it."""
-        self._forget(delivery)
+        if self._deliveries.pop(id(delivery), None) is not None:
+            self._bytes -= delivery.size
+        self.landed.set()
 
     def oldest_s(self) -> float:
         """Seconds the oldest delivery has been in flight."""
         oldest = next(iter(self._deliveries.values()), None)
         return self._clock.monotonic_s() - oldest.taken_s if oldest else 0.0
 
-    def _settle(self, delivery: Delivery) -> None:
+    def _land(self, delivery: Delivery) -> None:
+        self.drop(delivery)
         if not delivery.partition.closed:
             delivery.partition.frontier.settle(delivery.record.offset)
-
-    def _forget(self, delivery: Delivery) -> None:
-        if self._deliveries.pop(id(delivery), None) is not None:
-            self._bytes -= delivery.size
-        self.landed.set()

@@ -20,8 +20,6 @@ from consumers.plan import View
 
 __all__ = ["Intake", "due_ms"]
 
-_DEFAULT_PRIORITY = 5
-
 
 def due_ms(record: Record, partition: Partition) -> int:
     """When a record of a retry tier may be looked at: never before the tier's delay has passed since it was appended."""
@@ -40,7 +38,6 @@ class Intake:
         control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
         size = len(record.value or b"") + len(record.key or b"")
         delivery = Delivery(record=record, partition=partition, control=control, key=(record.partition, record.offset, record.topic), size=size)
-        delivery.attempt = control.attempt
         try:
             return self._pass(delivery)
         except ContractError as error:

@@ -15,9 +15,8 @@ from bus.errors import BusError, RecordTooLargeError, TopicMissingError
 from bus.logs import get_logger
 from bus.topics import dead_letter_topic
 from bus.transports.base import Appended, NewRecord
-from consumers.deadletter import Control, Failure, bury, reappend, stub
+from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
-from consumers.retry import Tier
 from producers.publisher import Publisher
 
 __all__ = ["GaveUpError", "Settlement"]
@@ -71,14 +70,6 @@ class Settlement:
         finally:
             if held:
                 self._hold(partition, False)
-
-    async def retry(self, delivery: Delivery, tier: Tier, topic: str, control: Control) -> None:
-        """Append *delivery* to its tier. Raises GaveUpError."""
-        record = reappend(delivery.record, control, topic)
-        try:
-            await self.send([record], delivery.partition)
-        except RecordTooLargeError as error:
-            await self.bury(delivery, Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}"))
 
     async def bury(self, delivery: Delivery, failure: Failure) -> None:
         """Append the dead letter of *delivery*, or its stub. Raises GaveUpError."""

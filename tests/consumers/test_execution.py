@@ -1,0 +1,47 @@
+"""A retry that no tier can take is a death like any other: counted as one, and the requester is told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.clock import ManualClock
+from bus.metrics import Metrics
+from bus.settings import load
+from bus.transports import open_transport
+from consumers.process import make_worker
+from producers.connection import make_publisher
+from producers.draft import Draft
+from sealbus import App, Retry, RetryLater, payload
+
+REPLY = "agents._reply.asker-0123abcd"
+
+
+@payload("execution.job", version="1.0.0")
+class Job(msgspec.Struct, frozen=True):
+    text: str
+
+
+async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() -> None:
+    app, clock, metrics = App("execution@tests"), ManualClock(), Metrics()
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job) -> None:
+        raise RetryLater(after_s=3)
+
+    settings = load(flags={}, env={}, file=None).settings
+    # The message fits, with the control headers of a tier it does not.
+    transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, max_record_bytes=4_150)
+    worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+    await worker.start(create_topics=True)
+    publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=metrics)
+    await publisher.publish(Draft(payload=Job("x" * 3_250), reply_to=REPLY))
+    while await worker.cycle(0):
+        await worker.runners.quiet()
+    labels = {"type": "execution.job", "group": app.group}
+    dead = metrics.registry.get_sample_value("sealbus_settled_total", {**labels, "outcome": "dead", "reason": "retries_exhausted"})
+    moved = metrics.registry.get_sample_value("sealbus_retried_total", {**labels, "tier": "5s"})
+    assert (dead, moved) == (1, None)
+    assert len(await transport.read(REPLY, 0, 0, max_records=9, max_bytes=1 << 20)) == 1
+    await worker.stop(0)
+    await publisher.close()
+    await transport.close()
