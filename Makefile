@@ -4,9 +4,9 @@ PYTHON ?= python3
 DEMO := .venv-demo
 TEST := .venv-test
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
-SOURCES := bus producers consumers sealbus.py tests
+SOURCES := bus producers consumers deploy sealbus.py tests
 
-.PHONY: help demo test quick check bench format clean
+.PHONY: help demo test quick check bench kafka format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 
 bench: $(TEST)/ready  ## Throughput and memory of the embedded log on this machine.
 	$(TEST)/bin/python tests/benchmarks/embedded.py
+
+kafka: $(TEST)/ready  ## A local Kafka in the foreground; make kafka ARGS=--help says more.
+	@exec $(TEST)/bin/python -m deploy.kafka $(ARGS)
 
 format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff check --fix $(SOURCES)

@@ -20,7 +20,7 @@ from bus import durations, sources
 from bus.errors import ConfigurationError
 from bus.names import is_namespace
 
-__all__ = ["Bus", "DeadLetter", "Loaded", "Log", "Publish", "Retry", "Settings", "Topics", "Worker", "describe", "load"]
+__all__ = ["Bus", "DeadLetter", "Kafka", "Loaded", "Log", "Publish", "Retry", "Settings", "Topics", "Worker", "describe", "load"]
 
 _MIB = 1_048_576
 # What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
@@ -94,6 +94,25 @@ class DeadLetter(_Section, frozen=True):
     details: bool
 
 
+class Kafka(_Section, frozen=True):
+    """How to reach Kafka's brokers. What sealbus forces on the client has no setting (`bus.transports.kafka.options`)."""
+
+    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+    sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
+    username: str
+    password: Annotated[str, Meta(extra={"secret": True})]
+    token: Annotated[str, Meta(pattern=r"^([\w.]+:\w+)?$", extra={"expected": "MODULE:FUNCTION"})]
+    ca_file: str
+    cert_file: str
+    key_file: str
+    key_password: Annotated[str, Meta(extra={"secret": True})]
+    compression: Literal["none", "zstd", "lz4", "snappy", "gzip"]
+    request_timeout_s: Duration
+    session_timeout_s: Duration
+    heartbeat_s: Duration
+    poll_timeout_s: Duration
+
+
 class Log(_Section, frozen=True):
     """What is logged, and in which form."""
 
@@ -110,6 +129,7 @@ class Settings(_Section, frozen=True):
     worker: Worker
     retry: Retry
     deadletter: DeadLetter
+    kafka: Kafka
     log: Log
 
 
@@ -224,7 +244,9 @@ def _shown(value: object, kind: Any) -> str:
 
 def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
     """Rules between fields, and forms no range can say: the name of the offending setting and what is expected of it."""
-    publish, worker, retry = settings.publish, settings.worker, settings.retry
+    publish, worker, retry, kafka = settings.publish, settings.worker, settings.retry, settings.kafka
+    needs_user = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism != "OAUTHBEARER"
+    needs_token = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism == "OAUTHBEARER"
     rules = (
         ("bus.namespace", is_namespace(settings.bus.namespace), "lower-case letters and digits, in parts joined by single hyphens"),
         ("publish.ttl_s", publish.ttl_s <= publish.max_ttl_s, "at most publish.max_ttl_s"),
@@ -232,6 +254,10 @@ def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
         ("worker.max_in_flight_bytes", worker.max_in_flight_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
         ("retry.cap_s", retry.cap_s >= retry.base_s, "at least retry.base_s"),
         ("retry.tiers", retry.tiers_s[0] > 0 and _ascend(retry.tiers_s), "durations above 0, each longer than the one before"),
+        ("kafka.username", not needs_user or bool(kafka.username), f"a user for {kafka.sasl_mechanism}"),
+        ("kafka.password", not needs_user or bool(kafka.password), "the password of kafka.username"),
+        ("kafka.token", not needs_token or bool(kafka.token), "MODULE:FUNCTION, where bearer tokens come from"),
+        ("kafka.heartbeat_s", kafka.heartbeat_s * 3 <= kafka.session_timeout_s, "at most a third of kafka.session_timeout_s"),
         ("topics.retention_s", settings.topics.retention_s >= publish.max_ttl_s, "at least publish.max_ttl_s"),
     )
     return ((name, expected) for name, holds, expected in rules if not holds)

@@ -26,7 +26,7 @@ from bus.metrics import Metrics
 from bus.names import uuid7
 from bus.settings import Settings
 from bus.topology import creates_topics
-from bus.transports import open_transport
+from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.app import App
 from consumers.plan import make_plan
@@ -52,7 +52,7 @@ async def run_process(app: App, settings: Settings, *, metrics_port: int | None 
     """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut."""
     clock = SystemClock()
     metrics = Metrics()
-    transport = open_transport(settings.bus.url, clock=clock)
+    transport = open_configured(settings, clock=clock)
     try:
         worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
         with serve_metrics(metrics, metrics_port):

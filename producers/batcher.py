@@ -1,4 +1,4 @@
-"""Concurrent appends become few: one append in flight, everything else waits together and leaves with the next one.
+"""Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and leaves with the next one.
 
 Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), the bounded buffer, and each append's own deadline.
 Does not own sealing or what an outcome means to a user.
@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from bus.clock import Clock, Timer
-from bus.errors import AppendUnknownError, ClosedError, DeadlineError, TransportError
-from bus.transports.base import NewRecord, Outcome, Transport
+from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError
+from bus.transports.base import Failure, NewRecord, Outcome, Transport
 
 __all__ = ["Batcher", "size_of"]
 
@@ -30,7 +30,7 @@ class _Item:
         self.deadline_s = deadline_s
         self.done = done
 
-    def fail(self, error: TransportError | AppendUnknownError) -> None:
+    def fail(self, error: Failure) -> None:
         if not self.done.done():
             self.done.set_result([error] * len(self.records))
 
@@ -44,9 +44,9 @@ class Batcher:
         self._buffer_bytes = buffer_bytes
         self._buffered = 0
         self._pending: deque[_Item] = deque()
-        self._flying: Sequence[_Item] = ()
+        self._flights: dict[asyncio.Task[None], Sequence[_Item]] = {}
+        self._departing = False
         self._room: deque[asyncio.Future[None]] = deque()
-        self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._timer_due_s = 0.0
         self._closed = False
@@ -74,8 +74,8 @@ class Batcher:
         """Finish what is queued, each within its own deadline; later appends are refused."""
         self._closed = True
         self._grant_room()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        while self._departing or self._flights:
+            await asyncio.wait(self._flights) if self._flights else await asyncio.sleep(0)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -84,20 +84,26 @@ class Batcher:
         self._buffered += item.size
         if self._timer is None or item.deadline_s < self._timer_due_s:
             self._arm(item.deadline_s)
-        if self._task is None:
-            # Starts on the loop's next turn: whatever else is published in this one travels along.
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._depart_soon()
 
-    async def _run(self) -> None:
-        try:
-            while self._pending:
-                self._flying = self._take()
-                if self._flying:
-                    await self._append(self._flying)
-                    self._forget(self._flying)
-        finally:
-            self._flying = ()
-            self._task = None
+    def _depart_soon(self) -> None:
+        if not self._departing:
+            # On the loop's next turn: whatever else is published in this one travels along.
+            self._departing = True
+            asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        self._departing = False
+        while self._pending and len(self._flights) < self._transport.features.appends_in_flight:
+            if items := self._take():
+                flight = asyncio.get_running_loop().create_task(self._append(items))
+                self._flights[flight] = items
+                flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._forget(self._flights.pop(flight))
+        if self._pending:
+            self._depart_soon()
 
     def _take(self) -> Sequence[_Item]:
         taken: list[_Item] = []
@@ -118,7 +124,7 @@ class Batcher:
         timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
         try:
             outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s))
-        except TransportError as error:
+        except (TransportError, ConfigurationError) as error:
             for item in items:
                 item.fail(error)
             return
@@ -179,10 +185,11 @@ class Batcher:
         for item in self._pending:
             if item.deadline_s <= now_s:
                 item.fail(DeadlineError("the deadline passed before the log took the message up"))
-        for item in self._flying:
+        flying = [item for items in self._flights.values() for item in items]
+        for item in flying:
             if item.deadline_s <= now_s:
                 item.fail(AppendUnknownError("the deadline passed while the log was writing"))
-        open_items = [item.deadline_s for item in (*self._pending, *self._flying) if not item.done.done()]
+        open_items = [item.deadline_s for item in (*self._pending, *flying) if not item.done.done()]
         if open_items:
             self._arm(min(open_items))
 

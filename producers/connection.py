@@ -23,7 +23,7 @@ from bus.sealing import Message
 from bus.settings import Settings, load
 from bus.signing import Signer
 from bus.topics import check_namespace, message_topic
-from bus.transports import open_transport
+from bus.transports import open_configured
 from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin, check_struct
 from producers.publisher import Publisher, Receipt, Result, sealed_as
@@ -110,7 +110,7 @@ async def connect(
         flags = {name: value for name, value in given.items() if value is not None}
         settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
     clock = clock or SystemClock()
-    transport = open_transport(settings.bus.url, clock=clock)
+    transport = open_configured(settings, clock=clock)
     try:
         bus = Bus(make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer), transport)
         yield bus

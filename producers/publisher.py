@@ -21,7 +21,6 @@ from bus.errors import (
     PublishRejected,
     PublishUnknown,
     TopicMissingError,
-    TransportError,
 )
 from bus.metrics import Metrics
 from bus.names import Entropy, is_traceparent, uuid7
@@ -31,7 +30,7 @@ from bus.settings import Settings
 from bus.signing import Signer
 from bus.topics import dead_letter_topic, message_topic, read_topic
 from bus.topology import creates_topics, message_topics, reply_topics
-from bus.transports.base import Appended, Headers, NewRecord, Outcome, Transport
+from bus.transports.base import Appended, Failure, Headers, NewRecord, Outcome, Transport
 from producers.batcher import Batcher
 from producers.draft import Draft, Origin, compose
 from producers.template import Template
@@ -202,7 +201,7 @@ class Publisher:
             self.metrics.accepted(message_type).inc(count)
         return results
 
-    def _failure_of(self, sealed: Sealed, outcome: TransportError | AppendUnknownError) -> PublishRejected | PublishUnknown:
+    def _failure_of(self, sealed: Sealed, outcome: Failure) -> PublishRejected | PublishUnknown:
         if isinstance(outcome, AppendUnknownError):
             self.metrics.published.labels(sealed.message_type, "unknown").inc()
             return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)

@@ -16,12 +16,13 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from bus.errors import AppendUnknownError, NameRefusedError, TransportError
+from bus.errors import AppendUnknownError, ConfigurationError, NameRefusedError, TransportError
 
 __all__ = [
     "Admin",
     "Appended",
     "Assignment",
+    "Failure",
     "Features",
     "GroupInfo",
     "Headers",
@@ -72,7 +73,10 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int
 
 
-Outcome: TypeAlias = Appended | TransportError | AppendUnknownError
+Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
+"""Why a record was not acknowledged: certainly not in the log (also when the connection itself is set up wrongly), or unknown."""
+
+Outcome: TypeAlias = Appended | Failure
 """Of one appended record: durable, certainly not in the log, or unknown."""
 
 
@@ -121,6 +125,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """Largest key + value + headers that is accepted."""
     creates_topics_at_start: bool
     """Workers and publishers create their topics by default (`topics.create`)."""
+    appends_in_flight: int = 1
+    """How many `append` calls are worth having at once: one where each commits by itself, more where partitions answer independently."""
 
 
 class Listener(Protocol):

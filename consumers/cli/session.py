@@ -61,11 +61,11 @@ class Session:
     @asynccontextmanager
     async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
         """The log of *chosen*; looking at an embedded log that is not there must not *create* one. Raises UnreachableError."""
-        from bus.transports import open_transport
+        from bus.transports import open_configured
 
         if not create:
             _check_file(chosen.bus.url)
-        transport = open_transport(chosen.bus.url)
+        transport = open_configured(chosen)
         try:
             yield transport
         finally:

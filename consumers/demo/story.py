@@ -22,7 +22,7 @@ from bus.sealing import Message
 from bus.settings import Settings
 from bus.topics import message_topic, read_topic
 from bus.topology import message_topics
-from bus.transports import open_transport
+from bus.transports import open_configured
 from bus.transports.base import Record, Transport
 from bus.transports.scanning import scan
 from bus.vocabulary import BUILT_IN
@@ -112,7 +112,7 @@ class _Log:
 
 async def tell(settings: Settings, folder: Path, repository: str, say: Callable[[str], None]) -> Story:
     """Run the demo on the log of *settings*, with *folder* for the workers' files. Raises StuckError."""
-    transport = open_transport(settings.bus.url)
+    transport = open_configured(settings)
     crew = Crew(folder, settings.bus.url, settings.bus.namespace)
     try:
         await transport.admin.create_topics(message_topics(settings, [kind.name for kind in BUILT_IN]))

@@ -6,6 +6,7 @@ Tests see the Protocol and `Features` only. To add an adapter: one more entry in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -13,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from bus.clock import Clock
 from bus.transports import open_transport
@@ -21,10 +24,25 @@ from bus.transports.base import Appended, Assignment, NewRecord, Record, Subscri
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 
-_ADAPTERS: dict[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory://",
-    "sqlite": lambda folder: f"sqlite:///{folder}/log.db",
+_ADAPTERS: dict[str, Callable[[pytest.FixtureRequest, Path], str]] = {
+    "kafka": lambda request, _: f"kafka://{request.getfixturevalue('kafka')}",
+    "memory": lambda _, __: "memory://",
+    "sqlite": lambda _, folder: f"sqlite:///{folder}/log.db",
 }
+
+
+def emptied(addresses: str) -> None:
+    """Delete every topic and group: the next test has the cluster to itself."""
+    admin = AdminClient({"bootstrap.servers": addresses})
+    topics = [name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")]
+    if topics:
+        for deleted in admin.delete_topics(topics).values():
+            deleted.result(10)
+    groups = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    if groups:
+        for gone in admin.delete_consumer_groups(groups).values():
+            with contextlib.suppress(KafkaException):
+                gone.result(10)
 
 
 class Member:
@@ -77,12 +95,21 @@ class Log:
 
     @property
     def between_processes(self) -> bool:
-        return self.url.startswith("sqlite:")
+        return not self.url.startswith("memory:")
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the log is ours: its retention is exact, and whoever waits is woken by its writers."""
+        return not self.url.startswith("kafka:")
 
     def open(self, *, clock: Clock | None = None, **options: float) -> Transport:
         if self._opened and not self.between_processes:
             return self._opened[0]
         options = {"heartbeat_s": 0.2, "session_timeout_s": 2.0, **options}
+        if not self.embedded:
+            # Retention is the broker's; and its members may be given sessions that are not longer than this.
+            options.pop("retention_interval_s", None)
+            options = {"max_record_bytes": 16 * MIB, **options}
         self._opened.append(open_transport(self.url, clock=clock, **options))
         return self._opened[-1]
 
@@ -127,13 +154,23 @@ class Log:
     async def close(self) -> None:
         for transport in self._opened:
             await transport.close()
+        if not self.embedded:
+            await asyncio.to_thread(emptied, self.url.removeprefix("kafka://"))
 
 
 @pytest.fixture(params=sorted(_ADAPTERS))
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
-    opened = Log(_ADAPTERS[request.param](tmp_path))
+    opened = Log(_ADAPTERS[request.param](request, tmp_path))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def embedded_log(log: Log) -> Log:
+    """A log whose retention and wake-ups are ours to promise."""
+    if not log.embedded:
+        pytest.skip("this log leaves that to its brokers")
+    return log
 
 
 @pytest.fixture

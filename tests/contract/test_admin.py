@@ -67,42 +67,42 @@ async def test_ranges_tell_start_and_end(log):
         await transport.admin.ranges("a.c")
 
 
-async def test_retention_by_age_deletes_and_raises_the_start(log):
-    transport = log.open(retention_interval_s=0.1)
-    await log.topic(transport, retention_ms=1)
-    await log.fill(transport, 2500)
+async def test_retention_by_age_deletes_and_raises_the_start(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport, retention_ms=1)
+    await embedded_log.fill(transport, 2500)
     await until_start_moves(transport, 2500)
-    assert [o.offset for o in await log.fill(transport, 1)] == [2500]
+    assert [o.offset for o in await embedded_log.fill(transport, 1)] == [2500]
 
 
-async def test_retention_by_size_keeps_the_newest(log):
-    transport = log.open(retention_interval_s=0.1)
-    await log.topic(transport, retention_bytes=1000)
-    await log.append(transport, *(NewRecord("a.b", None, b"x" * 100, partition=0) for _ in range(35)))
+async def test_retention_by_size_keeps_the_newest(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport, retention_bytes=1000)
+    await embedded_log.append(transport, *(NewRecord("a.b", None, b"x" * 100, partition=0) for _ in range(35)))
     await until_start_moves(transport, 25)
     assert [r.offset for r in await transport.read("a.b", 0, 0, max_records=100, max_bytes=1 << 20)] == list(range(25, 35))
 
 
-async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(log):
-    transport = log.open(retention_interval_s=0.1)
-    await log.topic(transport, compacted=True)
-    await log.append(transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b")))
+async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport, compacted=True)
+    await embedded_log.append(transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b")))
     async with asyncio.timeout(10):
         while len(left := await transport.read("a.b", 0, 0, max_records=9, max_bytes=1000)) > 3:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert [(r.offset, r.key) for r in left] == [(2, b"a"), (3, b"c"), (4, b"b")]
 
 
-async def test_a_group_whose_records_were_deleted_is_stopped(log):
-    transport = log.open(retention_interval_s=0.1)
-    await log.topic(transport)
-    await log.fill(transport, 5)
-    member = await log.join(transport)
+async def test_a_group_whose_records_were_deleted_is_stopped(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport)
+    await embedded_log.fill(transport, 5)
+    member = await embedded_log.join(transport)
     await member.receive(5)
     await member.subscription.commit({member.subscription.assignments()[0]: 2})
     await member.subscription.close()
-    await log.topic(transport, retention_ms=1)
+    await embedded_log.topic(transport, retention_ms=1)
     await until_start_moves(transport, 5)
-    again = await log.join(transport)
+    again = await embedded_log.join(transport)
     with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 2 .* 5 to 5"):
         await again.poll(timeout_s=5)

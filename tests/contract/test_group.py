@@ -39,15 +39,16 @@ async def test_a_partition_changes_hands_only_after_it_was_drained_and_with_a_ne
     await one.receive(6)
     one.drained.clear()
     two = await log.join(log.open(), "two")
-    await log.eventually(lambda: len(one.told("revoked")) == 1, one, two)
-    (leaving,) = one.told("revoked")
+    await log.eventually(lambda: len(one.told("revoked")) >= 1, one, two)
+    leaving = one.told("revoked")
     await two.receive_nothing()
-    assert list(await one.subscription.commit({leaving: 2})) == []
+    assert list(await one.subscription.commit(dict.fromkeys(leaving, 2))) == []
     one.drained.set()
     (record,) = await two.receive(1)
     (taken,) = two.told("assigned")
-    assert (record.partition, record.offset) == (leaving.partition, 2)
-    assert (taken.partition, taken.epoch) == (leaving.partition, leaving.epoch + 1)
+    (left,) = [assignment for assignment in leaving if assignment.partition == taken.partition]
+    assert (record.partition, record.offset) == (taken.partition, 2)
+    assert taken.epoch > left.epoch
 
 
 async def test_a_late_commit_is_refused(log):
@@ -57,11 +58,11 @@ async def test_a_late_commit_is_refused(log):
     await log.eventually(lambda: len(one.holds()) == 2, one)
     two = await log.join(log.open(), "two")
     await log.eventually(lambda: len(two.holds()) == 1, one, two)
-    (gone,) = one.told("revoked")
+    gone = one.told("revoked")
     (kept,) = one.subscription.assignments()
-    assert list(await one.subscription.commit({gone: 1, kept: 0})) == [gone]
+    assert list(await one.subscription.commit({**dict.fromkeys(gone, 1), kept: 0})) == gone
     (info,) = await transport.admin.groups()
-    assert info.committed.get((gone.topic, gone.partition), 0) == 0
+    assert all(info.committed.get((assignment.topic, assignment.partition), 0) == 0 for assignment in gone)
 
 
 async def test_a_commit_never_goes_back(log):

@@ -64,9 +64,11 @@ async def test_a_poll_without_time_does_not_wait(log):
 
 
 async def test_no_partition_starves(log):
-    transport, member = await joined(log, partitions=3)
+    transport = log.open()
+    await log.topic(transport, partitions=3)
     for partition in range(3):
         await log.fill(transport, 300, partition=partition)
+    member = await log.join(transport)
     seen = [await member.poll(timeout_s=5, max_records=10) for _ in range(9)]
     assert {r.partition for batch in seen for r in batch} == {0, 1, 2}
 

@@ -49,15 +49,15 @@ async def test_a_waiting_member_is_woken_by_another_process(shared_log):
     await child.communicate()
 
 
-async def test_a_rebalance_does_not_wait_for_a_heartbeat(log):
-    transport = log.open(**DEAF)
-    await log.topic(transport, partitions=4)
-    one = await log.join(transport, "one")
-    await log.eventually(lambda: len(one.holds()) == 4, one)
-    two = await log.join(log.open(**DEAF), "two")
-    await log.eventually(lambda: len(one.holds()) == len(two.holds()) == 2, one, two, within_s=1)
+async def test_a_rebalance_does_not_wait_for_a_heartbeat(embedded_log):
+    transport = embedded_log.open(**DEAF)
+    await embedded_log.topic(transport, partitions=4)
+    one = await embedded_log.join(transport, "one")
+    await embedded_log.eventually(lambda: len(one.holds()) == 4, one)
+    two = await embedded_log.join(embedded_log.open(**DEAF), "two")
+    await embedded_log.eventually(lambda: len(one.holds()) == len(two.holds()) == 2, one, two, within_s=1)
     await one.subscription.close()
-    await log.eventually(lambda: len(two.holds()) == 4, two, within_s=1)
+    await embedded_log.eventually(lambda: len(two.holds()) == 4, two, within_s=1)
 
 
 async def test_closing_wakes_who_waits(log):

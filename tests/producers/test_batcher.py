@@ -10,14 +10,22 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, ClosedError, DeadlineError, RecordTooLargeError, UnreachableError
-from bus.transports.base import Appended, NewRecord, Outcome
+from bus.transports.base import Appended, Features, NewRecord, Outcome
 from producers.batcher import Batcher
 
 
 class FakeLog:
     """Notes each append and answers when told to: at once unless `held`."""
 
-    def __init__(self) -> None:
+    def __init__(self, appends_in_flight: int = 1) -> None:
+        self.features = Features(
+            name="fake",
+            durable=False,
+            between_processes=False,
+            max_record_bytes=1 << 20,
+            creates_topics_at_start=False,
+            appends_in_flight=appends_in_flight,
+        )
         self.appends: list[list[NewRecord]] = []
         self.timeouts: list[float] = []
         self.held = False

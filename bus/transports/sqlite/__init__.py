@@ -30,10 +30,11 @@ from urllib.parse import unquote
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError
+from bus.settings import Settings
 from bus.transports.sqlite.schema import MEMORY
 from bus.transports.sqlite.transport import SqliteTransport
 
-__all__ = ["SqliteTransport", "open_url"]
+__all__ = ["SqliteTransport", "open_url", "options_of"]
 
 
 def open_url(url: str, *, clock: Clock, **options: Any) -> SqliteTransport:
@@ -47,3 +48,8 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> SqliteTransport:
     if not rest.startswith("/") or not path or "?" in rest:
         raise ConfigurationError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db")
     return SqliteTransport(path, clock=clock, **options)
+
+
+def options_of(_: Settings) -> dict[str, Any]:
+    """What the settings say of this log: nothing besides its URL."""
+    return {}

@@ -1,0 +1,81 @@
+"""Apache Kafka, 4.0 or newer: the log of production.
+
+Owns the URL, `kafka://host:port,host:port`. Everything else about the connection (TLS, users, timeouts) stands in the section `[kafka]` of the
+settings. Only this folder imports the client library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError
+from bus.settings import Settings
+from bus.transports.kafka.noise import limit_noise
+from bus.transports.kafka.options import FORCED, Options, Security, token_source
+from bus.transports.kafka.transport import KafkaTransport
+
+__all__ = ["KafkaTransport", "open_url", "options_of"]
+
+_REBALANCE_MARGIN_S = 15.0
+_RECORD_ROOM = 127 * 1024
+_PORT = 9092
+_MAX_PORT = 65_535
+
+
+def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
+    """Open the cluster behind *url*; *options* are fields of `Options`. Raises ConfigurationError; connects at first use."""
+    rest, _, query = url.removeprefix("kafka://").partition("?")
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        raise ConfigurationError(refused(name))
+    bootstrap = tuple(_address(part.strip()) for part in rest.rstrip("/").split(",") if part.strip())
+    if not bootstrap:
+        raise ConfigurationError(f"{url!r} names no broker: write kafka://host:port,host:port")
+    limit_noise()
+    return KafkaTransport(Options(bootstrap=bootstrap, **options), clock=clock)
+
+
+def options_of(settings: Settings) -> dict[str, Any]:
+    """Fields of `Options` that the settings decide."""
+    kafka = settings.kafka
+    return {
+        "security": Security(
+            protocol=kafka.security_protocol.upper(),
+            mechanism=kafka.sasl_mechanism,
+            username=kafka.username or None,
+            password=kafka.password or None,
+            ca_file=kafka.ca_file or None,
+            cert_file=kafka.cert_file or None,
+            key_file=kafka.key_file or None,
+            key_password=kafka.key_password or None,
+            token=token_source(kafka.token) if kafka.token else None,
+        ),
+        "compression": kafka.compression,
+        "request_timeout_s": kafka.request_timeout_s,
+        "session_timeout_s": kafka.session_timeout_s,
+        "heartbeat_s": kafka.heartbeat_s,
+        "poll_timeout_s": kafka.poll_timeout_s,
+        # A drain, the cut after it, and the last commit.
+        "rebalance_timeout_s": settings.worker.drain_timeout_s + _REBALANCE_MARGIN_S,
+        "max_record_bytes": settings.publish.max_message_bytes + _RECORD_ROOM,
+    }
+
+
+def refused(name: str) -> str:
+    """Why the client setting *name* cannot be set in a URL, or at all."""
+    if name in FORCED:
+        value, reason = FORCED[name]
+        return f"{name} is always {value}: {reason}"
+    return f"{name!r} does not belong into the URL: settings of Kafka stand in the section [kafka], or in SEALBUS_KAFKA__NAME"
+
+
+def _address(text: str) -> str:
+    host, separator, port = text.rpartition(":")
+    if not separator or text.endswith("]"):
+        host, port = text, str(_PORT)
+    if "@" in text:
+        raise ConfigurationError("a user and password do not belong into the URL: set kafka.username, and kafka.password by a file or variable")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
+        raise ConfigurationError(f"{text!r} is no address of a broker: write host:port, as in kafka://localhost:9092")
+    return f"{host}:{port}"

@@ -1,0 +1,179 @@
+"""Which records travel together: the queue of one partition, cut into batches.
+
+Owns the order of a partition's records and the bounds of a batch. Pure data: what sends a batch, and what an answer means, is `sending`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from bus.transports.base import NewRecord, Outcome
+
+__all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_bytes"]
+
+BATCH_OVERHEAD = 512
+"""More than a batch takes besides its records."""
+
+_RECORD_OVERHEAD = 40
+_HEADER_OVERHEAD = 10
+
+
+class Call:
+    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last one."""
+
+    __slots__ = ("done", "given_up", "handed", "left", "outcomes")
+
+    def __init__(self, count: int, done: asyncio.Future[None]) -> None:
+        self.outcomes: list[Outcome | None] = [None] * count
+        self.left = count
+        self.done = done
+        self.handed = bytearray(count)
+        """Which records may be in the log: they were given to a producer that has not answered."""
+        self.given_up = False
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """Set one outcome; the first one counts."""
+        if self.outcomes[index] is None:
+            self.outcomes[index] = outcome
+            self.left -= 1
+            if not self.left and not self.done.done():
+                self.done.set_result(None)
+
+    def results(self) -> list[Outcome]:
+        """Every outcome; call it when `done` is."""
+        return [outcome for outcome in self.outcomes if outcome is not None]
+
+    def give_up(self, certain: Callable[[], Outcome], unknown: Callable[[], Outcome]) -> None:
+        """Time is up: what was never handed over is *certain*ly not written, the rest *unknown*."""
+        self.given_up = True
+        for index, outcome in enumerate(self.outcomes):
+            if outcome is None:
+                self.settle(index, unknown() if self.handed[index] else certain())
+
+
+class Span:
+    """Records of one call for one partition, in order; `indices` are their places in the call."""
+
+    __slots__ = ("call", "indices", "records", "solo", "tries", "uncertain")
+
+    def __init__(self, call: Call, records: Sequence[NewRecord], indices: Sequence[int]) -> None:
+        self.call = call
+        self.records = records
+        self.indices = indices
+        self.uncertain = False
+        """An earlier try may have been written."""
+        self.solo = False
+        """One of these was refused: send them one by one to find which."""
+        self.tries = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def cut(self, at: int) -> tuple[Span, Span]:
+        """The first *at* records, and the rest."""
+        return self._part(0, at), self._part(at, len(self.records))
+
+    def hand_over(self) -> None:
+        """A producer has these now: from here on they may be in the log."""
+        for index in self.indices:
+            self.call.handed[index] = 1
+
+    def take_back(self, *, certain: bool) -> None:
+        """The producer failed with these: not *certain*ly outside the log means that they may be in it for good."""
+        self.tries += 1
+        self.uncertain = self.uncertain or not certain
+        if not self.uncertain:
+            for index in self.indices:
+                self.call.handed[index] = 0
+
+    def _part(self, start: int, stop: int) -> Span:
+        part = Span(self.call, self.records[start:stop], self.indices[start:stop])
+        part.uncertain, part.solo, part.tries = self.uncertain, self.solo, self.tries
+        return part
+
+
+class Batch:
+    """Spans that travel together."""
+
+    __slots__ = ("spans",)
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = spans
+
+    def __len__(self) -> int:
+        return sum(map(len, self.spans))
+
+    def records(self) -> Iterator[NewRecord]:
+        """In order."""
+        for span in self.spans:
+            yield from span.records
+
+    def settle(self, outcomes: Iterable[Outcome]) -> None:
+        """One outcome per record, in order."""
+        following = iter(outcomes)
+        for span in self.spans:
+            for index in span.indices:
+                span.call.settle(index, next(following))
+
+
+class Queue:
+    """What waits for one partition."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self) -> None:
+        self._spans: deque[Span] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+    def add(self, span: Span) -> None:
+        """Behind everything else."""
+        self._spans.append(span)
+
+    def put_back(self, spans: Sequence[Span]) -> None:
+        """Before everything else, in their order."""
+        self._spans.extendleft(reversed(spans))
+
+    def take(self, max_bytes: int) -> Batch | None:
+        """The next batch: at least one record, more while they fit *max_bytes*. Drops what nobody waits for any more."""
+        taken: list[Span] = []
+        room = max_bytes
+        while self._spans:
+            span = self._spans.popleft()
+            if span.call.given_up:
+                continue
+            if span.solo and taken:
+                self._spans.appendleft(span)
+                break
+            count, room = _fitting(span, room, first=not taken)
+            if count < len(span):
+                head, tail = span.cut(count)
+                self._spans.appendleft(tail)
+                if count:
+                    taken.append(head)
+                break
+            taken.append(span)
+            if span.solo:
+                break
+        return Batch(taken) if taken else None
+
+
+def record_bytes(record: NewRecord) -> int:
+    """An upper bound of what *record* takes in a batch."""
+    headers = sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + _RECORD_OVERHEAD
+
+
+def _fitting(span: Span, room: int, *, first: bool) -> tuple[int, int]:
+    """How many records of *span* fit *room* bytes, and the room that is left."""
+    if span.solo:
+        return 1, 0
+    for count, record in enumerate(span.records):
+        size = record_bytes(record)
+        if size > room and not (first and count == 0):
+            return count, 0
+        room -= size
+    return len(span), room

@@ -1,0 +1,120 @@
+"""The partitions a member holds: where each stands, and what has been fetched of it and not yet been asked for.
+
+Owns positions, pauses and buffers, and the choice of the next records. Pure data: the consumer that fetches is told by `subscription`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from aiokafka import TopicPartition
+
+from bus.transports.base import Assignment, Record
+
+__all__ = ["Held", "Holdings"]
+
+
+class Held:
+    """One partition held. *position* is None until the group's commit has been looked up."""
+
+    __slots__ = ("assignment", "buffer", "committed", "leaving", "paused", "place", "position", "version")
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.place = TopicPartition(assignment.topic, assignment.partition)
+        self.position: int | None = None
+        self.committed = -1
+        self.paused = False
+        self.leaving = False
+        self.buffer: deque[Record] = deque()
+        self.version = 0
+        """Changes with each seek: what was fetched before it is not what is wanted now."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether its records may be handed out."""
+        return not self.paused and not self.leaving
+
+
+class Holdings:
+    """All of one member."""
+
+    def __init__(self) -> None:
+        self._by_assignment: dict[Assignment, Held] = {}
+        self._by_place: dict[TopicPartition, Held] = {}
+        self._turn = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_assignment)
+
+    def all(self) -> list[Held]:
+        """In the order they arrived."""
+        return list(self._by_assignment.values())
+
+    def assignments(self) -> tuple[Assignment, ...]:
+        """Their names."""
+        return tuple(self._by_assignment)
+
+    def add(self, assignments: Iterable[Assignment]) -> list[Held]:
+        """These are ours now."""
+        added = [Held(assignment) for assignment in assignments]
+        for held in added:
+            self._by_assignment[held.assignment] = held
+            self._by_place[held.place] = held
+        return added
+
+    def drop(self, gone: Iterable[Held]) -> None:
+        """These are not ours any more."""
+        for held in gone:
+            self._by_assignment.pop(held.assignment, None)
+            if self._by_place.get(held.place) is held:
+                del self._by_place[held.place]
+
+    def clear(self) -> None:
+        """Nothing is ours any more."""
+        self._by_assignment.clear()
+        self._by_place.clear()
+
+    def get(self, assignment: Assignment) -> Held | None:
+        """The one held under exactly this assignment."""
+        return self._by_assignment.get(assignment)
+
+    def at(self, place: TopicPartition) -> Held | None:
+        """The one held at a place."""
+        return self._by_place.get(place)
+
+    def chosen(self, assignments: Iterable[Assignment]) -> list[Held]:
+        """Those of *assignments* that are held."""
+        return [self._by_assignment[assignment] for assignment in assignments if assignment in self._by_assignment]
+
+    def versions(self) -> dict[TopicPartition, tuple[Held, int]]:
+        """What a fetch that starts now is for."""
+        return {held.place: (held, held.version) for held in self._by_assignment.values()}
+
+    @property
+    def buffered_records(self) -> int:
+        """How many lie here."""
+        return sum(len(held.buffer) for held in self._by_assignment.values())
+
+    def take(self, max_records: int, max_bytes: int) -> list[Record]:
+        """The next records, partitions taking turns; at least one where there is any."""
+        ready = [held for held in self._by_assignment.values() if held.buffer and held.readable]
+        if not ready:
+            return []
+        self._turn += 1
+        first = self._turn % len(ready)
+        taken: list[Record] = []
+        size = 0
+        for held in ready[first:] + ready[:first]:
+            buffer = held.buffer
+            while buffer and len(taken) < max_records:
+                record = buffer[0]
+                size += len(record.value or b"") + len(record.key or b"")
+                if size > max_bytes and taken:
+                    return taken
+                taken.append(buffer.popleft())
+                held.position = record.offset + 1
+            if len(taken) >= max_records:
+                break
+        return taken

@@ -1,0 +1,259 @@
+"""The link to the cluster: one client for questions (metadata, offsets, topics, groups), replaced when it has gone astray.
+
+Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a few seconds. A client of
+the library asks only the brokers of its last answer and never its bootstrap list again, so a question that fails is asked once more through
+a new client. Does not own records: see `producing`, `subscription`, `reading`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, NotLeaderForPartitionError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, UnreachableError
+from bus.transports.base import PartitionRange
+from bus.transports.kafka.faults import translated
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.probing import probe
+
+__all__ = ["Link", "TopicFacts"]
+
+T = TypeVar("T")
+
+_FRESH_S = 5.0
+_QUESTION_S = 15.0
+_CLOSE_S = 2.0
+_EARLIEST, _LATEST = -2, -1
+_READ_COMMITTED = 1
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """What is known of a topic: leaders by partition (-1: none just now), and the largest batch it takes (None: not told)."""
+
+    leaders: tuple[int, ...]
+    max_batch_bytes: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        """How many it has."""
+        return len(self.leaders)
+
+
+class Link:
+    """Questions to the cluster, each with its own deadline. Connects at the first one."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._client: AIOKafkaClient | None = None
+        self._admin: AIOKafkaAdminClient | None = None
+        self._connecting = asyncio.Lock()
+        self._facts: dict[str, tuple[float, TopicFacts]] = {}
+        self._closed = False
+        self.connected_once = False
+        """Whether this cluster has ever answered: before that, a failure is reported at once instead of waited out."""
+
+    async def ask(self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+        """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
+        return await self._asked(doing, self._connected, question, timeout_s)
+
+    async def administer(self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+        """As `ask`, with the client that changes topics and describes groups."""
+        return await self._asked(doing, self._administering, question, timeout_s)
+
+    async def topic(self, name: str) -> TopicFacts:
+        """Facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
+        known = self._facts.get(name)
+        if known is not None and not self.is_stale(name):
+            return known[1]
+        return (await self.topics([name], limits=known is None or known[1].max_batch_bytes is None))[name]
+
+    def known(self, name: str) -> TopicFacts | None:
+        """Facts that need no question, however old."""
+        known = self._facts.get(name)
+        return known[1] if known is not None else None
+
+    def is_stale(self, name: str) -> bool:
+        """Whether facts are old enough to be asked for anew."""
+        known = self._facts.get(name)
+        return known is None or self._clock.monotonic_s() - known[0] >= _FRESH_S
+
+    def forget(self, name: str) -> None:
+        """The facts about a topic have turned out wrong."""
+        self._facts.pop(name, None)
+
+    async def topics(self, names: Iterable[str], *, limits: bool = False) -> dict[str, TopicFacts]:
+        """Fresh facts about *names*; raises TopicMissingError for the first that is missing."""
+        wanted = list(dict.fromkeys(names))
+        found = await self.ask("reading topics", lambda client: _described(client, wanted))
+        if limits:
+            found = {name: await self._limited(name, facts) for name, facts in found.items()}
+        now_s = self._clock.monotonic_s()
+        for name, facts in found.items():
+            if facts.max_batch_bytes is None and name in self._facts:
+                facts = msgspec.structs.replace(facts, max_batch_bytes=self._facts[name][1].max_batch_bytes)  # noqa: PLW2901
+            self._facts[name] = now_s, facts
+        return {name: self._facts[name][1] for name in wanted}
+
+    async def all_topics(self) -> dict[str, TopicFacts]:
+        """Every topic but the broker's own."""
+        return await self.ask("reading topics", lambda client: _described(client, None))
+
+    async def ranges(self, topic: str) -> dict[int, PartitionRange]:
+        """The offsets of every partition that has a leader. Raises TopicMissingError, UnreachableError."""
+        facts = (await self.topics([topic]))[topic]
+        partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
+        return {place.partition: span for place, span in (await self.spans(partitions)).items()}
+
+    async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
+        """Start and end of each partition, asked of their leaders."""
+
+        async def asked(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
+            leaders = await _leaders(client, partitions)
+            starts = await _offsets(client, leaders, _EARLIEST)
+            ends = await _offsets(client, leaders, _LATEST)
+            return {place: PartitionRange(starts[place], ends[place]) for place in partitions}
+
+        return await self.ask("reading offsets", asked)
+
+    async def is_reachable(self) -> bool:
+        """Whether a new client finds the cluster, whatever the present one says."""
+        return await probe(self._options) is None
+
+    async def pause(self, delay_s: float) -> None:
+        """Wait before asking again."""
+        await self._clock.sleep(delay_s)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        self._closed = True
+        await self._drop()
+
+    async def _asked(self, doing: str, connected: Callable[[], Awaitable[Any]], question: Callable[[Any], Awaitable[T]], timeout_s: float) -> T:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        pause_s = 0.1
+        while True:
+            left_s = deadline_s - self._clock.monotonic_s()
+            try:
+                async with asyncio.timeout(max(0.1, left_s)):
+                    return await question(await connected())
+            except (KafkaError, OSError, TimeoutError, AttributeError, BusError) as error:
+                # AttributeError: the library asks a node it has forgotten.
+                fault = translated(error, doing)
+                if isinstance(error, BusError) or not (fault.retriable or isinstance(error, AttributeError)):
+                    raise fault from error
+                await self._drop()
+                if self._clock.monotonic_s() + pause_s >= deadline_s:
+                    raise fault from error
+            await self._clock.sleep(pause_s)
+            pause_s = min(1.0, pause_s * 2)
+
+    async def _connected(self) -> AIOKafkaClient:
+        async with self._connecting:
+            if self._closed:
+                raise ClosedError("the transport is closed")
+            if self._client is None:
+                self._client = await self._started(AIOKafkaClient(**self._options.common()), "bootstrap")
+                self.connected_once = True
+            return self._client
+
+    async def _administering(self) -> AIOKafkaAdminClient:
+        async with self._connecting:
+            if self._closed:
+                raise ClosedError("the transport is closed")
+            if self._admin is None:
+                self._admin = await self._started(AIOKafkaAdminClient(**self._options.common()), "start")
+                self.connected_once = True
+            return self._admin
+
+    async def _started(self, client: Any, method: str) -> Any:
+        try:
+            await getattr(client, method)()
+        except BaseException as error:
+            await _closed(client)
+            if not isinstance(error, KafkaError):
+                raise
+            # The library says the same of a wrong password and of a dead broker: ask for the cause.
+            raise await probe(self._options) or UnreachableError("Kafka answered, and then not any more") from error
+        return client
+
+    async def _drop(self) -> None:
+        clients, self._client, self._admin = (self._client, self._admin), None, None
+        for client in clients:
+            if client is not None:
+                await _closed(client)
+
+    async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
+        """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, {"max.message.bytes": ""})
+        try:
+            answers = await self.administer("reading a topic's limits", lambda admin: admin.describe_configs([resource]))
+        except (BusError, DeadlineError):
+            return facts
+        values: Mapping[str, str] = {entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]}
+        limit = values.get("max.message.bytes")
+        return msgspec.structs.replace(facts, max_batch_bytes=int(limit)) if limit else facts
+
+
+async def _closed(client: Any) -> None:
+    with contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError):
+        await asyncio.wait_for(client.close(), _CLOSE_S)
+
+
+async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:
+    answer = await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))
+    found: dict[str, TopicFacts] = {}
+    for topic in answer.to_object()["topics"]:
+        name, code = topic["topic"], topic["error_code"]
+        if names is None and (topic.get("is_internal") or code):
+            continue
+        if code:
+            error = for_code(code)()
+            raise translated(error, f"topic {name[:249]!r}") from error
+        leaders = {item["partition"]: item["leader"] for item in topic["partitions"]}
+        found[name] = TopicFacts(tuple(leaders.get(number, -1) for number in range(len(leaders))))
+    missing = set(names or ()) - set(found)
+    if missing:
+        raise TopicMissingError(f"there is no topic {min(missing)[:249]!r}; create it with `sealbus topics apply`")
+    return found
+
+
+async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    facts = await _described(client, sorted({place.topic for place in partitions}))
+    leaders = {place: facts[place.topic].leaders[place.partition] for place in partitions if place.partition < facts[place.topic].partitions}
+    for place in partitions:
+        if place not in leaders:
+            raise TopicMissingError(f"topic {place.topic!r} has no partition {place.partition}")
+        if leaders[place] < 0:
+            raise NotLeaderForPartitionError(f"partition {place.partition} of {place.topic} has no leader just now")
+        if client.cluster.broker_metadata(leaders[place]) is None:
+            await client.force_metadata_update()
+    return leaders
+
+
+async def _offsets(client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for node in sorted(set(leaders.values())):
+        asked: dict[str, list[tuple[int, int]]] = {}
+        for place, leader in leaders.items():
+            if leader == node:
+                asked.setdefault(place.topic, []).append((place.partition, which))
+        answer = await client.send(node, OffsetRequest(-1, _READ_COMMITTED, list(asked.items())))
+        for topic, items in answer.topics:
+            for partition, code, *rest in items:
+                if code:
+                    raise for_code(code)(f"{topic} partition {partition}")
+                found[TopicPartition(topic, partition)] = rest[-1]
+    return found

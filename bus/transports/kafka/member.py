@@ -1,0 +1,145 @@
+"""One life of a consumer: it joins a group, fetches, commits, and ends for certain.
+
+Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as the brokers are away,
+errors of a rebalance listener are swallowed, a member that was thrown out of an empty group may rewind its offsets. Does not own what
+partitions mean to the bus: see `subscription`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, RebalanceInProgressError
+
+from bus.errors import DeadlineError, UnreachableError
+from bus.transports.base import Record
+from bus.transports.kafka.options import Options
+
+__all__ = ["Consumer", "Rebalance", "as_record"]
+
+_START_S = 15.0
+_KILL_S = 3.0
+_COMMIT_S = 10.0
+
+Rebalance = Callable[[Iterable[TopicPartition]], Awaitable[None]]
+
+
+class _Bridge(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+    def __init__(self, revoked: Rebalance, assigned: Rebalance) -> None:
+        self._revoked = revoked
+        self._assigned = assigned
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        await self._revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        await self._assigned(assigned)
+
+
+class Consumer:
+    """A started member of a group."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+        self.refreshed_s = time.monotonic()
+        """When the cluster last answered this client (monotonic)."""
+        consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001 - there is no public way to see that a client has lost its way
+
+    @classmethod
+    async def joined(
+        cls, options: Options, group: str, topics: Sequence[str], *, member: str, revoked: Rebalance, assigned: Rebalance
+    ) -> Consumer:
+        """A new member; partitions arrive through *assigned*. Raises what the library raises, TimeoutError after a while."""
+        arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (RoundRobinPartitionAssignor,)}
+        consumer = AIOKafkaConsumer(**arguments)
+        try:
+            # Started without topics: with one that is unknown it would wait for ever.
+            async with asyncio.timeout(_START_S):
+                await consumer.start()
+        except BaseException:
+            await _killed(consumer)
+            raise
+        joined = cls(consumer)
+        consumer.subscribe(list(topics), listener=_Bridge(revoked, assigned))
+        return joined
+
+    @property
+    def generation(self) -> int:
+        """Which assignment of the group this is; negative while this is no member."""
+        return int(self._consumer._coordinator.generation)  # noqa: SLF001 - commits are fenced by it
+
+    async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Any]]:
+        """What has been fetched, by partition. Never cancel it: the library would stop watching over its membership."""
+        found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(timeout_ms=round(timeout_s * 1000))
+        return found
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit; False when the group has gone on without this member. Raises DeadlineError, UnreachableError, and the library's errors."""
+        try:
+            async with asyncio.timeout(_COMMIT_S):
+                await self._consumer.commit(dict(offsets))
+        except IllegalStateError:
+            return False
+        except CommitFailedError as error:
+            if isinstance(error.__cause__, RebalanceInProgressError):
+                raise UnreachableError("the group is rebalancing; the commit is tried again") from error
+            return False
+        except TimeoutError as error:
+            raise DeadlineError(f"Kafka did not take the commit within {_COMMIT_S:g} s") from error
+        return True
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Fetch nothing from these."""
+        self._consumer.pause(*self._assigned(places))
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Fetch from these again."""
+        self._consumer.resume(*self._assigned(places))
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Fetch *place* from *offset* on."""
+        if self._assigned((place,)):
+            self._consumer.seek(place, offset)
+
+    async def kill(self) -> None:
+        """Leave the group if that is possible, and end within seconds, whatever the brokers do."""
+        await _killed(self._consumer)
+
+    def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        held = self._consumer.assignment()
+        return [place for place in places if place in held]
+
+    def _refreshed(self, _: object) -> None:
+        self.refreshed_s = time.monotonic()
+
+
+def as_record(place: TopicPartition, record: Any) -> Record:
+    """A record of the library as a record of the bus."""
+    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+async def _killed(consumer: AIOKafkaConsumer) -> None:
+    quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)
+    with quiet:
+        await asyncio.wait_for(consumer.stop(), _KILL_S)
+        return
+    # It hangs on a coordinator that is away: end its tasks one by one.
+    coordinator, fetcher = consumer._coordinator, consumer._fetcher  # noqa: SLF001 - there is no public way
+    tasks = [getattr(coordinator, name, None) for name in ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")]
+    for task in tasks:
+        if task is not None:
+            task.cancel()
+    pending = [task for task in tasks if task is not None and not task.done()]
+    if pending:
+        await asyncio.wait(pending, timeout=_KILL_S)
+    if fetcher is not None:
+        with quiet:
+            await asyncio.wait_for(fetcher.close(), _KILL_S)
+    with quiet:
+        await asyncio.wait_for(consumer._client.close(), _KILL_S)  # noqa: SLF001 - see above

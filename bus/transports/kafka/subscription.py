@@ -1,0 +1,216 @@
+"""One member's view of its group, on Kafka: polling, committing, pausing.
+
+Owns fetching in the background without ever cancelling a fetch, and commits that are fenced by the assignment's epoch and never go back. Does
+not own how partitions come and go (`membership`) or the buffers (`holdings`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.errors import ConsumerStoppedError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, FencedError
+from bus.logs import get_logger
+from bus.transports.base import Assignment, Listener, Record
+from bus.transports.kafka.faults import translated
+from bus.transports.kafka.holdings import Held
+from bus.transports.kafka.link import Link
+from bus.transports.kafka.member import Consumer, as_record
+from bus.transports.kafka.membership import Membership, out_of_range
+from bus.transports.kafka.options import Options
+
+__all__ = ["KafkaSubscription"]
+
+_FETCH_S = 0.5
+_PREFETCH_RECORDS = 500
+_PAUSE_S = 0.5
+
+_log = get_logger("kafka")
+
+
+class KafkaSubscription:
+    """A member; `open` joins it."""
+
+    def __init__(
+        self, group: str, topics: Sequence[str], listener: Listener, *, member: str, options: Options, link: Link, clock: Clock
+    ) -> None:
+        self._group = group
+        self._link = link
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._life = Membership(group, topics, listener, member=member, options=options, link=link, clock=clock, changed=self._wake.set)
+        self._holdings = self._life.holdings
+        self._fetching: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Join the group. Raises UnreachableError, NotPermittedError."""
+        await self._life.open()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has left for good."""
+        return self._closed
+
+    async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            self._wake.clear()
+            self._check()
+            if max_records > 0:
+                records = self._holdings.take(max_records, max_bytes)
+                if self._holdings.buffered_records < _PREFETCH_RECORDS:
+                    self._fetch()
+                if records:
+                    return records
+            left_s = deadline_s - self._clock.monotonic_s()
+            if not await self._woken(left_s):
+                self._check()
+                return self._holdings.take(max_records, max_bytes) if max_records > 0 else ()
+
+    async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
+        self._check_open()
+        self._life.note_silence()
+        refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
+        held = self._holdings.chosen(offsets)
+        consumer = self._life.consumer
+        stale = [item for item in held if consumer is None or consumer.generation != item.assignment.epoch]
+        moved = {item: offsets[item.assignment] for item in held if item not in stale and offsets[item.assignment] > item.committed}
+        if moved and consumer is not None:
+            if await self._committed(consumer, {item.place: offset for item, offset in moved.items()}):
+                for item, offset in moved.items():
+                    item.committed = max(item.committed, offset)
+            else:
+                stale += moved
+        if stale:
+            self._holdings.drop(stale)
+            _log.warning("kafka.commit_fenced", group=self._group, partitions=len(stale))
+        return refused + [item.assignment for item in stale]
+
+    def pause(self, assignments: Iterable[Assignment]) -> None:
+        chosen = self._holdings.chosen(assignments)
+        for held in chosen:
+            held.paused = True
+        if self._life.consumer is not None:
+            self._life.consumer.pause(held.place for held in chosen)
+
+    def resume(self, assignments: Iterable[Assignment]) -> None:
+        chosen = self._holdings.chosen(assignments)
+        for held in chosen:
+            held.paused = False
+        if self._life.consumer is not None:
+            self._life.consumer.resume(held.place for held in chosen if held.position is not None)
+        self._wake.set()
+
+    def seek(self, assignment: Assignment, offset: int) -> None:
+        held = self._holdings.get(assignment)
+        if held is not None:
+            self._life.place(held, offset)
+            self._wake.set()
+
+    def assignments(self) -> Sequence[Assignment]:
+        return self._holdings.assignments()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._wake.set()
+            await self._life.close()
+            if self._fetching is not None:
+                # It ended with the consumer; a fetch is never cancelled.
+                await asyncio.wait([self._fetching], timeout=_PAUSE_S)
+
+    def _fetch(self) -> None:
+        if self._fetching is None and self._life.consumer is not None:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetched(self._life.consumer))
+
+    async def _fetched(self, consumer: Consumer) -> None:
+        wanted = self._holdings.versions()
+        batch: Mapping[TopicPartition, Sequence[Any]] = {}
+        try:
+            batch = await consumer.fetch(_FETCH_S)
+        except (ConsumerStoppedError, NoOffsetForPartitionError):
+            # Stopped; or the library looks for a position by itself while ours is still being looked up.
+            pass
+        except OffsetOutOfRangeError as error:
+            await self._out_of_range(error.args[0] if error.args and isinstance(error.args[0], dict) else {})
+        except Exception as error:  # noqa: BLE001 - a fetch that dies unheard would leave the worker waiting for ever
+            await self._fetch_failed(error)
+        finally:
+            self._fetching = None
+        for place, records in batch.items():
+            self._store(place, records, wanted.get(place), consumer)
+        if batch:
+            self._wake.set()
+        elif not self._closed and not self._life.faults:
+            self._fetch()
+
+    def _store(self, place: TopicPartition, records: Sequence[Any], wanted: tuple[Held, int] | None, consumer: Consumer) -> None:
+        held = self._holdings.at(place)
+        if held is None or held.position is None or consumer is not self._life.consumer:
+            return
+        if wanted == (held, held.version):
+            held.buffer.extend(as_record(place, record) for record in records)
+        else:
+            # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
+            consumer.seek(place, held.position)
+
+    async def _fetch_failed(self, error: Exception) -> None:
+        fault = translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
+        if isinstance(fault, BusError) and fault.retriable:
+            _log.warning("kafka.fetch_failed", group=self._group, error=str(fault))
+        else:
+            self._life.fail(fault)
+        await self._clock.sleep(_PAUSE_S)
+
+    async def _out_of_range(self, places: Mapping[TopicPartition, int]) -> None:
+        for place, offset in places.items():
+            held = self._holdings.at(place)
+            if held is None or (held.position is not None and held.position > offset):
+                continue
+            try:
+                span = (await self._link.spans([place]))[place]
+            except BusError as error:
+                _log.warning("kafka.range_unknown", topic=place.topic, partition=place.partition, error=str(error))
+                continue
+            if not span.start <= offset <= span.end:
+                self._life.fail(out_of_range(place, offset, span))
+
+    async def _woken(self, timeout_s: float) -> bool:
+        if timeout_s <= 0:
+            # Lets a fetch that has its data put it into the buffer.
+            await asyncio.sleep(0)
+            return False
+        timer = self._clock.call_later(timeout_s, self._wake.set)
+        started_s = self._clock.monotonic_s()
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        return self._clock.monotonic_s() - started_s < timeout_s
+
+    async def _committed(self, consumer: Consumer, offsets: Mapping[TopicPartition, int]) -> bool:
+        try:
+            return await consumer.commit(offsets)
+        except KafkaError as error:
+            fault = translated(error, f"committing for group {self._group!r}")
+            if isinstance(fault, FencedError):
+                return False
+            raise fault from error
+
+    def _check(self) -> None:
+        self._check_open()
+        self._life.polled()
+        if self._life.faults:
+            raise self._life.faults.pop(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the subscription is closed")
+        if self._life.gave_up:
+            raise FencedError(self._life.gave_up)

@@ -1,0 +1,84 @@
+"""Apache Kafka as a `Transport`.
+
+Owns composing its parts and closing them in order, within a deadline, whatever the brokers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bus.clock import Clock
+from bus.errors import ClosedError
+from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, check_group_name, check_topic_name
+from bus.transports.kafka.admin import KafkaAdmin
+from bus.transports.kafka.link import Link
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.reading import Reading
+from bus.transports.kafka.sending import Sending
+from bus.transports.kafka.subscription import KafkaSubscription
+
+__all__ = ["KafkaTransport"]
+
+_CLOSE_S = 5.0
+_APPENDS = 64
+
+
+class KafkaTransport:
+    """A cluster. Connects at first use; belongs to the event loop that uses it."""
+
+    features: Features
+    admin: Admin
+
+    def __init__(self, options: Options, *, clock: Clock) -> None:
+        self.features = Features(
+            name="kafka",
+            durable=True,
+            between_processes=True,
+            max_record_bytes=options.max_record_bytes,
+            creates_topics_at_start=False,
+            appends_in_flight=_APPENDS,
+        )
+        self._options = options
+        self._clock = clock
+        self._link = Link(options, clock)
+        self._sending = Sending(options, self._link, clock)
+        self._reading = Reading(options, self._link, clock)
+        self._subscriptions: list[KafkaSubscription] = []
+        self._closed: asyncio.Future[None] | None = None
+        self.admin = KafkaAdmin(self._link, self._ready, max_record_bytes=options.max_record_bytes)
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self._ready()
+        return await self._sending.append(records, timeout_s=timeout_s)
+
+    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> KafkaSubscription:
+        self._ready()
+        check_group_name(group)
+        for topic in topics:
+            check_topic_name(topic)
+        await self._link.topics(topics)
+        subscription = KafkaSubscription(group, topics, listener, member=member, options=self._options, link=self._link, clock=self._clock)
+        await subscription.open()
+        self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
+        return subscription
+
+    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
+        self._ready()
+        return await self._reading.read(topic, partition, offset, max_records=max_records, max_bytes=max_bytes, wait_s=wait_s)
+
+    async def close(self) -> None:
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.gather(*(subscription.close() for subscription in self._subscriptions), self._reading.close())
+            await self._sending.close(_CLOSE_S)
+            await self._link.close()
+        finally:
+            self._closed.set_result(None)
+
+    def _ready(self) -> None:
+        if self._closed is not None:
+            raise ClosedError("the transport is closed")
