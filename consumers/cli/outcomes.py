@@ -13,6 +13,7 @@ from bus.errors import (
     ConfigurationError,
     LogFullError,
     NameRefusedError,
+    NotPermittedError,
     OffsetOutOfRangeError,
     PublishUnknown,
     RecordTooLargeError,
@@ -37,11 +38,14 @@ TERMINATED: Final = 143
 _CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
     (UnreachableError, UNREACHABLE),
     (ConfigurationError, MISCONFIGURED),
+    (NotPermittedError, MISCONFIGURED),
+    (TopicMissingError, MISCONFIGURED),
     (NameRefusedError, USAGE),
 )
 _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (TopicMissingError, "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app"),
     (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
+    (NotPermittedError, "whoever runs the cluster can allow it; `sealbus config show` says which user this is"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),
     (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 import click
@@ -15,6 +16,7 @@ from bus.envelope import Agent
 from bus.errors import BusError, PublishUnknown, TopicMissingError
 from bus.settings import Settings
 from bus.topics import message_topic
+from bus.topology import creates_topics
 from consumers.cli.arguments import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
 from consumers.cli.feed import Feed
 from consumers.cli.outcomes import FAILED, LATER
@@ -103,7 +105,7 @@ def publish(
 
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
-            if schema_version is not None:
+            if schema_version is not None or not creates_topics(settings, bus.transport.features):
                 await _require_topic(bus, message_type)
             feed = Feed(bus.publisher, kind, options, typed=schema_version is None, stream=file)
             interrupts.soften = feed.stop
@@ -119,10 +121,13 @@ def _check_ttl(ttl: float | None, settings: Settings) -> None:
 
 
 async def _require_topic(bus: Bus, message_type: str) -> None:
-    """A type known by name only could be a typo: its topic must be there already."""
+    """A type known by name only could be a typo, and a cluster can refuse all: say it once and not for each line."""
     topic = message_topic(bus.namespace, message_type)
     existing = await bus.transport.admin.topics()
     if topic not in existing:
+        # What this user may not see is not listed; asked for by name, the log says so.
+        with suppress(TopicMissingError):
+            await bus.transport.admin.ranges(topic)
         raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 from collections import Counter, deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 import click
 import msgspec
 
-from bus.errors import TopicMissingError
+from bus.errors import NameRefusedError, TopicMissingError
 from bus.settings import Settings
 from bus.times import format_ms
 from bus.topics import message_topic
@@ -115,6 +116,9 @@ async def resolve_topic(transport: Transport, settings: Settings, name: str) -> 
     for topic in (name, message_topic(settings.bus.namespace, name)):
         if topic in existing:
             return topic
+    # What this user may not see is not listed; asked for by name, the log says so.
+    with suppress(TopicMissingError, NameRefusedError):
+        await transport.admin.ranges(message_topic(settings.bus.namespace, name))
     raise TopicMissingError(f"there is no topic {name} or {message_topic(settings.bus.namespace, name)}{nearest(name, existing)}")
 
 

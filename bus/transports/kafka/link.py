@@ -149,10 +149,10 @@ class Link:
             try:
                 async with asyncio.timeout(max(0.1, left_s)):
                     return await question(await connected())
-            except (KafkaError, OSError, TimeoutError, AttributeError, BusError) as error:
+            except (KafkaError, OSError, TimeoutError, AttributeError) as error:
                 # AttributeError: the library asks a node it has forgotten.
                 fault = translated(error, doing)
-                if isinstance(error, BusError) or not (fault.retriable or isinstance(error, AttributeError)):
+                if not (fault.retriable or isinstance(error, AttributeError)):
                     raise fault from error
                 await self._drop()
                 if self._clock.monotonic_s() + pause_s >= deadline_s:
