@@ -21,7 +21,9 @@ CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 _PREFIX: Final = "SEALBUS_"
 _FILE: Final = "_FILE"
 # The bus's own, but no settings.
-_OTHERS: Final = frozenset({CONFIG_VARIABLE, "SEALBUS_FAILPOINT", "SEALBUS_REQUIRE_KAFKA", "SEALBUS_JAVA"})
+_OTHERS: Final = frozenset(
+    {CONFIG_VARIABLE, "SEALBUS_CACHE", "SEALBUS_FAILPOINT", "SEALBUS_FAULTS", "SEALBUS_JAVA", "SEALBUS_REQUIRE_KAFKA", "SEALBUS_TEST_KAFKA"}
+)
 _OTHER_PREFIX: Final = "SEALBUS_DEMO_"
 _FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": "log.format"}
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from bus.clock import Clock
 from bus.errors import ConfigurationError
 from bus.settings import Settings
+from bus.transports.kafka import parsing
 from bus.transports.kafka.noise import limit_noise
 from bus.transports.kafka.options import FORCED, Options, Security, token_source
 from bus.transports.kafka.transport import KafkaTransport
@@ -33,6 +34,7 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
     if not bootstrap:
         raise ConfigurationError(f"{url!r} names no broker: write kafka://host:port,host:port")
     limit_noise()
+    parsing.install()
     return KafkaTransport(Options(bootstrap=bootstrap, **options), clock=clock)
 
 

@@ -73,6 +73,9 @@ class Lane:
             return None
         if leader is None:
             self._supply.fault = f"{self.topic} partition {self.partition} has no leader"
+            if await self._is_gone():
+                while (batch := self.queue.take(self._options.batch_bytes)) is not None:
+                    self._deleted(batch)
             return None
         return self._producer
 
@@ -120,7 +123,7 @@ class Lane:
         for span in batch.spans:
             span.take_back(certain=certain)
         if isinstance(error, errors.UnknownTopicOrPartitionError) and await self._is_gone():
-            _refuse(batch, TopicMissingError(f"topic {self.topic!r} was deleted"))
+            self._deleted(batch)
             return
         worn = max(span.tries for span in batch.spans) >= _MOST_TRIES and not _may_pass(error)
         if not is_refusal(error) and not worn:
@@ -132,6 +135,12 @@ class Lane:
             for span in batch.spans:
                 span.solo, span.tries = True, 0
             self.queue.put_back(batch.spans)
+
+    def _deleted(self, batch: Batch) -> None:
+        # Also what was on its way: whatever was written of it has gone with the topic.
+        for span in batch.spans:
+            span.uncertain = False
+        _refuse(batch, TopicMissingError(f"topic {self.topic!r} was deleted"))
 
     async def _is_gone(self) -> bool:
         self._link.forget(self.topic)

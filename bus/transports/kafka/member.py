@@ -120,8 +120,9 @@ class Consumer:
 
 
 def as_record(place: TopicPartition, record: Any) -> Record:
-    """A record of the library as a record of the bus."""
-    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+    """A record of the library as a record of the bus; a header without a value counts as an empty one."""
+    headers = tuple((name, content or b"") for name, content in record.headers)
+    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
 async def _killed(consumer: AIOKafkaConsumer) -> None:

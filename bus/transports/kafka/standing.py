@@ -14,10 +14,9 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bus.errors import NotPermittedError
 from bus.topology import PARTITIONS, REPLICAS
-from bus.transports.kafka.faults import is_denial, refusal
 from bus.transports.kafka.link import Link
+from bus.transports.kafka.rights import is_denial, lacking, refusal
 
 __all__ = ["Standing", "broker_settings", "standing", "topic_settings"]
 
@@ -98,8 +97,10 @@ async def _described(client: AIOKafkaClient, names: list[str] | None) -> tuple[s
     found: dict[str, list[list[int]]] = {}
     for topic in answer["topics"]:
         name, error = topic["topic"], for_code(topic["error_code"])()
-        if is_denial(error):
-            raise NotPermittedError(f"topic {name!r}: this user may not see it, needed: Describe on topic {name!r}, best by a prefix")
+        if names is not None and is_denial(error):
+            raise lacking(f"reading topic {name!r}", f"Describe on topic {name!r}")
+        if names is not None and topic["error_code"] and not isinstance(error, UnknownTopicOrPartitionError):
+            raise error
         if topic["partitions"] and not topic.get("is_internal"):
             found[name] = [partition["replicas"] for partition in topic["partitions"]]
     return {broker["node_id"] for broker in answer["brokers"]}, found

@@ -65,7 +65,7 @@ def test_an_overlong_line_costs_itself_only(folder: Any) -> None:
 
 def test_a_type_known_by_name_only_needs_its_topic(folder: Any) -> None:
     missing = folder.call("publish", "job.rum", "--schema-version", "1.0.0", stdin='{"number":1}')
-    assert missing.exit_code == 1
+    assert missing.exit_code == 78
     assert "there is no topic agents.job.rum" in missing.stderr
     assert "hint: `sealbus topics list`" in missing.stderr
     assert folder.call("topics", "apply", "agents:app").exit_code == 0

@@ -1,0 +1,182 @@
+"""What went in, what came out, and what the log says: the books of a fault test.
+
+Owns publishing at a steady rate, workers as processes, samples of the group's commits, and the comparison at the end. Does not own the faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from bus.errors import BusError, PublishRejected, PublishUnknown
+from bus.settings import Settings, load
+from bus.transports import open_transport
+from producers.connection import Bus, connect
+from producers.publisher import Receipt
+from sealbus import payload
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP = "fault-test"
+TOPIC = "fault.item"
+
+
+@payload("fault.item", version="1.0.0")
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """What is published."""
+
+    number: int
+
+
+class Worker:
+    """A worker process; what it says goes to a file."""
+
+    def __init__(self, folder: Path, url: str, namespace: str, journal: Path, name: str) -> None:
+        self.log = folder / f"{name}.log"
+        self._arguments = [sys.executable, "-m", "consumers.cli", "worker", "fault_app:app", "--bus", url, "--namespace", namespace]
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'kafka'}",
+            "FAULT_JOURNAL": str(journal),
+            "SEALBUS_KAFKA__SESSION_TIMEOUT_S": "6s",
+            "SEALBUS_WORKER__DRAIN_TIMEOUT_S": "5s",
+        }
+        self.process: asyncio.subprocess.Process
+
+    async def start(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = await asyncio.create_subprocess_exec(*self._arguments, env=self._environment, stdout=output, stderr=output)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def stop(self, within_s: float = 30.0) -> int:
+        if self.process.returncode is None:
+            self.signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), within_s)
+
+
+class Ledger:
+    """The books of one run in a namespace of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, namespace: str) -> None:
+        self.url = f"kafka://{bootstrap}"
+        self.namespace = namespace
+        self.topic = f"{namespace}.{TOPIC}"
+        self.group = GROUP
+        self.journal = folder / "journal"
+        self.journal.touch()
+        self.receipts: dict[int, Receipt] = {}
+        self.rejected: dict[int, str] = {}
+        self.unknown: dict[int, str] = {}
+        self.samples: list[tuple[float, dict[tuple[str, int], int]]] = []
+        self.published_s: dict[int, float] = {}
+        self._folder = folder
+        self._number = 0
+        self._workers = 0
+
+    def settings(self) -> Settings:
+        return load(flags={"bus.url": self.url, "bus.namespace": self.namespace}, env={}, file=None).settings
+
+    def worker(self) -> Worker:
+        self._workers += 1
+        return Worker(self._folder, self.url, self.namespace, self.journal, f"worker{self._workers}")
+
+    async def publish(self, rate: float, stop: asyncio.Event, *, timeout_s: float = 20.0) -> None:
+        """Publish *rate* messages a second until *stop*, each on its own, whatever becomes of the others."""
+        async with connect(settings=self.settings(), agent="publisher@test") as bus:
+            tasks: set[asyncio.Task[None]] = set()
+            started_s = time.monotonic()
+            while not stop.is_set():
+                due = int((time.monotonic() - started_s) * rate)
+                while self._number < due:
+                    self._number += 1
+                    task = asyncio.create_task(self._publish(bus, self._number, timeout_s))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await asyncio.sleep(0.02)
+            if tasks:
+                await asyncio.wait(tasks)
+
+    async def _publish(self, bus: Bus, number: int, timeout_s: float) -> None:
+        try:
+            self.receipts[number] = await bus.publish(Item(number=number), ttl_s=3600, timeout_s=timeout_s)
+            self.published_s[number] = time.time()
+        except PublishRejected as error:
+            self.rejected[number] = str(error)
+        except PublishUnknown as error:
+            self.unknown[number] = str(error)
+
+    async def sample(self, stop: asyncio.Event) -> None:
+        """Note the group's commits again and again, from outside."""
+        transport = open_transport(self.url)
+        try:
+            while not stop.is_set():
+                try:
+                    groups = await asyncio.wait_for(transport.admin.groups(), 5)
+                except (BusError, TimeoutError):
+                    groups = []
+                for group in groups:
+                    commits = {place: offset for place, offset in group.committed.items() if place[0] == self.topic}
+                    if commits:
+                        self.samples.append((time.time(), commits))
+                await asyncio.sleep(0.3)
+        finally:
+            await transport.close()
+
+    def handled(self) -> Iterator[tuple[int, float]]:
+        """Numbers and times from the journal."""
+        for line in self.journal.read_text().splitlines():
+            number, _, at = line.partition(" ")
+            yield int(number), float(at)
+
+    async def until_handled(self, within_s: float) -> float:
+        """Seconds until every message with a receipt was handled; fails after *within_s*."""
+        started_s = time.monotonic()
+        while missing := set(self.receipts) - {number for number, _ in self.handled()}:
+            assert time.monotonic() - started_s < within_s, f"{len(missing)} messages not handled, such as {sorted(missing)[:5]}"
+            await asyncio.sleep(0.3)
+        return time.monotonic() - started_s
+
+    async def content(self) -> Mapping[tuple[int, int], int]:
+        """Every record of the topic: (partition, offset) -> number."""
+        transport = open_transport(self.url)
+        found: dict[tuple[int, int], int] = {}
+        try:
+            for partition, span in (await transport.admin.ranges(self.topic)).items():
+                offset = span.start
+                while offset < span.end:
+                    records = await transport.read(self.topic, partition, offset, max_records=5000, max_bytes=1 << 24)
+                    assert records
+                    for record in records:
+                        found[partition, record.offset] = msgspec.json.decode(record.value)["data"]["number"]
+                    offset = records[-1].offset + 1
+        finally:
+            await transport.close()
+        return found
+
+    async def check(self) -> None:
+        """The books balance."""
+        content = await self.content()
+        for number, receipt in self.receipts.items():
+            assert content[receipt.partition, receipt.offset] == number, "a receipt names a place where another message lies"
+        there = set(content.values())
+        assert not there & set(self.rejected), "a rejected message is in the log"
+        assert there <= set(self.receipts) | set(self.unknown)
+        first_handled: dict[int, float] = {}
+        for number, at in self.handled():
+            first_handled.setdefault(number, at)
+        highest: dict[tuple[str, int], int] = {}
+        for at, commits in self.samples:
+            for place, offset in commits.items():
+                assert offset >= highest.get(place, 0), f"the commit of {place} went back"
+                highest[place] = offset
+                passed = [content[place[1], position] for position in range(offset) if (place[1], position) in content]
+                late = [number for number in passed if first_handled.get(number, at + 1) > at]
+                assert not late, f"the commit of {place} passed messages that were not handled yet: {late[:5]}"
