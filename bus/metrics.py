@@ -1,12 +1,16 @@
 """Every Prometheus series of sealbus, with its help text, in one table (design section 6).
 
 Owns names, labels and buckets. A process makes one `Metrics` and hands it to whoever counts; label values of types come from registered types
-only (`Registry.label`). Serving them is the worker's.
+only (`Registry.label`). What happens once a message is tallied in plain numbers (`bus.tallies`). Serving them is the worker's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from bus.tallies import Gathered, Timing, Timings
 
 __all__ = ["Meter", "Metrics"]
 
@@ -20,11 +24,12 @@ class Metrics:
         self.registry = registry or CollectorRegistry()
         self.published = self._counter("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._histogram("publish_seconds", "Time from publish to its outcome.", "type")
-        self.received = self._counter("received", "Records taken from the log.", "type", "group")
-        self.settled = self._counter("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
+        self._meters: dict[str, _Meters] = {}
+        self.received = self._gathered("received", "Records taken from the log.", "type", "group")
+        self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
         self.retried = self._counter("retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier")
-        self.handler_seconds = self._histogram("handler_seconds", "Time spent in handlers.", "type", "group")
-        self.end_to_end_seconds = self._histogram("end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group")
+        self.handler_seconds = self._timings("handler_seconds", "Time spent in handlers.", "type", "group")
+        self.end_to_end_seconds = self._timings("end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group")
         self.in_flight = self._gauge("in_flight", "Messages taken from the log and not yet settled.", "group")
         self.lanes = self._gauge("lanes", "Keys with messages in this worker.", "group")
         self.lag_messages = self._gauge("lag_messages", "Records after the commit.", "group", "topic", "partition")
@@ -35,7 +40,6 @@ class Metrics:
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")
 
-        self._meters: dict[tuple[str, str], Meter] = {}
         self._accepted: dict[str, Counter] = {}
 
     def accepted(self, message_type: str) -> Counter:
@@ -45,12 +49,27 @@ class Metrics:
             counter = self._accepted[message_type] = self.published.labels(message_type, "accepted")
         return counter
 
-    def meter(self, message_type: str, group: str) -> Meter:
-        """The series that count every message of one type in one group."""
-        meter = self._meters.get((message_type, group))
-        if meter is None:
-            meter = self._meters[message_type, group] = Meter(self, message_type, group)
-        return meter
+    def meters(self, group: str) -> Mapping[str, Meter]:
+        """By type label, what counts every message of one group; asking makes it."""
+        meters = self._meters.get(group)
+        if meters is None:
+            meters = self._meters[group] = _Meters(self, group)
+        return meters
+
+    def _gather(self) -> None:
+        for meters in list(self._meters.values()):
+            for meter in list(meters.values()):
+                meter.gather()
+
+    def _gathered(self, name: str, text: str, *labels: str) -> Counter:
+        counter = Counter(f"sealbus_{name}", text, labels, registry=None)
+        self.registry.register(Gathered(counter, self._gather))
+        return counter
+
+    def _timings(self, name: str, text: str, *labels: str) -> Timings:
+        timings = Timings(f"sealbus_{name}", text, labels, _SECONDS)
+        self.registry.register(timings)
+        return timings
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"sealbus_{name}", text, labels, registry=self.registry)
@@ -62,14 +81,38 @@ class Metrics:
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
 
-class Meter:
-    """The series of one type and group, looked up once instead of once a message."""
+class _Meters(dict[str, "Meter"]):
+    """A dict that makes what is missing: the quickest look-up there is, for something looked up several times a message."""
 
-    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
+    def __init__(self, metrics: Metrics, group: str) -> None:
+        super().__init__()
+        self._metrics = metrics
+        self._group = group
+
+    def __missing__(self, message_type: str) -> Meter:
+        meter = self[message_type] = Meter(self._metrics, message_type, self._group)
+        return meter
+
+
+class Meter:
+    """What one type and group count with every message: plain numbers that only grow, told to the series when somebody reads those."""
+
+    __slots__ = ("_series", "_told", "done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
 
     def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
-        self.received = metrics.received.labels(message_type, group)
-        self.done = metrics.settled.labels(message_type, group, "done", "")
-        self.skipped = metrics.settled.labels(message_type, group, "skipped", "")
-        self.handler_seconds = metrics.handler_seconds.labels(message_type, group)
-        self.end_to_end_seconds = metrics.end_to_end_seconds.labels(message_type, group)
+        self.received = self.done = self.skipped = 0
+        self._series = (
+            metrics.received.labels(message_type, group),
+            metrics.settled.labels(message_type, group, "done", ""),
+            metrics.settled.labels(message_type, group, "skipped", ""),
+        )
+        self._told = [0, 0, 0]
+        self.handler_seconds: Timing = metrics.handler_seconds.of(message_type, group)
+        self.end_to_end_seconds: Timing = metrics.end_to_end_seconds.of(message_type, group)
+
+    def gather(self) -> None:
+        """Bring the series up to date; called from one thread at a time (`bus.tallies.Gathered`)."""
+        for index, (series, count) in enumerate(zip(self._series, (self.received, self.done, self.skipped), strict=True)):
+            # A number that another thread is raising meanwhile is read once: what it gains is told the next time.
+            series.inc(count - self._told[index])
+            self._told[index] = count

@@ -14,7 +14,7 @@ import msgspec
 from bus import canonical
 from bus.errors import ContractError, UnknownTypeError
 from bus.fields import knows_field
-from bus.guards import make_guard
+from bus.guards import make_decoded_guard, make_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
@@ -34,7 +34,7 @@ _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 class PayloadType:
     """One registered type: its name, version, risk, and how its data is decoded."""
 
-    __slots__ = ("_decode", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
+    __slots__ = ("_decode", "_decoded_guard", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
 
     def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
         self.cls = cls
@@ -46,6 +46,7 @@ class PayloadType:
         self.upcasters = dict(upcasters)
         self._decode = msgspec.json.Decoder(cls).decode
         self._guard = make_guard(cls)
+        self._decoded_guard = make_decoded_guard(cls)
 
     def encode(self, subject: msgspec.Struct) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
@@ -58,11 +59,11 @@ class PayloadType:
 
     def prove(self, data: bytes) -> msgspec.Struct | None:
         """The payload in *data*, if writing it again gives exactly *data* and that is the canonical form; None says nothing."""
-        if self._guard is None:
+        if self._decoded_guard is None:
             return None
         try:
             opened = self._decode(data)
-            return opened if _encode_sorted(opened) == data and self._guard(opened) else None
+            return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
         except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
             return None
 

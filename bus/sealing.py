@@ -19,12 +19,13 @@ from bus.names import is_protocol
 from bus.proof import encode_statement, extend_chain
 from bus.validation import translate
 
-__all__ = ["LAYERS", "MAX_MESSAGE_BYTES", "Message", "Prove", "check_integrity", "parse", "seal"]
+__all__ = ["DATA_AT", "LAYERS", "MAX_MESSAGE_BYTES", "Message", "Prove", "check_integrity", "is_canonical_object", "parse", "seal"]
 
 MAX_MESSAGE_BYTES: Final = 1_048_576
 LAYERS: Final = ("data", "metadata", "routing", "verification")
 _DATA_DEPTH: Final = 2
-_DATA_AT: Final = len(b'{"data":')
+DATA_AT: Final = len(b'{"data":')
+"""Where the data begin in a record's value."""
 _CONTAINERS: Final = {dict, list}
 _PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
@@ -49,7 +50,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     @property
     def data(self) -> bytes:
         """The payload's canonical bytes."""
-        return self.value[_DATA_AT : self.data_end]
+        return self.value[DATA_AT : self.data_end]
 
     @property
     def key(self) -> bytes:
@@ -115,7 +116,7 @@ def seal(
     )
     shape.check_verification(verification, metadata)
     value = _join(data, *envelope, _encode(verification))
-    return Message(value, metadata, routing, verification, statement, _DATA_AT + len(data))
+    return Message(value, metadata, routing, verification, statement, DATA_AT + len(data))
 
 
 def parse(value: bytes | None, prove: Prove | None = None) -> Message:
@@ -148,7 +149,7 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
     if _join(data, *layers) != value:
         return None
     payload = prove(envelope.metadata.message_type, data) if prove else None
-    if (payload is None and not _is_canonical_object(data)) or not is_protocol(envelope.metadata.protocol):
+    if (payload is None and not is_canonical_object(data)) or not is_protocol(envelope.metadata.protocol):
         return None
     envelope_hash = _hash_envelope(*layers[:2])
     try:
@@ -160,7 +161,8 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
         raise
 
 
-def _is_canonical_object(data: bytes) -> bool:
+def is_canonical_object(data: bytes) -> bool:
+    """Whether *data* is the canonical form of an object that may stand as `data`."""
     try:
         content = canonical.parse(data, depth=_DATA_DEPTH)
     except ContractError:
@@ -199,7 +201,7 @@ def _build(
     shape.check_verification(verification, metadata)
     links = len(verification.proof_chain) if verification.proof_chain else None
     statement = _state(metadata, verification.content_hash, envelope_hash, verification.parents, links)
-    return Message(value, metadata, routing, verification, statement, _DATA_AT + data_length, payload)
+    return Message(value, metadata, routing, verification, statement, DATA_AT + data_length, payload)
 
 
 def _state(metadata: Metadata, content_hash: str, envelope_hash: str, parents: tuple[str, ...] | None, links: int | None) -> Statement:

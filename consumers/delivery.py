@@ -62,3 +62,6 @@ class Delivery(msgspec.Struct, kw_only=True):
     taken_s: float = 0.0
     label: str = "other"
     """The message type as a metric label."""
+    sealed_ms: int = 0
+    expires_ms: int = 0
+    """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was parsed."""

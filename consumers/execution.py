@@ -66,6 +66,7 @@ class Execution:
         self._lanes = lanes
         self._clock = clock
         self._metrics = metrics
+        self._meters = metrics.meters(plan.group)
         self._wake = wake
         self._randomness = randomness
 
@@ -74,8 +75,19 @@ class Execution:
         delivery = lane.head
         while True:
             runner.delivery = delivery
-            wait_s = await self._settle(delivery, runner)
+            partition = delivery.partition
+            wait_s = None
+            try:
+                if partition.draining or partition.closed:
+                    self._flight.drop(delivery)
+                elif delivery.refusal is None and delivery.requeue is None:
+                    wait_s = await self._handle(delivery, runner)
+                else:
+                    wait_s = await self._turn_away(delivery, runner)
+            except GaveUpError:
+                self._flight.drop(delivery)
             if wait_s is not None:
+                # To be tried again here; the lane waits meanwhile.
                 self._clock.call_later(wait_s, lambda: self._ready(lane))
                 return
             following = self._lanes.finish(lane)
@@ -90,41 +102,47 @@ class Execution:
         self._lanes.release(lane, lane.head.priority)
         self._wake()
 
-    async def _settle(self, delivery: Delivery, runner: Runner) -> float | None:
-        """Settle *delivery*; seconds to wait in the lane instead, when it shall be tried again there."""
-        if delivery.partition.draining or delivery.partition.closed:
-            self._flight.drop(delivery)
-            return None
-        try:
-            if delivery.requeue is not None and self._may_wait(delivery):
-                await self._move(delivery, delivery.requeue, delivery.control)
-                return None
-            if delivery.refusal is not None:
-                await self._refuse(delivery, delivery.refusal)
-                return None
+    async def _turn_away(self, delivery: Delivery, runner: Runner) -> float | None:
+        """Send *delivery* back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
+        if delivery.requeue is not None and self._may_wait(delivery):
+            await self._move(delivery, delivery.requeue, delivery.control)
+        elif delivery.refusal is not None:
+            await self._refuse(delivery, delivery.refusal)
+        else:
             return await self._handle(delivery, runner)
-        except GaveUpError:
-            self._flight.drop(delivery)
-            return None
+        return None
 
     def _may_wait(self, delivery: Delivery) -> bool:
-        message = delivery.message
-        return message is not None and self._intake.remaining_s(message, delivery.control) > 0
+        return delivery.message is not None and self._intake.remaining_s(delivery) > 0
 
     async def _handle(self, delivery: Delivery, runner: Runner) -> float | None:
+        """Run the handler and settle *delivery*; seconds to wait in the lane instead, when it shall be tried again there."""
         message, subscription = delivery.message, delivery.subscription
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
-        if self._clock.monotonic_s() - delivery.taken_s > _FRESH_S:
+        started_s = self._clock.monotonic_s()
+        if started_s - delivery.taken_s > _FRESH_S:
             # It passed the lifetime gate when it was taken; since then it has waited.
             try:
-                self._intake.check_lifetime(message, delivery.record.timestamp_ms, delivery.control)
+                self._intake.check_lifetime(delivery, message, self._clock.now_ms())
             except ContractError as error:
                 await self._refuse(delivery, error)
                 return None
-        remaining_s = self._intake.remaining_s(message, delivery.control) + EXPIRY_TOLERANCE_MS / 1000
-        deadline_s = self._clock.monotonic_s() + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
+        remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
+        deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
+        context: Context | None = None
+        arguments: tuple[Any, ...] = (delivery.payload,)
+        if subscription.takes_context:
+            attempt = delivery.control.attempt + 1
+            context = Context(message, attempt=attempt, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
+            arguments = (delivery.payload, context)
         try:
-            outputs = await self._run(delivery, message, subscription, runner, deadline_s)
+            try:
+                returned = await runner.call(subscription.handler, arguments, deadline_s)
+            finally:
+                runner.seen_s = self._clock.monotonic_s()
+                self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
+            drafts = context.outputs if context is not None else ()
+            outputs = self._seal_outputs(message, drafts, returned) if drafts or returned is not None else ()
         except HandlerCutError:
             self._flight.drop(delivery)
             return None
@@ -141,21 +159,6 @@ class Execution:
         self._flight.done(delivery)
         return None
 
-    async def _run(
-        self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, deadline_s: float
-    ) -> Sequence[Sealed]:
-        """One run of the handler; the sealed messages that leave with its outcome."""
-        context = Context(message, attempt=delivery.control.attempt + 1, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
-        arguments = (delivery.payload, context) if subscription.takes_context else (delivery.payload,)
-        started_s = self._clock.monotonic_s()
-        try:
-            returned = await runner.call(subscription.handler, arguments, deadline_s)
-        finally:
-            self._metrics.meter(delivery.label, self._plan.group).handler_seconds.observe(self._clock.monotonic_s() - started_s)
-        if returned is None and not context.outputs:
-            return ()
-        return self._seal_outputs(message, context, returned)
-
     async def _send(self, outputs: Sequence[Sealed], delivery: Delivery) -> None:
         started_s = self._clock.monotonic_s()
         await self._settlement.send([sealed.record for sealed in outputs], delivery.partition)
@@ -164,9 +167,9 @@ class Execution:
             self._metrics.accepted(sealed.message_type).inc()
             self._metrics.publish_seconds.labels(sealed.message_type).observe(elapsed_s)
 
-    def _seal_outputs(self, message: Message, context: Context, returned: Any) -> Sequence[Sealed]:
+    def _seal_outputs(self, message: Message, drafts: Sequence[Draft], returned: Any) -> Sequence[Sealed]:
         answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-        sealed = [self._publisher.seal(draft, cause=message) for draft in context.outputs]
+        sealed = [self._publisher.seal(draft, cause=message) for draft in drafts]
         for answer in answers:
             reply_to = message.routing.reply_to
             sealed.append(self._publisher.seal(Draft(payload=answer), cause=message, answers=True, topic=reply_to))
@@ -209,7 +212,7 @@ class Execution:
             holds=delivery.holds,
             policy=effective(subscription.retry or self._plan.retry, message.routing.retry),
             tiers=self._plan.tiers,
-            remaining_s=self._intake.remaining_s(message, delivery.control),
+            remaining_s=self._intake.remaining_s(delivery),
             randomness=self._randomness(),
         )
 

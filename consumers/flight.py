@@ -9,7 +9,6 @@ import asyncio
 
 from bus.clock import Clock
 from bus.metrics import Metrics
-from bus.times import parse_ms
 from consumers.delivery import Delivery
 
 __all__ = ["Flight"]
@@ -22,6 +21,7 @@ class Flight:
         self._group = group
         self._clock = clock
         self._metrics = metrics
+        self._meters = metrics.meters(group)
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._deliveries: dict[int, Delivery] = {}
@@ -38,19 +38,17 @@ class Flight:
         count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
-    def take(self, delivery: Delivery) -> None:
-        """*delivery* is in flight from now on."""
-        delivery.taken_s = self._clock.monotonic_s()
+    def take(self, delivery: Delivery, now_s: float) -> None:
+        """*delivery* is in flight from *now_s* on."""
+        delivery.taken_s = now_s
         self._deliveries[id(delivery)] = delivery
         self._bytes += delivery.size
 
     def done(self, delivery: Delivery) -> None:
         """The handler's outcome is durable."""
-        meter = self._metrics.meter(delivery.label, self._group)
-        if delivery.message is not None:
-            sealed_ms = parse_ms(delivery.message.metadata.timestamp) or 0
-            meter.end_to_end_seconds.observe(max(0, self._clock.now_ms() - sealed_ms) / 1000)
-        meter.done.inc()
+        meter = self._meters[delivery.label]
+        meter.end_to_end_seconds.observe(max(0, self._clock.now_ms() - delivery.sealed_ms) / 1000)
+        meter.done += 1
         self._land(delivery)
 
     def dead(self, delivery: Delivery, reason: str) -> None:

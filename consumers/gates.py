@@ -28,6 +28,7 @@ __all__ = [
     "authenticity_gate",
     "integrity_gate",
     "is_addressed",
+    "is_in_time",
     "lifetime_gate",
     "parse_gate",
     "policy_gate",
@@ -121,6 +122,11 @@ def lifetime_gate(message: Message, *, now_ms: int, append_ms: int, max_hops: in
         raise ContractError(f"{message.metadata.hops} hops, at most {min(own_limit, max_hops)}", "/metadata/hops", "too_many_hops")
     if (parse_ms(message.metadata.timestamp) or 0) > append_ms + SKEW_TOLERANCE_MS:
         raise ContractError("sealed later than it was appended: a clock is wrong", "/metadata/timestamp", "clock_skew")
+
+
+def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int) -> bool:
+    """Whether the times alone would pass the lifetime gate."""
+    return now_ms <= expires_ms + EXPIRY_TOLERANCE_MS and sealed_ms <= append_ms + SKEW_TOLERANCE_MS
 
 
 def policy_gate(message: Message, policy: Policy, group: str) -> None:

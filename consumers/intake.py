@@ -1,13 +1,17 @@
 """Intake: from a fetched record to a delivery that carries its verdict.
 
-Owns running the gates in order for one record, the way a retry tier holds records until they are due, and what is skipped. Pure but for the
-clock it is given. Does not own what follows from the verdict.
+Owns running the gates in order for one record, the short way for a record like one that passed them all before, the way a retry tier holds
+records until they are due, and what is skipped. Pure but for the clock it is given. Does not own what follows from the verdict.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from bus.clock import Clock
 from bus.errors import ContractError
+from bus.moulds import Moulds
+from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import parse_ms
 from bus.topics import read_topic
@@ -17,13 +21,22 @@ from consumers.app import Subscription
 from consumers.deadletter import Control, read_control
 from consumers.delivery import Delivery, Partition
 from consumers.plan import View
+from consumers.retry import Tier
 
 __all__ = ["Intake", "due_ms"]
 
 
-def due_ms(record: Record, partition: Partition) -> int:
+def due_ms(record: Record, tier: Tier) -> int:
     """When a record of a retry tier may be looked at: never before the tier's delay has passed since it was appended."""
-    return record.timestamp_ms + round(partition.tier.delay_s * 1000) if partition.tier else 0
+    return record.timestamp_ms + round(tier.delay_s * 1000)
+
+
+class _Passed(msgspec.Struct, frozen=True):
+    """What was found about a message that passed every gate, and holds for all of its mould: sender, recipient, type and route are the same."""
+
+    kind: PayloadType
+    subscription: Subscription
+    label: str
 
 
 class Intake:
@@ -32,14 +45,57 @@ class Intake:
     def __init__(self, view: View, clock: Clock) -> None:
         self._view = view
         self._clock = clock
+        self._moulds: Moulds[_Passed] = Moulds()
 
-    def judge(self, record: Record, partition: Partition) -> Delivery | None:
+    def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """The delivery of *record*, refused or not; None when it is addressed to somebody else."""
+        return self._judge_alike(record, partition, now_ms) or self._judge_any(record, partition, now_ms)
+
+    def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every gate."""
+        view, value, key = self._view, record.value, record.key
+        if value is None or len(value) > view.max_message_bytes or partition.own:
+            return None
+        cast = self._moulds.cast(value)
+        if cast is None:
+            return None
+        # Recipient, namespace, authenticity, version and hops are the mould's; the rest is each record's own.
+        message, passed = cast.message, cast.known
+        kind = passed.kind
+        if partition.expected_type != kind.name or key != message.key:
+            return None
+        if not gates.is_in_time(cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms):
+            return None
+        payload = message.payload
+        try:
+            if payload is None:
+                payload = kind.open(message)
+            if view.policy.refusal(message, view.group) is not None:
+                return None
+        except ContractError:
+            return None
+        subscription, priority = passed.subscription, message.routing.priority
+        return Delivery(
+            record=record,
+            partition=partition,
+            key=(kind.name, key) if subscription.order == "key" else (record.partition, record.offset, record.topic),
+            size=len(value) + len(key),
+            priority=5 if priority is None else priority,
+            control=Control(record.topic, record.partition, record.offset),
+            message=message,
+            subscription=subscription,
+            payload=payload,
+            label=passed.label,
+            sealed_ms=cast.sealed_ms,
+            expires_ms=cast.expires_ms,
+        )
+
+    def _judge_any(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
         size = len(record.value or b"") + len(record.key or b"")
         delivery = Delivery(record=record, partition=partition, control=control, key=(record.partition, record.offset, record.topic), size=size)
         try:
-            return self._pass(delivery)
+            return self._pass(delivery, now_ms)
         except ContractError as error:
             delivery.refusal = error
             if error.reason == "unknown_type" and partition.tier is not None:
@@ -50,12 +106,14 @@ class Intake:
         """The metric label of what comes from *partition*."""
         return self._view.registry.label(partition.expected_type or "")
 
-    def _pass(self, delivery: Delivery) -> Delivery | None:
+    def _pass(self, delivery: Delivery, now_ms: int) -> Delivery | None:
         view, record = self._view, delivery.record
         gates.size_gate(record, view.max_message_bytes)
         message = gates.parse_gate(record, view.registry)
         gates.integrity_gate(message)
         delivery.message = message
+        delivery.sealed_ms = parse_ms(message.metadata.timestamp) or 0
+        delivery.expires_ms = max(parse_ms(message.routing.expires_at) or 0, delivery.control.extend_until_ms)
         delivery.label = view.registry.label(message.message_type)
         if not gates.is_addressed(message, view.agent_id, view.roles):
             return None
@@ -64,7 +122,7 @@ class Intake:
         kind = view.registry.get(message.message_type)
         gates.authenticity_gate(message, kind.risk if kind else "medium", view.verifier)
         _, delivery.payload = gates.schema_gate(message, view.registry)
-        self.check_lifetime(message, record.timestamp_ms, delivery.control)
+        self.check_lifetime(delivery, message, now_ms)
         gates.policy_gate(message, view.policy, view.group)
         subscription = view.subscriptions.get(message.message_type)
         if subscription is None:
@@ -72,28 +130,29 @@ class Intake:
         delivery.subscription = subscription
         if message.routing.priority is not None:
             delivery.priority = message.routing.priority
-        self._schedule(delivery, message, subscription)
+        self._schedule(delivery, message, subscription, now_ms)
+        if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
+            self._moulds.learn(message, kind.prove, _Passed(kind, subscription, delivery.label))
         return delivery
 
-    def check_lifetime(self, message: Message, append_ms: int, control: Control) -> None:
-        """The lifetime gate, as of now; raises ContractError."""
+    def check_lifetime(self, delivery: Delivery, message: Message, now_ms: int) -> None:
+        """The lifetime gate; raises ContractError."""
         gates.lifetime_gate(
             message,
-            now_ms=self._clock.now_ms(),
-            append_ms=append_ms,
+            now_ms=now_ms,
+            append_ms=delivery.record.timestamp_ms,
             max_hops=self._view.max_hops,
-            extend_until_ms=control.extend_until_ms,
+            extend_until_ms=delivery.control.extend_until_ms,
         )
 
-    def remaining_s(self, message: Message, control: Control) -> float:
-        """Seconds of lifetime left."""
-        expires_ms = max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms)
-        return (expires_ms - self._clock.now_ms()) / 1000
+    def remaining_s(self, delivery: Delivery) -> float:
+        """Seconds of lifetime left to what was parsed."""
+        return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
-    def _schedule(self, delivery: Delivery, message: Message, subscription: Subscription) -> None:
+    def _schedule(self, delivery: Delivery, message: Message, subscription: Subscription, now_ms: int) -> None:
         if subscription.order == "key":
             delivery.key = (message.message_type, delivery.record.key)
-        if delivery.control.not_before_ms > self._clock.now_ms():
+        if delivery.control.not_before_ms > now_ms:
             # It asked for longer than the largest tier: one more hop, no attempt used.
             delivery.requeue = delivery.partition.tier
 

@@ -8,72 +8,72 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from heapq import heappop, heappush
 from typing import Generic, TypeVar
+
+import msgspec
 
 __all__ = ["Lane", "Lanes"]
 
 T = TypeVar("T")
+_PRIORITIES = 10
 
 
-class Lane(Generic[T]):
+class Lane(msgspec.Struct, Generic[T], eq=False, gc=False):
     """Deliveries of one key, oldest first; the head is the one that runs or waits."""
 
-    __slots__ = ("key", "queue")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.queue: deque[T] = deque()
-
-    @property
-    def head(self) -> T:
-        return self.queue[0]
+    key: Hashable
+    head: T
+    behind: deque[T] | None = None
+    """Made when something comes: most keys never have two deliveries at once."""
 
 
 class Lanes(Generic[T]):
     """All lanes of a worker. A lane taken by `take` is not ready again until `release` or `finish`."""
 
-    __slots__ = ("_lanes", "_order", "_ready")
+    __slots__ = ("_highest", "_lanes", "_waiting", "ready")
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane[T]] = {}
-        self._ready: list[tuple[int, int, Lane[T]]] = []
-        self._order = 0
+        self._waiting: list[deque[Lane[T]]] = [deque() for _ in range(_PRIORITIES)]
+        self._highest = 0
+        """No lane of a higher priority is ready."""
+        self.ready = 0
+        """Lanes whose head may run now."""
 
     def __len__(self) -> int:
         return len(self._lanes)
 
-    @property
-    def ready(self) -> int:
-        """Lanes whose head may run now."""
-        return len(self._ready)
-
     def add(self, key: Hashable, delivery: T, priority: int) -> None:
         """Queue *delivery* behind its key; a new lane is ready at once, ordered by its head's *priority* (9 first)."""
         lane = self._lanes.get(key)
-        if lane is not None:
-            lane.queue.append(delivery)
-            return
-        lane = self._lanes[key] = Lane(key)
-        lane.queue.append(delivery)
-        self._push(lane, priority)
+        if lane is None:
+            lane = self._lanes[key] = Lane(key, delivery)
+            self.release(lane, priority)
+        elif lane.behind is None:
+            lane.behind = deque((delivery,))
+        else:
+            lane.behind.append(delivery)
 
     def take(self) -> Lane[T] | None:
         """The ready lane of the highest priority, the longest waiting among equals."""
-        return heappop(self._ready)[2] if self._ready else None
+        if not self.ready:
+            return None
+        self.ready -= 1
+        while not self._waiting[self._highest]:
+            self._highest -= 1
+        return self._waiting[self._highest].popleft()
 
     def finish(self, lane: Lane[T]) -> T | None:
         """The head is done: drop it and answer with the next one, which the caller runs or releases; None ends the lane."""
-        lane.queue.popleft()
-        if lane.queue:
-            return lane.queue[0]
+        if lane.behind:
+            lane.head = lane.behind.popleft()
+            return lane.head
         del self._lanes[lane.key]
         return None
 
     def release(self, lane: Lane[T], priority: int) -> None:
         """Make a taken lane ready again: its head has waited long enough, or others shall go first."""
-        self._push(lane, priority)
-
-    def _push(self, lane: Lane[T], priority: int) -> None:
-        self._order += 1
-        heappush(self._ready, (-priority, self._order, lane))
+        self.ready += 1
+        self._waiting[priority].append(lane)
+        if priority > self._highest:  # noqa: PLR1730 - a call of max costs as much as the rest of this
+            self._highest = priority

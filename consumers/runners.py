@@ -35,7 +35,7 @@ class HandlerCutError(Exception):
 class Runner:
     """One slot of concurrency."""
 
-    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "ending", "task")
+    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
 
     def __init__(self, watch: Callable[[float], None]) -> None:
         self._watch = watch
@@ -43,6 +43,8 @@ class Runner:
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
         self.cut: type[Exception] | None = None
+        self.seen_s = -math.inf
+        """When its last handler ended."""
         self.ending = False
         """The worker closes: a cancellation is meant for the runner itself."""
 
@@ -159,16 +161,16 @@ class Runners:
 
     async def _run(self, runner: Runner) -> None:
         started_s = self._clock.monotonic_s()
+        self._waking = False
         while True:
-            self._waking = False
             lane = None if self._stopping else self._lanes.take()
             if lane is None:
                 await self._rest()
+                self._waking = False
                 started_s = self._clock.monotonic_s()
                 continue
             self.kick()
             self._busy += 1
-            runner.delivery = lane.head
             try:
                 await self._drive(lane, runner)
             finally:
@@ -176,7 +178,7 @@ class Runners:
                 self._busy -= 1
                 if not self._busy and (self._stopping or not self._lanes.ready):
                     self._quiet.set()
-            if self._clock.monotonic_s() - started_s > _SLICE_S:
+            if runner.seen_s - started_s > _SLICE_S:
                 # Handlers that never wait must not starve heartbeats and the poll loop.
                 await asyncio.sleep(0)
                 started_s = self._clock.monotonic_s()

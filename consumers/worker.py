@@ -1,6 +1,6 @@
 """The worker: one group member that takes records from a log and settles each of them in exactly one way.
 
-Owns the loop (poll, admit, commit), partitions coming and going, and stopping. The gates are `consumers.intake`'s, running handlers
+Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is `consumers.admission`'s, running handlers
 `consumers.execution`'s, durable outcomes `consumers.settlement`'s, the process around it `consumers.process`'s.
 """
 
@@ -15,15 +15,16 @@ from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.topology import group_topics, message_topics
-from bus.transports.base import Assignment, Record, Subscription, Transport
+from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
+from consumers.admission import Admission
 from consumers.app import App
 from consumers.delivery import Delivery, Partition
 from consumers.execution import Execution
 from consumers.flight import Flight
-from consumers.intake import Intake, due_ms
+from consumers.intake import Intake
 from consumers.lanes import Lanes
-from consumers.partitions import MAX_SPAN, Partitions
+from consumers.partitions import Partitions
 from consumers.plan import Plan
 from consumers.runners import HandlerCutError, Runners
 from consumers.settlement import Settlement
@@ -68,12 +69,13 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
         self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
-        self._intake = Intake(plan.view, clock)
+        intake = Intake(plan.view, clock)
+        self._admission = Admission(self._partitions, intake, self.flight, self.lanes, meters=metrics.meters(plan.group), clock=clock)
         execution = Execution(
             plan,
             publisher=publisher,
             settlement=self.settlement,
-            intake=self._intake,
+            intake=intake,
             flight=self.flight,
             lanes=self.lanes,
             clock=clock,
@@ -120,10 +122,9 @@ class Worker:
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
             return 0
         records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
-        if records:
-            self._admit(records)
+        for _ in self._admission.admit(records):
             self.runners.kick()
-            # Lets the runners begin before the next fetch; handlers that don't wait are then through with these already.
+            # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with these already.
             await asyncio.sleep(0)
         return len(records)
 
@@ -203,34 +204,6 @@ class Worker:
                     runner.interrupt(HandlerCutError)
             await asyncio.sleep(_TURN_S)
         return cut
-
-    def _admit(self, records: Sequence[Record]) -> None:
-        now_ms = self._clock.now_ms()
-        passed_over: set[int] = set()
-        for record in records:
-            partition = self._partitions.at(record.topic, record.partition)
-            if partition is None or partition.draining or id(partition) in passed_over:
-                continue
-            if (due := due_ms(record, partition)) > now_ms:
-                self._partitions.rest(partition, record.offset, (due - now_ms) / 1000)
-                passed_over.add(id(partition))
-            elif partition.frontier.span >= MAX_SPAN:
-                self._partitions.fill(partition, record.offset)
-                passed_over.add(id(partition))
-            elif partition.frontier.deliver(record.offset):
-                self._take(record, partition)
-
-    def _take(self, record: Record, partition: Partition) -> None:
-        delivery = self._intake.judge(record, partition)
-        label = delivery.label if delivery else self._intake.label(partition)
-        meter = self._metrics.meter(label, self._plan.group)
-        meter.received.inc()
-        if delivery is None:
-            partition.frontier.settle(record.offset)
-            meter.skipped.inc()
-            return
-        self.flight.take(delivery)
-        self.lanes.add(delivery.key, delivery, delivery.priority)
 
     async def _wait_for_room(self, timeout_s: float) -> None:
         self.flight.landed.clear()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from bus.clock import Clock
 from bus.errors import ClosedError, FencedError, OffsetOutOfRangeError
@@ -231,7 +232,7 @@ class SqliteSubscription:
             return []
         self._check()
         versions = {held.part: (held, version) for held, version in plan}
-        return [record for chunk in chunks for record in self._accepted(chunk, *versions[chunk.want.part])]
+        return list(chain.from_iterable(self._accepted(chunk, *versions[chunk.want.part]) for chunk in chunks))
 
     def _accepted(self, chunk: Chunk, held: _Held, version: int) -> Sequence[Record]:
         # Sought, paused, drained or lost while the reader was at it: these records are not what is wanted now.

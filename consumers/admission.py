@@ -1,0 +1,78 @@
+"""Admission: from fetched records to deliveries in their lanes, some at a time.
+
+Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received and skipped, and
+the pieces a fetch is taken in. Verdicts are `consumers.intake`'s; fetching and running are the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from bus.clock import Clock
+from bus.metrics import Meter
+from bus.transports.base import Record
+from consumers.delivery import Delivery, Partition
+from consumers.flight import Flight
+from consumers.intake import Intake, due_ms
+from consumers.lanes import Lanes
+from consumers.partitions import MAX_SPAN, Partitions
+
+__all__ = ["Admission"]
+
+# Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of it.
+_PIECE_RECORDS = 48
+
+
+class Admission:
+    """Takes records in for one worker."""
+
+    def __init__(
+        self, partitions: Partitions, intake: Intake, flight: Flight, lanes: Lanes[Delivery], *, meters: Mapping[str, Meter], clock: Clock
+    ) -> None:
+        self._partitions = partitions
+        self._intake = intake
+        self._flight = flight
+        self._lanes = lanes
+        self._meters = meters
+        self._clock = clock
+
+    def admit(self, records: Sequence[Record]) -> Iterator[None]:
+        """Take *records*, in pieces; between two of them the caller may wait."""
+        # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the same place.
+        found = {place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}}
+        passed_over: set[Partition] = set()
+        for start in range(0, len(records), _PIECE_RECORDS):
+            self._admit(records[start : start + _PIECE_RECORDS], found, passed_over)
+            yield
+
+    def _admit(self, records: Sequence[Record], found: Mapping[tuple[str, int], Partition | None], passed_over: set[Partition]) -> None:
+        # One reading of the clocks for all of a piece.
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        topic, number, partition = "", -1, None
+        for record in records:
+            # They come in runs of one partition.
+            if record.partition != number or record.topic != topic:
+                topic, number = record.topic, record.partition
+                partition = found[topic, number]
+            if partition is None or partition.draining or partition.closed or partition in passed_over:
+                continue
+            if partition.tier is not None and (due := due_ms(record, partition.tier)) > now_ms:
+                self._partitions.rest(partition, record.offset, (due - now_ms) / 1000)
+                passed_over.add(partition)
+            elif partition.frontier.span >= MAX_SPAN:
+                self._partitions.fill(partition, record.offset)
+                passed_over.add(partition)
+            elif partition.frontier.deliver(record.offset):
+                self._take(record, partition, now_ms, now_s)
+
+    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:
+        delivery = self._intake.judge(record, partition, now_ms)
+        if delivery is None:
+            partition.frontier.settle(record.offset)
+            meter = self._meters[self._intake.label(partition)]
+            meter.received += 1
+            meter.skipped += 1
+            return
+        self._meters[delivery.label].received += 1
+        self._flight.take(delivery, now_s)
+        self._lanes.add(delivery.key, delivery, delivery.priority)
