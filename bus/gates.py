@@ -1,7 +1,7 @@
 """The gates: every check a record passes before its handler, each one function, in the order of design section 5.
 
 Owns the verdict on one record, given everything by argument; a gate that refuses raises ContractError with its reason and pointer. Pure.
-What follows from a refusal (dead letter, skip) is the worker's; `inbox` and `handler` are stages of the worker, not functions here.
+What follows from a refusal (dead letter, skip) is `consumers`'; `inbox` and `handler` are stages of the worker, not functions here.
 """
 
 from __future__ import annotations

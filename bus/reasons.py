@@ -1,6 +1,6 @@
 """The closed set of gates and reasons (design section 5): used in dead letters, logs, metric labels and `verify`.
 
-Owns the names only; the gates themselves are `consumers.gates`.
+Owns the names only; the gates themselves are `bus.gates`.
 """
 
 from __future__ import annotations

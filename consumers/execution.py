@@ -15,6 +15,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError, text_of
+from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
@@ -25,7 +26,6 @@ from consumers.context import Context
 from consumers.deadletter import Control, Failure, reappend
 from consumers.delivery import Delivery
 from consumers.flight import Flight
-from consumers.gates import EXPIRY_TOLERANCE_MS
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.plan import Plan

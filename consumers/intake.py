@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.moulds import Moulds
@@ -16,7 +17,6 @@ from bus.sealing import Message
 from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import Record
-from consumers import gates
 from consumers.app import Subscription
 from consumers.deadletter import Control, read_control
 from consumers.delivery import Delivery, Partition

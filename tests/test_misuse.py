@@ -104,7 +104,7 @@ async def test_what_send_now_sent_is_seen_by_the_test() -> None:
         assert [message.message_type for message in bus.messages(Progress)] == ["progress.made"]
 
 
-@pytest.mark.parametrize("url", ["kafka://localhost:9092", "sqlite:///a%00b"])
+@pytest.mark.parametrize("url", ["sqlite:///a%00b"])
 def test_a_log_that_cannot_be_is_a_matter_of_configuration(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_transport(url)

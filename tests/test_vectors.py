@@ -14,14 +14,13 @@ import msgspec
 import pytest
 import rfc8785
 
-from bus import proof, sealing
+from bus import gates, proof, sealing
 from bus.envelope import Metadata, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.reasons import GATES, gate_of
 from bus.signing import Signature, parse_signature, sign, signing_input
 from bus.times import parse_ms
 from bus.transports.base import Record
-from consumers import gates
 from tests.vectors import make_vectors
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())

@@ -22,6 +22,7 @@ __all__ = [
     "Admin",
     "Appended",
     "Assignment",
+    "Change",
     "Failure",
     "Features",
     "GroupInfo",
@@ -96,6 +97,22 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int | None = None
     retention_bytes: int | None = None
     compacted: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One respect in which a topic is not as it shall be: `partitions`, `replicas`, or a topic setting by its name in Kafka.
+
+    Values are written as Kafka writes them; *found* None means that the topic is missing.
+    """
+
+    topic: str
+    setting: str
+    found: str | None
+    wanted: str
+    note: str = ""
+    """What to know before it is done."""
+    by_hand: bool = False
+    """`create_topics` cannot do it; the note says who can."""
 
 
 class PartitionRange(msgspec.Struct, frozen=True):
@@ -178,10 +195,14 @@ class Admin(Protocol):
     """Topics and groups as data."""
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create those that are missing, raise partition counts and set retention; answers with the names it changed.
+        """Create those that are missing and align what differs in the others; answers with the names it changed.
 
-        Never lowers a partition count. Raises NameRefusedError for an illegal or colliding name before anything is created.
+        Never lowers a partition count, never touches a setting that no spec speaks of; several processes may do it at once. Raises
+        NameRefusedError for an illegal or colliding name before anything is created, NotPermittedError with the right that is missing.
         """
+
+    async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
+        """What `create_topics` would do, and what it would leave to an operator. Changes nothing; raises as it does."""
 
     async def topics(self) -> Mapping[str, TopicSpec]:
         """Every topic of the log by name."""
@@ -191,6 +212,12 @@ class Admin(Protocol):
 
     async def groups(self) -> Sequence[GroupInfo]:
         """Every group that has members or commits."""
+
+    async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
+        """What *group* has committed, by (topic, partition); nothing for a group that never was. Raises NotPermittedError."""
+
+    async def brokers(self) -> Mapping[str, Mapping[str, str]]:
+        """By broker, the settings that no topic can override; empty where there are no brokers. Raises NotPermittedError."""
 
 
 class Transport(Protocol):

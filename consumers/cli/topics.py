@@ -1,19 +1,21 @@
 """`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
 
-Owns the comparison of what there is with what is wanted. Does not own what is wanted (`bus.topology`) or creating it (the transport's admin).
+Owns the three verbs and what they print. Does not own what is wanted and how what is differs from it (`bus.topology`), which differences matter
+(`consumers.cli.drift`), or carrying out changes (the transport's admin).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from bus import durations
+from bus.errors import NotPermittedError
 from bus.topics import read_topic
 from bus.topology import group_topics, message_topics
-from bus.transports.base import TopicSpec, Transport
+from bus.transports.base import Change, TopicSpec, Transport
+from consumers.cli import drift
 from consumers.cli.outcomes import FAILED
 from consumers.cli.printing import print_json, print_table
 from consumers.cli.running import execute
@@ -24,14 +26,6 @@ if TYPE_CHECKING:
     from consumers.app import App
 
 __all__ = ["topics"]
-
-
-class _Difference(NamedTuple):
-    topic: str
-    change: str
-    detail: str
-    short: bool
-    """Something is missing or too little; more than is wanted is no drift."""
 
 
 @click.group()
@@ -96,11 +90,17 @@ def apply(session: Session, target: str, dry_run: bool) -> int:
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
             specs = _wanted(settings, app)
-            differences = _compare(specs, await transport.admin.topics())
-            if not dry_run:
-                await transport.admin.create_topics(specs)
-        _show(session, differences)
-        click.echo(f"{len(specs)} topics wanted, {len(differences)} {'would be ' if dry_run else ''}changed", err=True)
+            plan = await transport.admin.plan(specs)
+            to_do = [change for change in plan if not change.by_hand]
+            _warn(plan)
+            if to_do and not dry_run:
+                # What another process does at the same time is its own to report.
+                changed = set(await transport.admin.create_topics(specs))
+                to_do = [change for change in to_do if change.topic in changed]
+        _show_changes(session, to_do)
+        count = len({change.topic for change in to_do})
+        done = f"{count} {'would be ' if dry_run else ''}changed" if count else "nothing to do"
+        click.echo(f"{len(specs)} topics wanted, {done}", err=True)
         return 0
 
     return execute(body)
@@ -110,13 +110,15 @@ def apply(session: Session, target: str, dry_run: bool) -> int:
 @click.argument("target", metavar="MODULE:APP")
 @with_session
 def check(session: Session, target: str) -> int:
-    """Compare the topics of the log with those that an app needs.
+    """Compare the log with what an app needs.
 
-    Exit code 1 when one is missing, has too few partitions or keeps its records for too short a time.
+    Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short a time, when typing
+    errors become topics, or when messages wait in a retry tier that is in no setting any more.
 
     \b
     Examples:
       sealbus topics check agents:app
+      sealbus topics check agents:app --output json
     """
     app = app_of(target)
     settings = session.settings(app)
@@ -124,13 +126,21 @@ def check(session: Session, target: str) -> int:
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             specs = _wanted(settings, app)
-            differences = _compare(specs, await transport.admin.topics())
-        short = [difference for difference in differences if difference.short]
-        _show(session, short)
-        click.echo(f"{len(specs)} topics wanted, {len(short)} not as they should be", err=True)
-        if short:
-            click.echo(f"hint: `sealbus topics apply {target}` puts that right", err=True)
-        return FAILED if short else 0
+            plan = await transport.admin.plan(specs)
+            tiers = await drift.read_left_tiers(transport.admin, settings, app.group) if app is not None else []
+            brokers, unread = await _brokers(transport)
+        findings = [
+            *drift.of_changes(plan, target),
+            *drift.of_settings(settings),
+            *drift.of_brokers(brokers, settings),
+            *drift.of_tiers(tiers),
+        ]
+        _show_findings(session, findings)
+        if unread:
+            click.echo(f"hint: whether brokers create topics by themselves or forget offsets was not checked: {unread}", err=True)
+        wrong = sum(finding.severity == "error" for finding in findings)
+        click.echo(f"{len(specs)} topics wanted, {wrong or 'no'} findings", err=True)
+        return FAILED if wrong else 0
 
     return execute(body)
 
@@ -141,32 +151,53 @@ def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
     return [*message_topics(settings, sorted({kind.name for kind in app.registry})), *group_topics(settings, app.group)]
 
 
-def _compare(specs: Sequence[TopicSpec], existing: Mapping[str, TopicSpec]) -> list[_Difference]:
-    return [difference for spec in specs if (difference := _difference(spec, existing.get(spec.name))) is not None]
+async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:
+    """The brokers' settings; or none, and why not: reading them takes a right over the whole cluster."""
+    try:
+        return await transport.admin.brokers(), ""
+    except NotPermittedError as error:
+        return {}, str(error)
 
 
-def _difference(wanted: TopicSpec, found: TopicSpec | None) -> _Difference | None:
-    if found is None:
-        return _Difference(wanted.name, "create", f"{wanted.partitions} partitions, kept {_time(wanted.retention_ms)}", short=True)
-    details = []
-    short = found.partitions < wanted.partitions
-    if short:
-        details.append(f"{found.partitions} -> {wanted.partitions} partitions")
-    if found.retention_ms != wanted.retention_ms:
-        details.append(f"kept {_time(found.retention_ms)} -> {_time(wanted.retention_ms)}")
-        short = short or (found.retention_ms is not None and (wanted.retention_ms is None or found.retention_ms < wanted.retention_ms))
-    if found.retention_bytes != wanted.retention_bytes:
-        details.append(f"{_size(found.retention_bytes)} -> {_size(wanted.retention_bytes)}")
-        short = short or (found.retention_bytes or 2**63) < (wanted.retention_bytes or 2**63)
-    return _Difference(wanted.name, "change", "; ".join(details), short) if details else None
-
-
-def _show(session: Session, differences: Sequence[_Difference]) -> None:
+def _show_changes(session: Session, changes: Sequence[Change]) -> None:
     if session.as_json:
-        for difference in differences:
-            print_json({"topic": difference.topic, "change": difference.change, "detail": difference.detail})
-    elif differences:
-        print_table(("TOPIC", "CHANGE", "DETAIL"), [difference[:3] for difference in differences])
+        for change in changes:
+            print_json(
+                {
+                    "topic": change.topic,
+                    "change": _kind(change),
+                    "setting": change.setting,
+                    "found": change.found,
+                    "wanted": change.wanted,
+                    "detail": drift.detail(change),
+                }
+            )
+    elif changes:
+        rows = [(topic, _kind(items[0]), "; ".join(map(drift.detail, items))) for topic, items in drift.changes_by_topic(changes)]
+        print_table(("TOPIC", "CHANGE", "DETAIL"), rows)
+
+
+def _kind(change: Change) -> str:
+    return "create" if change.found is None else "change"
+
+
+def _warn(plan: Sequence[Change]) -> None:
+    """One line for each thing to know, with the topics that it is about."""
+    topics_by_note: dict[str, list[str]] = {}
+    for change in plan:
+        if change.note:
+            topics_by_note.setdefault(f"{drift.detail(change)}: {change.note}", []).append(change.topic)
+    for note, names in topics_by_note.items():
+        click.echo(f"warning: {', '.join(names)}: {note}", err=True)
+
+
+def _show_findings(session: Session, findings: Sequence[drift.Finding]) -> None:
+    if session.as_json:
+        for finding in findings:
+            print_json(finding._asdict())
+    elif findings:
+        rows = [(finding.topic or finding.setting, finding.severity, finding.detail, finding.advice) for finding in findings]
+        print_table(("TOPIC OR SETTING", "FINDING", "DETAIL", "WHAT TO DO"), rows)
 
 
 async def _describe(transport: Transport, spec: TopicSpec) -> dict[str, object]:
@@ -183,17 +214,9 @@ async def _describe(transport: Transport, spec: TopicSpec) -> dict[str, object]:
 
 def _cells(row: dict[str, object]) -> list[object]:
     retention = row["retention_ms"]
-    return [row["topic"], row["kind"], row["partitions"], _time(retention if isinstance(retention, int) else None), row["records"]]
+    return [row["topic"], row["kind"], row["partitions"], drift.kept(retention if isinstance(retention, int) else None), row["records"]]
 
 
 def _namespace_of(topic: str) -> str:
     name = read_topic(topic)
     return name.namespace if name is not None else ""
-
-
-def _time(ms: int | None) -> str:
-    return "for ever" if ms is None else durations.text(ms / 1000)
-
-
-def _size(count: int | None) -> str:
-    return "any size" if count is None else f"{count} bytes"

@@ -1,6 +1,6 @@
 """The verdict on one record outside a worker: the gates that need no bus, in their order.
 
-Owns which gates are asked for and the words of the answer. Does not own the gates (`consumers.gates`).
+Owns which gates are asked for and the words of the answer. Does not own the gates (`bus.gates`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
+from bus import gates
 from bus.errors import ContractError
 from bus.payloads import Registry, Risk
 from bus.reasons import gate_of
 from bus.sealing import Message
 from bus.transports.base import Record
-from consumers import gates
 from consumers.cli.printing import printable
 
 __all__ = ["Checks", "Verdict", "judge"]

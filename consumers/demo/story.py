@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from bus import sealing
+from bus import gates, sealing
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
 from bus.metrics import Metrics
@@ -28,7 +28,6 @@ from bus.transports.scanning import scan
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.core import StatusUpdate, ToolResult
 from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
-from consumers import gates
 from consumers.deadletters import list_dead_letters
 from consumers.demo import agents
 from consumers.demo.crew import Crew

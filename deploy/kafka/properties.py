@@ -18,6 +18,7 @@ MECHANISM = "SCRAM-SHA-512"
 # its old self.
 _COMMON = {
     "offsets.topic.num.partitions": "4",
+    "offsets.retention.minutes": "20160",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "8388608",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus import sealing
+from bus import gates, sealing
 from bus.envelope import Agent, Metadata, Routing, Statement
 from bus.errors import ContractError
 from bus.payloads import Registry, payload
@@ -17,7 +17,6 @@ from bus.sealing import Message
 from bus.signing import Signature
 from bus.times import format_ms
 from bus.transports.base import Record
-from consumers import gates
 
 NOW_MS = 1_767_225_600_000
 Risk = Literal["low", "medium", "high"]

@@ -40,6 +40,79 @@ async def test_the_partition_count_is_never_lowered(log):
     assert (await transport.admin.topics())["a.b"].partitions == 3
 
 
+async def planned(transport, *specs):
+    return {(change.topic, change.setting): (change.found, change.wanted) for change in await transport.admin.plan(specs)}
+
+
+async def test_a_plan_says_what_is_missing_and_creates_nothing(log):
+    transport = log.open()
+    plan = await planned(transport, TopicSpec(name="a.b", partitions=3, retention_ms=1000))
+    assert plan["a.b", "partitions"] == (None, "3")
+    assert plan["a.b", "retention.ms"] == (None, "1000")
+    assert {found for found, _ in plan.values()} == {None}
+    assert dict(await transport.admin.topics()) == {}
+
+
+async def test_a_plan_says_what_differs_and_changes_nothing(log):
+    transport = log.open()
+    await log.topic(transport, partitions=1, retention_ms=1000)
+    wanted = TopicSpec(name="a.b", partitions=2, retention_ms=2000, retention_bytes=5000, compacted=True)
+    assert await planned(transport, wanted) == {
+        ("a.b", "partitions"): ("1", "2"),
+        ("a.b", "cleanup.policy"): ("delete", "compact,delete"),
+        ("a.b", "retention.ms"): ("1000", "2000"),
+        ("a.b", "retention.bytes"): ("-1", "5000"),
+    }
+    assert (await transport.admin.topics())["a.b"] == TopicSpec(name="a.b", partitions=1, retention_ms=1000)
+
+
+async def test_what_was_planned_and_done_leaves_nothing_to_plan(log):
+    transport = log.open()
+    await log.topic(transport, partitions=1, retention_ms=1000)
+    specs = [TopicSpec(name="a.b", partitions=2, retention_ms=2000), TopicSpec(name="a.c", partitions=1)]
+    assert list(await transport.admin.create_topics(specs)) == ["a.b", "a.c"]
+    assert await planned(transport, *specs) == {}
+
+
+async def test_a_plan_to_add_partitions_warns_that_keys_move(log):
+    transport = log.open()
+    await log.topic(transport, partitions=1)
+    (change,) = await transport.admin.plan([TopicSpec(name="a.b", partitions=2)])
+    assert "keys move" in change.note
+
+
+async def test_a_plan_to_keep_less_warns_that_records_go(log):
+    transport = log.open()
+    await log.topic(transport, partitions=1, retention_ms=2000)
+    (less,) = await transport.admin.plan([TopicSpec(name="a.b", partitions=1, retention_ms=1000)])
+    (more,) = await transport.admin.plan([TopicSpec(name="a.b", partitions=1, retention_ms=3000)])
+    assert "will be deleted" in less.note
+    assert more.note == ""
+
+
+async def test_more_partitions_than_wanted_are_no_difference(log):
+    transport = log.open()
+    await log.topic(transport, partitions=3)
+    assert await planned(transport, TopicSpec(name="a.b", partitions=1)) == {}
+
+
+async def test_concurrent_alignment_ends_as_wanted(log):
+    transports = [log.open() for _ in range(4)]
+    await log.topic(transports[0], partitions=1, retention_ms=1000)
+    spec = TopicSpec(name="a.b", partitions=3, retention_ms=2000)
+    changed = await asyncio.gather(*(transport.admin.create_topics([spec]) for transport in transports))
+    assert ["a.b"] in [list(names) for names in changed]
+    assert (await transports[0].admin.topics())["a.b"] == spec
+
+
+async def test_a_plan_refuses_the_names_that_creating_would_refuse(log):
+    transport = log.open()
+    with pytest.raises(NameRefusedError):
+        await transport.admin.plan([TopicSpec(name="a b")])
+    with pytest.raises(NameRefusedError):
+        await transport.admin.plan([TopicSpec(name="a.b"), TopicSpec(name="a_b")])
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
 async def test_illegal_names_are_refused_before_anything_is_created(log, name):
     transport = log.open()
@@ -65,6 +138,18 @@ async def test_ranges_tell_start_and_end(log):
     assert dict(await transport.admin.ranges("a.b")) == {0: PartitionRange(0, 0), 1: PartitionRange(0, 3)}
     with pytest.raises(TopicMissingError):
         await transport.admin.ranges("a.c")
+
+
+async def test_a_group_tells_what_it_has_committed(log):
+    transport = log.open()
+    await log.topic(transport, partitions=2)
+    await log.fill(transport, 3)
+    assert dict(await transport.admin.committed("g")) == {}
+    member = await log.join(transport)
+    await member.receive(3)
+    (first,) = [assignment for assignment in member.subscription.assignments() if assignment.partition == 0]
+    await member.subscription.commit({first: 2})
+    assert dict(await transport.admin.committed("g")) == {("a.b", 0): 2}
 
 
 async def test_retention_by_age_deletes_and_raises_the_start(embedded_log):

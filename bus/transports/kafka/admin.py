@@ -1,30 +1,29 @@
 """Topics and groups of a Kafka cluster as data.
 
-Owns creating and aligning topics and the questions behind `Admin`. Settings that a spec does not speak of are never touched: the protocol this
-client speaks resets whatever a change does not name, so every change reads, merges and writes. Does not own connections (`link`).
+Owns the questions behind `Admin`, and creating and aligning topics in rounds until nothing is left to do. Does not own what a topic shall be
+(`shaping`), what it is (`standing`), the requests that change it (`aligning`), or connections (`link`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from aiokafka.admin import NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from bus.errors import ConfigurationError, NameRefusedError, TopicMissingError
-from bus.transports.base import GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
-from bus.transports.kafka.faults import translated
-from bus.transports.kafka.link import Link, TopicFacts
+from bus.errors import ConfigurationError, NameRefusedError, NotPermittedError, TopicMissingError, UnreachableError
+from bus.topology import compared
+from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
+from bus.transports.kafka.aligning import align, create
+from bus.transports.kafka.link import Link
+from bus.transports.kafka.rights import lacking
+from bus.transports.kafka.shaping import shape, spec_of
+from bus.transports.kafka.standing import broker_settings, standing, topic_settings
 
 __all__ = ["KafkaAdmin"]
 
-_BATCH_OVERHEAD = 1024
-_TOPIC_SOURCE = 1
-"""The source of a setting that stands on the topic itself (KIP-226)."""
-_MAX_REPLICAS = 3
+_ROUNDS = 10
+_PAUSE_S = 0.2
 _GROUP_TYPE = "consumer"
 
 
@@ -38,24 +37,30 @@ class KafkaAdmin:
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         self._ready()
-        existing = await self._link.all_topics()
-        _check(specs, existing)
-        created = [spec for spec in specs if spec.name not in existing]
-        changed = await self._create(created) if created else []
-        present = [spec for spec in specs if spec.name in existing]
-        changed += await self._grow(present, existing)
-        changed += [name for name in await self._align(present) if name not in changed]
-        for name in changed:
-            self._link.forget(name)
-        if changed:
-            await self._until_led(changed)
-        return [spec.name for spec in specs if spec.name in changed]
+        changed: set[str] = set()
+        for _ in range(_ROUNDS):
+            done, again = await self._carry_out(await self._compared(specs))
+            changed |= done
+            if done:
+                for name in done:
+                    self._link.forget(name)
+                await self._until_led(sorted(done))
+            if not again:
+                return list(dict.fromkeys(spec.name for spec in specs if spec.name in changed))
+            # Another process was quicker: see whether what it made is what is wanted.
+            await self._link.pause(_PAUSE_S)
+        raise UnreachableError("another process keeps changing these topics; try again when it has finished")
+
+    async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
+        self._ready()
+        return [change for changes in (await self._compared(specs)).values() for change in changes]
 
     async def topics(self) -> Mapping[str, TopicSpec]:
         self._ready()
         facts = await self._link.all_topics()
-        settings = await self._settings(list(facts))
-        return {name: _spec(name, facts[name].partitions, settings.get(name, {})) for name in facts}
+        # Whoever publishes may see topics without being allowed to read how they are set up.
+        settings = await topic_settings(self._link, list(facts), lenient=True)
+        return {name: spec_of(name, facts[name].partitions, settings.get(name, {})) for name in facts}
 
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
         self._ready()
@@ -66,6 +71,47 @@ class KafkaAdmin:
         listed = await self._link.administer("listing groups", lambda admin: admin.list_consumer_groups())
         names = sorted({name for name, kind, *_ in listed if kind in (_GROUP_TYPE, "")})
         return [await self._group(name) for name in names]
+
+    async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
+        self._ready()
+        doing = f"reading the offsets of group {group!r}"
+        try:
+            offsets = await self._link.administer(doing, lambda admin: admin.list_consumer_group_offsets(group))
+        except NotPermittedError as error:
+            raise lacking(doing, f"Describe on group {group!r}") from error
+        return _committed(offsets)
+
+    async def brokers(self) -> Mapping[str, Mapping[str, str]]:
+        self._ready()
+        return await broker_settings(self._link)
+
+    async def _compared(self, specs: Sequence[TopicSpec]) -> dict[str, list[Change]]:
+        """What is to be done to each topic."""
+        for spec in specs:
+            check_topic_name(spec.name)
+        now = await standing(self._link, (spec.name for spec in specs))
+        _check(specs, now.names)
+        found = {spec.name: now.found.get(spec.name) for spec in specs}
+        return {
+            spec.name: compared(
+                spec.name,
+                found[spec.name],
+                shape(spec, found[spec.name], brokers=now.brokers, max_record_bytes=self._max_record_bytes),
+            )
+            for spec in specs
+        }
+
+    async def _carry_out(self, plan: Mapping[str, Sequence[Change]]) -> tuple[set[str], bool]:
+        """Names of the topics that were changed, and whether another process changed one of the others."""
+        missing: dict[str, dict[str, str]] = {}
+        wanted: dict[str, dict[str, str]] = {}
+        for name, changes in plan.items():
+            to_do = {change.setting: change.wanted for change in changes if not change.by_hand}
+            if to_do:
+                (missing if changes[0].found is None else wanted)[name] = to_do
+        done = set(await create(self._link, missing))
+        done |= {name for name, to_do in wanted.items() if await align(self._link, name, to_do)}
+        return done, len(done) < len(missing) + len(wanted)
 
     async def _group(self, name: str) -> GroupInfo:
         async def asked(admin: Any) -> tuple[list[Any], dict[Any, Any]]:
@@ -83,80 +129,8 @@ class KafkaAdmin:
         return GroupInfo(
             name=name,
             members=members,
-            committed={(place.topic, place.partition): found.offset for place, found in offsets.items() if found.offset >= 0},
+            committed=_committed(offsets),
         )
-
-    async def _create(self, specs: Sequence[TopicSpec]) -> list[str]:
-        brokers = await self._link.ask("reading the cluster", _brokers)
-        replicas = min(_MAX_REPLICAS, brokers)
-        topics = [NewTopic(spec.name, spec.partitions, replicas, topic_configs=self._new_settings(spec, replicas)) for spec in specs]
-        answer = await self._link.administer("creating topics", lambda admin: admin.create_topics(topics))
-        changed = []
-        for name, code, *rest in answer.topic_errors:
-            error = for_code(code)
-            if code and error is not TopicAlreadyExistsError:
-                raise translated(error(rest[0] if rest else ""), f"creating topic {name!r}")
-            if not code:
-                changed.append(name)
-        return changed
-
-    async def _grow(self, specs: Sequence[TopicSpec], existing: Mapping[str, TopicFacts]) -> list[str]:
-        wanted = {spec.name: NewPartitions(spec.partitions) for spec in specs if spec.partitions > existing[spec.name].partitions}
-        if wanted:
-            await self._link.administer("adding partitions", lambda admin: admin.create_partitions(wanted))
-        return list(wanted)
-
-    async def _align(self, specs: Sequence[TopicSpec]) -> list[str]:
-        if not specs:
-            return []
-        present = await self._settings([spec.name for spec in specs], own_only=True)
-        effective = await self._settings([spec.name for spec in specs])
-        resources = []
-        for spec in specs:
-            wanted = self._settings_of(spec)
-            if any(effective.get(spec.name, {}).get(key) != value for key, value in wanted.items()):
-                resources.append(ConfigResource(ConfigResourceType.TOPIC, spec.name, present.get(spec.name, {}) | wanted))
-        if not resources:
-            return []
-        answers = await self._link.administer("changing topics", lambda admin: admin.alter_configs(resources))
-        for answer in answers:
-            for code, text, _, name in answer.resources:
-                if code:
-                    raise translated(for_code(code)(text), f"changing topic {name!r}")
-        return [resource.name for resource in resources]
-
-    async def _settings(self, names: Sequence[str], *, own_only: bool = False) -> dict[str, dict[str, str]]:
-        """Settings by topic; *own_only*: those set on the topic itself, without defaults of the brokers."""
-        if not names:
-            return {}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        answers = await self._link.administer("reading topics' settings", lambda admin: admin.describe_configs(resources))
-        found: dict[str, dict[str, str]] = {}
-        for answer in answers:
-            for code, text, _, name, entries in answer.resources:
-                if code:
-                    raise translated(for_code(code)(text), f"reading the settings of {name!r}")
-                found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None and not (own_only and entry[3] != _TOPIC_SOURCE)}
-        return found
-
-    def _settings_of(self, spec: TopicSpec) -> dict[str, str]:
-        policy = "delete"
-        if spec.compacted:
-            policy = "compact" if spec.retention_ms is None and spec.retention_bytes is None else "compact,delete"
-        return {
-            "cleanup.policy": policy,
-            "retention.ms": str(-1 if spec.retention_ms is None else spec.retention_ms),
-            "retention.bytes": str(-1 if spec.retention_bytes is None else spec.retention_bytes),
-        }
-
-    def _new_settings(self, spec: TopicSpec, replicas: int) -> dict[str, str]:
-        return self._settings_of(spec) | {
-            "max.message.bytes": str(self._max_record_bytes + _BATCH_OVERHEAD),
-            # Retention goes by the time of a record: a publisher's wrong clock must not delete early or never (KAFKA-7910).
-            "message.timestamp.type": "LogAppendTime",
-            "min.insync.replicas": str(max(1, replicas - 1)),
-            "unclean.leader.election.enable": "false",
-        }
 
     async def _until_led(self, names: Sequence[str]) -> None:
         """A new topic is of no use before every partition has a leader."""
@@ -170,28 +144,17 @@ class KafkaAdmin:
             await self._link.pause(0.1)
 
 
-def _check(specs: Sequence[TopicSpec], existing: Mapping[str, TopicFacts]) -> None:
+def _check(specs: Sequence[TopicSpec], existing: Iterable[str]) -> None:
     names = {*existing, *(spec.name for spec in specs)}
     for spec in specs:
-        check_topic_name(spec.name)
         if (other := colliding_topic(spec.name, names)) is not None:
             raise NameRefusedError(f"topic {spec.name!r} collides with {other!r}: `.` and `_` count as the same")
         if spec.partitions < 1:
             raise ConfigurationError(f"topic {spec.name!r} needs at least one partition")
 
 
-def _spec(name: str, partitions: int, settings: Mapping[str, str]) -> TopicSpec:
-    return TopicSpec(
-        name=name,
-        partitions=partitions,
-        retention_ms=_limit(settings.get("retention.ms")),
-        retention_bytes=_limit(settings.get("retention.bytes")),
-        compacted="compact" in settings.get("cleanup.policy", ""),
-    )
-
-
-def _limit(text: str | None) -> int | None:
-    return None if text is None or int(text) < 0 else int(text)
+def _committed(offsets: Mapping[Any, Any]) -> dict[tuple[str, int], int]:
+    return {(place.topic, place.partition): found.offset for place, found in offsets.items() if found.offset >= 0}
 
 
 def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
@@ -199,8 +162,3 @@ def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
         return ()
     decoded = ConsumerProtocolMemberAssignment.decode(assignment)
     return tuple(sorted((topic, number) for topic, numbers in decoded.assignment for number in numbers))
-
-
-async def _brokers(client: Any) -> int:
-    await client.force_metadata_update()
-    return len(client.cluster.brokers())

@@ -28,6 +28,8 @@ _GRACE_S = 5.0
 _STALL_S = 15.0
 _HEALTHY_S = 5.0
 _WATCH_S = 1.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 4.0
 
 _log = get_logger("kafka")
 
@@ -41,6 +43,8 @@ class Supply:
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pause_s = _FIRST_PAUSE_S
+        self._not_before_s = 0.0
         self.fault = ""
         """The last thing that went wrong: a deadline that passes later says it."""
 
@@ -49,6 +53,8 @@ class Supply:
         if self._producer is not None and not self._producer.condemned:
             return self._producer
         async with self._starting:
+            if time.monotonic() < self._not_before_s:
+                return None
             if self._producer is not None and self._producer.condemned:
                 await asyncio.wait((self._producer.dead,))
                 self._producer = None
@@ -80,8 +86,11 @@ class Supply:
             producer = await Producer.started(self._options)
         except (errors.KafkaError, OSError, TimeoutError) as error:
             self.fault = said(error)
-            _log.warning("kafka.producer_not_started", error=self.fault)
+            _log.warning("kafka.producer_not_started", error=self.fault, again_in_s=self._pause_s)
+            self._not_before_s = time.monotonic() + self._pause_s
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
             return None
+        self._pause_s = _FIRST_PAUSE_S
         self._spawn(self._watch(producer))
         return producer
 

@@ -11,7 +11,8 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError, NameRefusedError, TopicMissingError
-from bus.transports.base import GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
+from bus.topology import PARTITIONS, compared, settings_of
+from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.sqlite.log import MEMBERSHIP, Log, Topic
 from bus.transports.sqlite.querying import Reader
 from bus.transports.sqlite.writing import Writer
@@ -32,6 +33,10 @@ class SqliteAdmin:
         self._ready()
         return await self._writer.run(partial(_created, specs=specs))
 
+    async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
+        self._ready()
+        return await self._writer.run(partial(_planned, specs=specs))
+
     async def topics(self) -> Mapping[str, TopicSpec]:
         self._ready()
         return await self._writer.run(lambda log: {name: topic.spec for name, topic in log.topics.items()})
@@ -44,6 +49,14 @@ class SqliteAdmin:
         self._ready()
         return await self._reader.run(partial(_groups, now_s=self._clock.monotonic_s()))
 
+    async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
+        self._ready()
+        return await self._reader.run(partial(_committed, group=group))
+
+    async def brokers(self) -> Mapping[str, Mapping[str, str]]:
+        self._ready()
+        return {}
+
 
 def _created(log: Log, specs: Sequence[TopicSpec]) -> list[str]:
     _check(specs, log.topics)
@@ -53,6 +66,16 @@ def _created(log: Log, specs: Sequence[TopicSpec]) -> list[str]:
         # Members look at once for what is new to them.
         log.touched.add(MEMBERSHIP)
     return changed
+
+
+def _planned(log: Log, specs: Sequence[TopicSpec]) -> list[Change]:
+    _check(specs, log.topics)
+    return [change for spec in specs for change in _changes(spec, log.topics.get(spec.name))]
+
+
+def _changes(spec: TopicSpec, topic: Topic | None) -> list[Change]:
+    found = settings_of(topic.spec) | {PARTITIONS: str(len(topic.parts))} if topic is not None else None
+    return compared(spec.name, found, settings_of(spec))
 
 
 def _check(specs: Sequence[TopicSpec], existing: Mapping[str, Topic]) -> None:
@@ -67,10 +90,10 @@ def _check(specs: Sequence[TopicSpec], existing: Mapping[str, Topic]) -> None:
 
 def _applied(log: Log, spec: TopicSpec, topic: Topic | None) -> bool:
     """Make the topic as it shall be; False when it already is."""
+    if not _changes(spec, topic):
+        return False
     have = len(topic.parts) if topic is not None else 0
     wanted = (max(have, spec.partitions), spec.retention_ms, spec.retention_bytes, spec.compacted)
-    if topic is not None and wanted == (have, topic.spec.retention_ms, topic.spec.retention_bytes, topic.spec.compacted):
-        return False
     (topic_id,) = log.connection.execute(
         """INSERT INTO topics (name, partitions, retention_ms, retention_bytes, compacted) VALUES (?, ?, ?, ?, ?)
            ON CONFLICT (name) DO UPDATE SET partitions = excluded.partitions, retention_ms = excluded.retention_ms,
@@ -104,6 +127,15 @@ def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
     ).fetchall()
     committed = {row[0] for row in leases if row[2] is not None}
     return [_group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in sorted(committed | set(members))]
+
+
+def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, int], int]:
+    rows = connection.execute(
+        """SELECT name, partition, committed FROM leases JOIN partitions ON partitions.id = part JOIN topics ON topics.id = topic_id
+           WHERE grp = ? AND committed IS NOT NULL""",
+        (group,),
+    )
+    return {(topic, partition): offset for topic, partition, offset in rows}
 
 
 def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:

@@ -1,0 +1,216 @@
+"""`sealbus topics apply|check` on Kafka: as any user, and as one who may do nothing but look after the topics of one namespace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from consumers.app import App
+from deploy.kafka import clients
+from deploy.kafka.cluster import Cluster
+from deploy.kafka.errors import KafkaUnavailableError
+
+GROUP = App("worker@svc").group
+RIGHTS = ("CREATE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+QUIET = {"log_level": 0}
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"n{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("secured"), secured=True, settings={"offsets.retention.minutes": "20160"})
+    try:
+        cluster.start()
+    except KafkaUnavailableError as error:
+        if os.environ.get("SEALBUS_REQUIRE_KAFKA") == "1":
+            raise
+        pytest.skip(f"no Kafka: {error}")
+    yield cluster
+    cluster.stop()
+
+
+class Secured:
+    """The secured cluster, its administrator, and a user who has only what `grant` gave."""
+
+    def __init__(self, cluster: Cluster, folder: Any, namespace: str) -> None:
+        self.cluster, self.folder, self.namespace = cluster, folder, namespace
+        self.admin = AdminClient({**cluster.client_settings(), **QUIET})
+
+    def grant(self, *operations: str, resource: ResourceType = ResourceType.TOPIC, name: str | None = None) -> None:
+        pattern = ResourcePatternType.LITERAL if name is not None else ResourcePatternType.PREFIXED
+        bindings = [
+            AclBinding(resource, name or f"{self.namespace}.", pattern, "User:bus", "*", AclOperation[operation], AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        for created in self.admin.create_acls(bindings).values():
+            created.result(20)
+
+    def revoke_all(self) -> None:
+        everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:bus", None, AclOperation.ANY, AclPermissionType.ANY)
+        for deleted in self.admin.delete_acls([everything]).values():
+            deleted.result(20)
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "SEALBUS_BUS__URL": f"kafka://{self.cluster.bootstrap}",
+            "SEALBUS_BUS__NAMESPACE": self.namespace,
+            "SEALBUS_KAFKA__SECURITY_PROTOCOL": "sasl_ssl",
+            "SEALBUS_KAFKA__CA_FILE": str(self.cluster.certificates.authority),
+            "SEALBUS_KAFKA__USERNAME": clients.USER.username,
+            "SEALBUS_KAFKA__PASSWORD": clients.USER.password,
+        }
+
+    def call(self, *arguments: str, **more: str) -> Any:
+        return self.folder.call("topics", *arguments, env=self.environment() | more)
+
+    def topic(self, name: str, records: int = 0) -> None:
+        self.admin.create_topics([NewTopic(name, 1)])[name].result(20)
+        producer = Producer({**self.cluster.client_settings(), **QUIET})
+        for _ in range(records):
+            producer.produce(name, b"x")
+        assert producer.flush(20) == 0
+
+
+@pytest.fixture
+def user(secured: Cluster, folder: Any, namespace: str) -> Iterator[Secured]:
+    made = Secured(secured, folder, namespace)
+    yield made
+    made.revoke_all()
+
+
+class Open:
+    """A namespace of its own on a cluster that lets everybody do everything."""
+
+    def __init__(self, addresses: str, namespace: str) -> None:
+        self.common = ("agents:app", "--bus", f"kafka://{addresses}", "--namespace", namespace)
+        self._namespace = namespace
+        self._client = AdminClient({"bootstrap.servers": addresses, **QUIET})
+
+    def topics(self) -> list[str]:
+        return [name for name in self._client.list_topics(timeout=10).topics if name.startswith(f"{self._namespace}.")]
+
+    def close(self) -> None:
+        """Others count what is in the cluster."""
+        for deleted in self._client.delete_topics(self.topics()).values() if self.topics() else ():
+            deleted.result(20)
+
+
+@pytest.fixture
+def shared(kafka: str, namespace: str) -> Iterator[Open]:
+    made = Open(kafka, namespace)
+    yield made
+    made.close()
+
+
+def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Open) -> None:
+    first = folder.call("topics", "apply", *shared.common)
+    assert "8 topics wanted, 8 changed" in first.stderr
+    assert "message.timestamp.type LogAppendTime" in first.stdout
+    more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
+    assert "4 -> 6 partitions; kept 14d -> 20d" in folder.call("topics", "apply", *shared.common, env=more).stdout
+    second = folder.call("topics", "apply", *shared.common, env=more)
+    assert (second.exit_code, second.stdout) == (0, "")
+    assert "nothing to do" in second.stderr
+
+
+def test_a_dry_run_creates_nothing(folder: Any, shared: Open) -> None:
+    dry = folder.call("topics", "apply", *shared.common, "--dry-run")
+    assert "8 would be changed" in dry.stderr
+    assert ".job.run.dlq" in dry.stdout
+    assert shared.topics() == []
+
+
+@pytest.mark.slow
+def test_applies_at_the_same_time_all_succeed(folder: Any, shared: Open) -> None:
+    command = ("topics", "apply", *shared.common)
+    running = [folder.start(*command, stderr=subprocess.STDOUT) for _ in range(4)]
+    for process in running:
+        output, _ = process.communicate(timeout=50)
+        assert process.returncode == 0, output
+    assert "nothing to do" in folder.call(*command).stderr
+
+
+def test_rights_on_the_prefix_are_enough_to_apply_and_check(user: Secured) -> None:
+    user.grant(*RIGHTS)
+    assert user.call("apply", "agents:app", SEALBUS_TOPICS__PARTITIONS="2").exit_code == 0
+    assert "8 changed" in user.call("apply", "agents:app").stderr
+    assert "nothing to do" in user.call("apply", "agents:app").stderr
+    checked = user.call("check", "agents:app")
+    assert (checked.exit_code, checked.stdout) == (0, "")
+
+
+def test_what_takes_a_right_over_the_cluster_is_said_not_to_be_checked(user: Secured) -> None:
+    user.grant(*RIGHTS)
+    user.call("apply", "agents:app")
+    (hint,) = [line for line in user.call("check", "agents:app").stderr.splitlines() if line.startswith("hint")]
+    assert "needed: DescribeConfigs on the cluster" in hint
+
+
+def test_brokers_are_checked_where_they_may_be_read(user: Secured) -> None:
+    user.grant(*RIGHTS)
+    user.grant("DESCRIBE_CONFIGS", resource=ResourceType.BROKER, name="kafka-cluster")
+    user.call("apply", "agents:app")
+    checked = user.call("check", "agents:app")
+    assert checked.exit_code == 0
+    assert "hint" not in checked.stderr
+    longer = user.call("check", "agents:app", SEALBUS_PUBLISH__MAX_TTL_S="8d", SEALBUS_TOPICS__RETENTION_S="15d")
+    assert "set offsets.retention.minutes=21600 or more on the brokers" in longer.stdout
+
+
+@pytest.mark.parametrize(
+    ("lacking", "verb", "needed"),
+    [
+        ("CREATE", "apply", "Create on topic"),
+        ("DESCRIBE", "apply", "Describe on topic"),
+        ("DESCRIBE_CONFIGS", "check", "DescribeConfigs on topic"),
+        ("ALTER", "apply", "Alter on topic"),
+        ("ALTER_CONFIGS", "apply", "AlterConfigs on topic"),
+    ],
+)
+def test_a_missing_right_is_named_in_one_line(user: Secured, lacking: str, verb: str, needed: str) -> None:
+    # Describe follows from Alter, and DescribeConfigs from AlterConfigs.
+    without = {lacking, *{"DESCRIBE": {"ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}.get(lacking, set())}
+    user.grant(*RIGHTS)
+    if lacking != "CREATE":
+        user.call("apply", "agents:app", SEALBUS_TOPICS__PARTITIONS="2")
+    user.revoke_all()
+    user.grant(*(right for right in RIGHTS if right not in without))
+    changed = {"SEALBUS_TOPICS__RETENTION_S": "20d"} if lacking == "ALTER_CONFIGS" else {}
+    partitions = "2" if lacking == "ALTER_CONFIGS" else "4"
+    result = user.call(verb, "agents:app", SEALBUS_TOPICS__PARTITIONS=partitions, **changed)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert f"needed: {needed} '{user.namespace}." in line
+    assert result.exit_code == 78
+
+
+def test_a_tier_left_with_records_is_kept_also_by_who_may_not_see_the_group(user: Secured) -> None:
+    user.grant(*RIGHTS)
+    user.call("apply", "agents:app")
+    user.topic(f"{user.namespace}._retry.{GROUP}.7s", records=2)
+    hidden = user.call("check", "agents:app")
+    assert hidden.exit_code == 1
+    assert "Describe on the group" in hidden.stdout
+    user.grant("DESCRIBE", resource=ResourceType.GROUP, name=GROUP)
+    seen = user.call("check", "agents:app")
+    assert seen.exit_code == 1
+    assert f"still has 2 records waiting for group {GROUP}" in seen.stdout
