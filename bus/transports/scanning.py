@@ -16,10 +16,12 @@ _PAGE_BYTES = 16 * 1_048_576
 
 
 async def scan(transport: Transport, topic: str) -> AsyncIterator[Record]:
-    """Every record of *topic*, oldest first within a partition, until nothing is left. Raises TopicMissingError."""
+    """Every record that *topic* has now, oldest first within a partition. Raises TopicMissingError."""
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
         offset = kept.start
-        while records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES):
+        while offset < kept.end and (
+            records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+        ):
             for record in records:
                 yield record
             offset = records[-1].offset + 1

@@ -29,7 +29,7 @@ _NAMESPACE = "demo"
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("--bus", "url", help="Use this log instead of a temporary embedded one, e.g. sqlite:///demo.db.")
+@click.option("--bus", "url", help="Use this log instead of a temporary embedded one: sqlite:///demo.db, kafka://localhost:9092.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the log, the workers' logs and the report in this folder.")
 def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     """Watch three agents review Python code over the bus, while things go wrong.
@@ -68,7 +68,9 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
 
 
 def _settings(url: str) -> Settings:
-    return load(flags={"bus.url": url, "bus.namespace": _NAMESPACE}, env=os.environ, file=None).settings
+    # On a cluster that others use as well, and that keeps what earlier runs left, each run has a namespace of its own.
+    namespace = f"{_NAMESPACE}-{os.urandom(4).hex()}" if url.startswith("kafka:") else _NAMESPACE
+    return load(flags={"bus.url": url, "bus.namespace": namespace}, env=os.environ, file=None).settings
 
 
 def _absolute(url: str) -> str:

@@ -35,7 +35,9 @@ class Crew:
         command = [sys.executable, "-m", "consumers.cli", "worker", f"consumers.demo.agents:{role}"]
         # Supervised: it drains when its standard input ends, that is, when the demo is gone, however it went.
         command += ["--bus", self._url, "--namespace", self._namespace, "--supervised"]
-        environment = os.environ | {NOTES_VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # A killed agent's work moves on within seconds, on a log of either kind.
+        environment = {"SEALBUS_KAFKA__SESSION_TIMEOUT_S": "6s"} | os.environ
+        environment |= {NOTES_VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (self._folder / f"worker-{self._started}-{role}.log").open("wb") as log:
             self._processes[role] = subprocess.Popen(  # noqa: S603 - our own command
                 command, cwd=self._folder, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log

@@ -21,7 +21,7 @@ from bus.payloads import payload_type
 from bus.sealing import Message
 from bus.settings import Settings
 from bus.topics import message_topic, read_topic
-from bus.topology import message_topics
+from bus.topology import group_topics, message_topics
 from bus.transports import open_configured
 from bus.transports.base import Record, Transport
 from bus.transports.scanning import scan
@@ -114,7 +114,8 @@ async def tell(settings: Settings, folder: Path, repository: str, say: Callable[
     transport = open_configured(settings)
     crew = Crew(folder, settings.bus.url, settings.bus.namespace)
     try:
-        await transport.admin.create_topics(message_topics(settings, [kind.name for kind in BUILT_IN]))
+        own = [spec for group in _GROUPS.values() for spec in group_topics(settings, group)]
+        await transport.admin.create_topics([*message_topics(settings, [kind.name for kind in BUILT_IN]), *own])
         return await _play(_Log(transport, settings.bus.namespace), crew, settings, repository, say)
     finally:
         await crew.stop()
@@ -157,12 +158,10 @@ async def _make_trouble(
     # Frozen, the writer can't read the record before it has been altered.
     crew.freeze("writer")
     try:
-        troubles = await make_trouble(log.transport, settings, publisher, run)
         path = sqlite_path(settings.bus.url)
+        troubles = await make_trouble(log.transport, settings, publisher, run, altered=path is None)
         if path is not None:
             alter_in_file(path, troubles[0])
-        else:
-            troubles = troubles[1:]
     finally:
         crew.thaw("writer")
     say("made trouble: " + "; ".join(trouble.what for trouble in troubles))

@@ -39,8 +39,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
 
-async def make_trouble(transport: Transport, settings: Settings, publisher: Publisher, run: str) -> list[Trouble]:
-    """Append the troublesome records; the altered one is only published here, see `alter_in_file`."""
+async def make_trouble(transport: Transport, settings: Settings, publisher: Publisher, run: str, *, altered: bool) -> list[Trouble]:
+    """Append the troublesome records; the altered one is *altered* before, or later where it lies, see `alter_in_file`."""
     past = make_publisher(transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics())
     sealed = {
         "a record altered in the log": (publisher.seal(_task(f"altered-{run}", "pay-invoice")), "hash_mismatch"),
@@ -48,6 +48,9 @@ async def make_trouble(transport: Transport, settings: Settings, publisher: Publ
         "a handler that fails twice": (publisher.seal(_task(f"flaky-{run}", "use-flaky-tool")), "done"),
         "a handler that always fails": (publisher.seal(_task(f"broken-{run}", "use-broken-tool")), "retries_exhausted"),
     }
+    if altered:
+        each, expected = sealed.pop("a record altered in the log")
+        sealed = {"a record altered on its way to the log": (_altered(each), expected)} | sealed
     made = [await _append(transport, each.record, what, expected, each) for what, (each, expected) in sealed.items()]
     topic = message_topic(settings.bus.namespace, "task.handoff")
     garbage = NewRecord(topic, b"garbage", _GARBAGE)
@@ -63,6 +66,12 @@ def alter_in_file(path: str, trouble: Trouble) -> None:
             (trouble.offset, trouble.topic, trouble.partition),
         )
     connection.close()
+
+
+def _altered(sealed: Sealed) -> Sealed:
+    """The same message with one word changed, as somebody between publisher and log could."""
+    value = (sealed.record.value or b"").replace(b"pay-invoice", b"pay-attacker")
+    return msgspec.structs.replace(sealed, record=msgspec.structs.replace(sealed.record, value=value))
 
 
 def _task(task_id: str, action: str, *, ttl_s: float | None = None) -> Draft:
