@@ -29,6 +29,7 @@ from consumers.plan import Plan
 from consumers.runners import HandlerCutError, Runners
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
+from producers.requests import Requests
 
 __all__ = ["Worker"]
 
@@ -36,6 +37,7 @@ _POLL_S = 0.5
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _CUT_GRACE_S = 2.0
+_LAST_COMMIT_S = 3.0
 _LAG_S = 5.0
 _TURN_S = 0.01
 
@@ -66,6 +68,7 @@ class Worker:
         self._metrics = metrics
         self._partitions = Partitions(plan.tiers, clock)
         self._committing = asyncio.Lock()
+        self.requests = Requests(publisher, transport, verifier=app.verifier)
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
         self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
@@ -74,6 +77,7 @@ class Worker:
         execution = Execution(
             plan,
             publisher=publisher,
+            requests=self.requests,
             settlement=self.settlement,
             intake=intake,
             flight=self.flight,
@@ -153,12 +157,14 @@ class Worker:
         cut = await self._drain(self._partitions.all(), drain_timeout_s)
         if self._partitions.subscription is not None:
             try:
-                await self.commit()
-            except TransportError as error:
-                _log.warning("worker.last_commit_failed", error=str(error))
+                # A log that does not answer must not keep the process: what is not committed is delivered again.
+                await asyncio.wait_for(self.commit(), _LAST_COMMIT_S)
+            except (TransportError, TimeoutError) as error:
+                _log.warning("worker.last_commit_failed", error=str(error) or "no answer in time")
             await self._partitions.subscription.close()
             self._partitions.subscription = None
         await self.runners.close()
+        await self.requests.close()
         _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=cut)
         return cut
 

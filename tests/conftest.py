@@ -9,35 +9,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from clusters import started, unavailable
 
 from deploy.kafka.cluster import Cluster
-from deploy.kafka.errors import KafkaUnavailableError
 
-SETTINGS = {
-    "group.min.session.timeout.ms": "1000",
-    "message.max.bytes": "20000000",
-    "replica.fetch.max.bytes": "20000000",
-}
-_unavailable: list[str] = []
 _ran: Counter[str] = Counter()
-
-
-def started(folder: Path, **shape: object) -> Cluster:
-    """A cluster in *folder*, running; a skip, or a failure where Kafka is required, when there can be none."""
-    if _unavailable:
-        pytest.skip(_unavailable[0])
-    cluster = Cluster(folder, settings=SETTINGS, **shape)
-    try:
-        cluster.start()
-    except KafkaUnavailableError as error:
-        _unavailable.append(f"no Kafka: {error}")
-        if os.environ.get("SEALBUS_REQUIRE_KAFKA") == "1":
-            pytest.fail(_unavailable[0])
-        pytest.skip(_unavailable[0])
-    return cluster
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +51,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests ran on which transport, and loudly when Kafka's did not."""
     counts = ", ".join(f"{name} {count}" for name, count in sorted(_ran.items()))
     terminalreporter.write_line(f"passed by transport: {counts or 'none'}")
-    if _unavailable:
+    if unavailable:
         terminalreporter.section("KAFKA TESTS DID NOT RUN", red=True, bold=True)
-        terminalreporter.write_line(_unavailable[0])
+        terminalreporter.write_line(unavailable[0])

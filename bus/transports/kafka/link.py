@@ -35,6 +35,7 @@ T = TypeVar("T")
 _FRESH_S = 5.0
 _QUESTION_S = 15.0
 _CLOSE_S = 2.0
+_BOOTSTRAP_S = 6.0
 _EARLIEST, _LATEST = -2, -1
 _READ_COMMITTED = 1
 
@@ -180,10 +181,11 @@ class Link:
 
     async def _started(self, client: Any, method: str) -> Any:
         try:
-            await getattr(client, method)()
+            async with asyncio.timeout(_BOOTSTRAP_S):
+                await getattr(client, method)()
         except BaseException as error:
             await _closed(client)
-            if not isinstance(error, KafkaError):
+            if not isinstance(error, KafkaError | TimeoutError):
                 raise
             # The library says the same of a wrong password and of a dead broker: ask for the cause.
             raise await probe(self._options) or UnreachableError("Kafka answered, and then not any more") from error
