@@ -26,6 +26,7 @@ MIB = 1 << 20
 
 _ADAPTERS: dict[str, Callable[[pytest.FixtureRequest, Path], str]] = {
     "kafka": lambda request, _: f"kafka://{request.getfixturevalue('kafka')}",
+    "kafka of three": lambda request, _: f"kafka://{request.getfixturevalue('kafka_of_three').bootstrap}",
     "memory": lambda _, __: "memory://",
     "sqlite": lambda _, folder: f"sqlite:///{folder}/log.db",
 }
@@ -158,7 +159,7 @@ class Log:
             await asyncio.to_thread(emptied, self.url.removeprefix("kafka://"))
 
 
-@pytest.fixture(params=sorted(_ADAPTERS))
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name == "kafka of three" else ()) for name in sorted(_ADAPTERS)])
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
     opened = Log(_ADAPTERS[request.param](request, tmp_path))
     yield opened

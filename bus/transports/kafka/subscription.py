@@ -67,6 +67,8 @@ class KafkaSubscription:
                 if self._holdings.buffered_records < _PREFETCH_RECORDS:
                     self._fetch()
                 if records:
+                    # Whoever polls in a loop must not keep the fetch behind it from going on.
+                    await asyncio.sleep(0)
                     return records
             left_s = deadline_s - self._clock.monotonic_s()
             if not await self._woken(left_s):
