@@ -59,6 +59,8 @@ class KafkaSubscription:
 
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
         deadline_s = self._clock.monotonic_s() + timeout_s
+        # Whoever polls in a loop must not keep the fetch behind it from going on. Before anything is taken: a cancelled poll loses nothing.
+        await asyncio.sleep(0)
         while True:
             self._wake.clear()
             self._check()
@@ -67,8 +69,6 @@ class KafkaSubscription:
                 if self._holdings.buffered_records < _PREFETCH_RECORDS:
                     self._fetch()
                 if records:
-                    # Whoever polls in a loop must not keep the fetch behind it from going on.
-                    await asyncio.sleep(0)
                     return records
             left_s = deadline_s - self._clock.monotonic_s()
             if not await self._woken(left_s):
