@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.codec import zstd_encode
 from aiokafka.protocol.produce import ProduceRequest
@@ -68,16 +69,20 @@ def produce(producer: Producer, topic: str, *records: tuple[bytes | None, bytes 
     assert producer.flush(20) == 0
 
 
-async def test_records_of_another_client_lie_where_ours_do(opened, topic, admin, foreign) -> None:
+async def test_records_of_other_clients_lie_where_ours_do(opened, topic, admin, foreign, kafka) -> None:
     transport = opened()
     create(admin, topic, 7)
     keys = [b"", b"a", b"task-4821", b"\x00\xff", "schlüssel-\U0001f600".encode(), b"x" * 300, *(b"%d" % i for i in range(50))]
     outcomes = await transport.append([NewRecord(topic, key, b"ours") for key in keys], timeout_s=20)
     await asyncio.to_thread(produce, foreign, topic, *((key, b"theirs") for key in keys))
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as plain:
+        for key in keys:
+            await plain.send(topic, b"plain", key)
     found = [record for partition in range(7) for record in await everything(transport, topic, partition)]
     theirs = {record.key: record.partition for record in found if record.value == b"theirs"}
+    plainly = {record.key: record.partition for record in found if record.value == b"plain"}
     ours = {key: outcome.partition for key, outcome in zip(keys, outcomes, strict=True)}
-    assert ours == theirs == {key: partition_of(key, 7) for key in keys}
+    assert ours == theirs == plainly == {key: partition_of(key, 7) for key in keys}
 
 
 async def test_our_records_are_read_by_another_client(opened, topic, kafka) -> None:
