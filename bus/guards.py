@@ -2,7 +2,8 @@
 
 Owns generating predicates per Struct from its annotations. True means that `msgspec` with sorted fields writes RFC 8785 for this value once
 the result decodes again as its type; False only means: take the exact way (`bus.canonical`). A value that was just decoded as its type needs
-no look at the classes of what it holds, so there is a shorter predicate for those. Generated code, because the check runs for every
+no look at the classes of what it holds, so there is a shorter predicate for those; and a longer one whose True means also that the result
+does decode again. Generated code, because the check runs for every
 field of every message and a table of closures costs three times as much (measure with tests/benchmarks).
 """
 
@@ -16,7 +17,7 @@ from msgspec import inspect
 
 from bus import numbers
 
-__all__ = ["Guard", "make_decoded_guard", "make_guard"]
+__all__ = ["Guard", "make_decoded_guard", "make_full_guard", "make_guard"]
 
 Guard = Callable[[Any], bool]
 
@@ -37,6 +38,9 @@ _INT = f"{{v}}.__class__ is int and {_SAFE}"
 _FLOAT = f"({{v}}.__class__ is float and {{v}} % 1.0 and {_NUMBER_RANGE} or {_INT})"
 # An integer is there when a default that was left out is one.
 _DECODED_FLOAT = f"({_NUMBER_RANGE} and {{v}} % 1.0 or {_INT})"
+
+
+_CONSTRAINTS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
 
 class _UnsupportedError(Exception):
@@ -67,6 +71,22 @@ def make_decoded_guard(cls: type[msgspec.Struct]) -> Guard | None:
     return make_guard(cls) if any(hasattr(kind, "__post_init__") for kind in writer.classes.values()) else guard
 
 
+def make_full_guard(cls: type[msgspec.Struct]) -> Guard | None:
+    """The guard of *cls* whose True needs no decoding to be sure of; None where types have constraints or code of their own."""
+    writer = _Writer(decoded=False, full=True)
+    generated = _generate(writer, cls)
+    if generated is None or any(hasattr(kind, "__post_init__") for kind in writer.classes.values()):
+        return None
+
+    def guard(value: Any) -> bool:
+        try:
+            return bool(generated(value))
+        except (AttributeError, TypeError):
+            return False
+
+    return guard
+
+
 def _generate(writer: _Writer, cls: type[msgspec.Struct]) -> Guard | None:
     if not numbers.ORJSON_AGREES:
         return None
@@ -82,11 +102,12 @@ def _generate(writer: _Writer, cls: type[msgspec.Struct]) -> Guard | None:
 
 
 class _Writer:
-    """Writes the lines of one guard; *decoded* leaves out what decoding has checked."""
+    """Writes the lines of one guard; *decoded* leaves out what decoding has checked, *full* checks all that decoding would."""
 
-    def __init__(self, *, decoded: bool) -> None:
+    def __init__(self, *, decoded: bool, full: bool = False) -> None:
         self.classes: dict[str, type] = {}
         self._decoded = decoded
+        self._full = full
         self._int, self._float = (_SAFE, _DECODED_FLOAT) if decoded else (_INT, _FLOAT)
 
     def struct(self, kind: Any, value: str, depth: int, seen: tuple[type, ...]) -> Iterator[str]:
@@ -106,6 +127,8 @@ class _Writer:
 
     def value(self, kind: Any, value: str, depth: int, seen: tuple[type, ...]) -> Iterator[str]:
         pad = "    " * depth
+        if self._full and (check := _full_check(kind, value)):
+            yield f"{pad}if not ({check}): return False"
         if isinstance(kind, inspect.Metadata):
             yield from self.value(kind.type, value, depth, seen)
         elif isinstance(kind, _PLAIN) or (isinstance(kind, inspect.LiteralType) and all(isinstance(v, str) for v in kind.values)):
@@ -138,3 +161,21 @@ class _Writer:
         if lines:
             yield f"{'    ' * depth}if {value} is not None:"
             yield from lines
+
+
+def _full_check(kind: Any, value: str) -> str:
+    """What *value* must be, besides canonical, to decode as *kind*; raises _UnsupportedError where that takes more than a class."""
+    if any(getattr(kind, name, None) is not None for name in _CONSTRAINTS):
+        raise _UnsupportedError
+    match kind:
+        case inspect.StrType():
+            return f"{value}.__class__ is str"
+        case inspect.BoolType():
+            return f"{value}.__class__ is bool"
+        case inspect.LiteralType():
+            return f"{value}.__class__ is str and {value} in {tuple(kind.values)!r}"
+        case inspect.ListType() | inspect.VarTupleType():
+            return f"{value}.__class__ is list or {value}.__class__ is tuple"
+        case inspect.IntType() | inspect.FloatType() | inspect.UnionType() | inspect.NoneType() | inspect.StructType() | inspect.Metadata():
+            return ""
+    raise _UnsupportedError

@@ -14,7 +14,7 @@ import msgspec
 from bus import canonical
 from bus.errors import ContractError, UnknownTypeError
 from bus.fields import knows_field
-from bus.guards import make_decoded_guard, make_guard
+from bus.guards import make_decoded_guard, make_full_guard, make_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
@@ -34,7 +34,7 @@ _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 class PayloadType:
     """One registered type: its name, version, risk, and how its data is decoded."""
 
-    __slots__ = ("_decode", "_decoded_guard", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
+    __slots__ = ("_decode", "_decoded_guard", "_full_guard", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
 
     def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
         self.cls = cls
@@ -46,13 +46,20 @@ class PayloadType:
         self.upcasters = dict(upcasters)
         self._decode = msgspec.json.Decoder(cls).decode
         self._guard = make_guard(cls)
+        self._full_guard = make_full_guard(cls)
         self._decoded_guard = make_decoded_guard(cls)
 
     def encode(self, subject: msgspec.Struct) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
 
-        The data is decoded again by its own type, because a Struct's constructor checks nothing.
+        A Struct's constructor checks nothing: the guard does, or the data is decoded again by its own type.
         """
+        if self._full_guard is not None and self._full_guard(subject):
+            try:
+                return _encode_sorted(subject)
+            except (TypeError, ValueError):
+                # Such as a lone surrogate: the exact way names it.
+                pass
         data = self._encode_plain(subject) or self._encode_exactly(subject)
         self.decode(data)
         return data

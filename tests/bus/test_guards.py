@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import canonical
-from bus.guards import make_decoded_guard, make_guard
+from bus.guards import make_decoded_guard, make_full_guard, make_guard
 from bus.payloads import payload, payload_type
 
 
@@ -83,3 +83,66 @@ def test_what_a_post_init_changes_is_looked_at_again(cls: type[msgspec.Struct]) 
 def test_where_nothing_can_be_said_there_is_no_guard() -> None:
     assert make_guard(Open) is None
     assert make_decoded_guard(Open) is None
+
+
+class Part(msgspec.Struct, frozen=True):
+    name: str
+    good: bool = True
+    kind: Literal["a", "b"] = "a"
+
+
+@payload("guard.whole", version="1.0.0")
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    count: int = 0
+    ratio: float = 0.5
+    maybe: str | None = None
+    parts: list[Part] = []
+    names: tuple[str, ...] = ()
+
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.lists(st.text(), max_size=2) | st.binary()
+WHOLES = st.builds(
+    Whole,
+    text=ANYTHING,
+    count=ANYTHING,
+    ratio=ANYTHING | FLOATS,
+    maybe=ANYTHING,
+    parts=ANYTHING | st.lists(st.builds(Part, ANYTHING, ANYTHING, ANYTHING | st.sampled_from(["a", "b", "c"])), max_size=2),
+    names=ANYTHING | st.lists(ANYTHING, max_size=2) | st.lists(st.text(), max_size=2).map(tuple),
+)
+GOOD = st.builds(
+    Whole,
+    text=st.text(),
+    count=st.integers(-(2**53) + 1, 2**53 - 1),
+    ratio=FLOATS,
+    maybe=st.none() | st.text(),
+    parts=st.lists(st.builds(Part, st.text(), st.booleans(), st.sampled_from(["a", "b"])), max_size=2),
+    names=st.lists(st.text(), max_size=2).map(tuple),
+)
+
+
+@given(WHOLES | GOOD)
+def test_what_the_full_guard_passes_is_canonical_and_decodes_again(value: Whole) -> None:
+    full = make_full_guard(Whole)
+    assert full is not None
+    if full(value):
+        try:
+            data = msgspec.json.Encoder(order="sorted").encode(value)
+        except ValueError:
+            return
+        assert data == canonical.encode(msgspec.to_builtins(value))
+        msgspec.json.decode(data, type=Whole)
+
+
+def test_the_full_guard_passes_what_is_plain() -> None:
+    full = make_full_guard(Whole)
+    assert full is not None
+    assert full(Whole(text="x", count=3, ratio=0.25, maybe="y", parts=[Part("z")], names=("n",)))
+
+
+@pytest.mark.parametrize(
+    "annotation", [Annotated[str, msgspec.Meta(max_length=3)], Annotated[int, msgspec.Meta(ge=0)], dict[str, str], bytes, Any, Sly]
+)
+def test_constraints_and_open_types_have_no_full_guard(annotation: Any) -> None:
+    assert make_full_guard(msgspec.defstruct("Made", [("field", annotation)])) is None
