@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from bus.clock import Clock
-from bus.errors import BusError, ClosedError, TopicMissingError
+from bus.errors import BusError, ClosedError, TopicMissingError, UnreachableError
 from bus.transports.base import Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.link import Link
@@ -117,10 +117,12 @@ class Reading:
             if now_s >= deadline_s:
                 if end is None:
                     end = (await self._link.spans([place]))[place].end
-                if reader.expected >= end or await _position(consumer, place) >= end or now_s >= answer_s:
+                if reader.expected >= end or await _position(consumer, place) >= end:
                     return
                 if now_s >= answer_s:
-                    return
+                    # There is something to read and nothing comes: this client may have lost its way, the next read begins with a new one.
+                    await _closed(reader)
+                    raise UnreachableError(f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s")
             await self._fetch(reader, place, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
 
     async def _fetch(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:

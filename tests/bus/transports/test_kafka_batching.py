@@ -1,0 +1,116 @@
+"""The queue of one partition: order, bounds, and what a failure or a deadline leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.errors import AppendUnknownError, DeadlineError
+from bus.transports.base import Appended, NewRecord
+from bus.transports.kafka.batching import Batch, Call, Queue, Span, record_bytes
+
+SIZES = st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8)
+
+
+def call(count: int) -> Call:
+    loop = asyncio.new_event_loop()
+    try:
+        return Call(count, loop.create_future())
+    finally:
+        loop.close()
+
+
+def queued(sizes: list[list[int]]) -> tuple[Queue, list[Call], list[NewRecord]]:
+    """A queue with one call per list, its records numbered."""
+    queue, calls, records = Queue(), [], []
+    for group in sizes:
+        made = [NewRecord("t", b"%d" % (len(records) + number), b"x" * size) for number, size in enumerate(group)]
+        calls.append(call(len(made)))
+        queue.add(Span(calls[-1], made, list(range(len(made)))))
+        records += made
+    return queue, calls, records
+
+
+def drained(queue: Queue, max_bytes: int) -> list[Batch]:
+    batches = []
+    while (batch := queue.take(max_bytes)) is not None:
+        batches.append(batch)
+    return batches
+
+
+@given(SIZES, st.integers(1, 1000))
+def test_batches_hold_every_record_once_and_in_order(sizes: list[list[int]], max_bytes: int) -> None:
+    queue, _, records = queued(sizes)
+    batches = drained(queue, max_bytes)
+    assert [record for batch in batches for record in batch.records()] == records
+
+
+@given(SIZES, st.integers(1, 1000))
+def test_a_batch_fits_its_limit_or_holds_one_record(sizes: list[list[int]], max_bytes: int) -> None:
+    queue, _, _ = queued(sizes)
+    for batch in drained(queue, max_bytes):
+        assert len(batch) == 1 or sum(record_bytes(record) for record in batch.records()) <= max_bytes
+
+
+@given(SIZES, st.integers(1, 1000), st.integers(1, 1000))
+def test_what_is_put_back_goes_first_and_keeps_its_order(sizes: list[list[int]], first: int, second: int) -> None:
+    queue, _, records = queued(sizes)
+    taken = [batch for batch in (queue.take(first), queue.take(first)) if batch is not None]
+    for batch in reversed(taken):
+        queue.put_back(batch.spans)
+    assert [record for batch in drained(queue, second) for record in batch.records()] == records
+
+
+@given(SIZES, st.integers(1, 1000))
+def test_each_record_gets_its_own_outcome(sizes: list[list[int]], max_bytes: int) -> None:
+    queue, calls, records = queued(sizes)
+    offset = 0
+    for batch in drained(queue, max_bytes):
+        batch.settle(Appended("t", 0, offset + place, 0) for place in range(len(batch)))
+        offset += len(batch)
+    offsets = [outcome.offset for made in calls for outcome in made.results() if isinstance(outcome, Appended)]
+    assert offsets == list(range(len(records)))
+    assert all(made.left == 0 for made in calls)
+
+
+@given(SIZES, st.sets(st.integers(0, 7)), st.integers(1, 1000))
+def test_nobody_sends_what_nobody_waits_for(sizes: list[list[int]], gone: set[int], max_bytes: int) -> None:
+    queue, calls, _ = queued(sizes)
+    for number in gone & set(range(len(calls))):
+        calls[number].given_up = True
+    assert all(not span.call.given_up for batch in drained(queue, max_bytes) for span in batch.spans)
+
+
+@given(SIZES)
+def test_refused_neighbours_travel_alone(sizes: list[list[int]]) -> None:
+    queue, _, records = queued(sizes)
+    batch = queue.take(1_000_000)
+    if batch is not None:
+        for span in batch.spans:
+            span.solo = True
+        queue.put_back(batch.spans)
+        assert [len(batch) for batch in drained(queue, 1_000_000)] == [1] * len(records)
+
+
+def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
+    made = call(3)
+    span = Span(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2])
+    first, rest = span.cut(1)
+    first.hand_over()
+    made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
+    assert [type(outcome) for outcome in made.results()] == [AppendUnknownError, DeadlineError, DeadlineError]
+    assert len(rest) == 2
+
+
+@pytest.mark.parametrize(("failures", "kind"), [([True], DeadlineError), ([False], AppendUnknownError), ([False, True], AppendUnknownError)])
+def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
+    made = call(1)
+    span = Span(made, [NewRecord("t", None, b"")], [0])
+    for certain in failures:
+        span.hand_over()
+        span.take_back(certain=certain)
+    made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
+    assert [type(outcome) for outcome in made.results()] == [kind]
