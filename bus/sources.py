@@ -10,11 +10,12 @@ import difflib
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from bus.errors import ConfigurationError
 
-__all__ = ["CONFIG_VARIABLE", "Given", "from_environment", "from_file", "from_flags", "variable"]
+__all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file", "from_flags", "variable"]
 
 CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 
@@ -25,6 +26,22 @@ _OTHERS: Final = frozenset(
     {CONFIG_VARIABLE, "SEALBUS_CACHE", "SEALBUS_FAILPOINT", "SEALBUS_FAULTS", "SEALBUS_JAVA", "SEALBUS_REQUIRE_KAFKA", "SEALBUS_TEST_KAFKA"}
 )
 _OTHER_PREFIX: Final = "SEALBUS_DEMO_"
+
+FIXED: Final = MappingProxyType(
+    {
+        "acks": ("all", "an acknowledged message must survive the loss of a broker"),
+        "enable_idempotence": ("true", "the client repeats requests by itself, and a repetition must not be a second record"),
+        "enable_auto_commit": ("false", "an offset is committed when its message is settled, not when it was fetched"),
+        "auto_offset_reset": ("none", "a committed offset that is out of range is a possible loss: the worker stops instead of jumping"),
+        "isolation_level": ("read_committed", "records of aborted transactions were never published"),
+        "check_crcs": ("true", "a record that was damaged on its way must not be judged"),
+        "group_instance_id": ("unset", "static members are not fenced: two processes with one id would both own its partitions"),
+        "allow_auto_create_topics": ("false", "a typo must not become a topic"),
+        "partitioner": ("murmur2", "one key has one partition, whichever client publishes"),
+    }
+)
+"""Settings that Kafka's clients have and sealbus does not: what they are, and why nobody can change them."""
+
 _FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": "log.format"}
 
 
@@ -121,5 +138,9 @@ def _read_secret(key: str, path: str) -> str:
 
 
 def _unknown(name: str, known: Collection[str], place: str) -> ConfigurationError:
+    own = name.removeprefix(f"{_PREFIX}KAFKA__").removeprefix("kafka.").lower()
+    if own in FIXED and own != name:
+        value, reason = FIXED[own]
+        return ConfigurationError(f"{name} in {place} cannot be set: it is always {value}, because {reason}")
     nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0)
     return ConfigurationError(f"unknown setting {name} in {place}; the nearest known one is {nearest[0]}")

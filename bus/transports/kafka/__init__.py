@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl
 from bus.clock import Clock
 from bus.errors import ConfigurationError
 from bus.settings import Settings
+from bus.sources import FIXED
 from bus.transports.kafka import parsing
 from bus.transports.kafka.noise import limit_noise
-from bus.transports.kafka.options import FORCED, Options, Security, token_source
+from bus.transports.kafka.options import Options, Security, token_source
 from bus.transports.kafka.transport import KafkaTransport
 
 __all__ = ["KafkaTransport", "open_url", "options_of"]
@@ -66,9 +67,9 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 def refused(name: str) -> str:
     """Why the client setting *name* cannot be set in a URL, or at all."""
-    if name in FORCED:
-        value, reason = FORCED[name]
-        return f"{name} is always {value}: {reason}"
+    if name in FIXED:
+        value, reason = FIXED[name]
+        return f"{name} is always {value}, because {reason}"
     return f"{name!r} does not belong into the URL: settings of Kafka stand in the section [kafka], or in SEALBUS_KAFKA__NAME"
 
 

@@ -1,7 +1,7 @@
 """What a Kafka client is told: the settings a user has, and those that sealbus forces.
 
-Owns the one place where constructor arguments of the client library are made, and the reasons why some of them cannot be changed. Does not own
-reading settings files (`bus.settings`) or opening connections.
+Owns the one place where constructor arguments of the client library are made. Does not own reading settings, or the reasons why some of them
+cannot be changed (`bus.sources.FIXED`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -18,28 +17,13 @@ from aiokafka.abc import AbstractTokenProvider
 
 from bus.errors import ConfigurationError
 
-__all__ = ["FORCED", "TIMEOUT_S", "Compression", "Options", "Security", "TokenSource", "token_source"]
+__all__ = ["TIMEOUT_S", "Compression", "Options", "Security", "TokenSource", "token_source"]
 
 TokenSource: TypeAlias = Callable[[], Awaitable[str]]
 Compression: TypeAlias = str
 
 TIMEOUT_S: Final = 10.0
 """One request to one broker. A frozen leader costs one of these before its partitions move on."""
-
-FORCED: Final = MappingProxyType(
-    {
-        "acks": ("all", "an acknowledged message must survive the loss of a broker"),
-        "enable_idempotence": ("true", "the client repeats requests by itself, and a repetition must not be a second record"),
-        "enable_auto_commit": ("false", "an offset is committed when its message is settled, not when it was fetched"),
-        "auto_offset_reset": ("none", "a committed offset that is out of range is a possible loss: the worker stops instead of jumping"),
-        "isolation_level": ("read_committed", "records of aborted transactions were never published"),
-        "check_crcs": ("true", "a record that was damaged on its way must not be judged"),
-        "group_instance_id": ("unset", "static members are not fenced: two processes with one id both own its partitions"),
-        "allow_auto_create_topics": ("false", "a typo must not become a topic"),
-        "partitioner": ("murmur2", "one key has one partition, whichever client publishes"),
-    }
-)
-"""Client settings that cannot be changed: their value and why."""
 
 _METADATA_MAX_AGE_S = 5.0
 _RETRY_BACKOFF_MS = 200
