@@ -6,27 +6,24 @@ Owns the choice of a partition (the key's, by murmur2, or any) and refusing what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
-from bus.partitioning import partition_of
+from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import NewRecord, Outcome
-from bus.transports.kafka.batching import BATCH_OVERHEAD, Call, Span, record_bytes
+from bus.transports.kafka.batching import Call, Span, record_bytes
 from bus.transports.kafka.link import TopicFacts
 
 __all__ = ["distributed", "likewise"]
-
-_KEYS = 65_536
-
-_partition_of_key = lru_cache(_KEYS)(partition_of)
 
 
 def distributed(
     call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError], *, max_record_bytes: int, turn: int
 ) -> dict[tuple[str, int], Span]:
     """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
+    hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
     places: dict[tuple[str, int], tuple[list[NewRecord], list[int]]] = {}
     for index, record in enumerate(records):
+        hashed = None if record.key is None else next(hashes)
         facts = topics[record.topic]
         fault = facts if isinstance(facts, BusError) else _refusal(record, facts, max_record_bytes)
         if fault is not None or isinstance(facts, BusError):
@@ -34,7 +31,7 @@ def distributed(
             continue
         number = record.partition
         if number is None:
-            number = turn % facts.partitions if record.key is None else _partition_of_key(record.key, facts.partitions)
+            number = turn % facts.partitions if hashed is None else partition_of_hash(hashed, facts.partitions)
         place = places.get((record.topic, number))
         if place is None:
             place = places[record.topic, number] = ([], [])
@@ -51,10 +48,13 @@ def likewise(fault: BusError | None) -> Outcome:
 
 
 def _refusal(record: NewRecord, facts: TopicFacts, max_record_bytes: int) -> BusError | None:
-    size = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)
-    most = max_record_bytes if facts.max_batch_bytes is None else min(max_record_bytes, facts.max_batch_bytes)
-    if size > most or (facts.max_batch_bytes is not None and record_bytes(record) + BATCH_OVERHEAD > facts.max_batch_bytes):
-        return RecordTooLargeError(f"a record of {size} bytes is larger than {record.topic} takes ({most} bytes with its headers)")
+    size = record_bytes(record)
+    if size > facts.max_record_bytes or size > max_record_bytes:
+        # An upper bound: only what is near the limit is counted exactly.
+        exact = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)
+        if exact > max_record_bytes or size > facts.max_record_bytes:
+            most = min(max_record_bytes, facts.max_record_bytes)
+            return RecordTooLargeError(f"a record of {exact} bytes is larger than {record.topic} takes ({most} bytes with its headers)")
     if record.partition is not None and not 0 <= record.partition < facts.partitions:
         return TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}")
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, UnreachableError
 from bus.transports.base import PartitionRange
+from bus.transports.kafka.batching import BATCH_OVERHEAD
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.probing import probe
@@ -50,6 +52,11 @@ class TopicFacts(msgspec.Struct, frozen=True):
     def partitions(self) -> int:
         """How many it has."""
         return len(self.leaders)
+
+    @property
+    def max_record_bytes(self) -> int:
+        """The largest record, as `batching.record_bytes` counts, that the topic takes; without a limit as far as is known."""
+        return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
 
 
 class Link:

@@ -121,7 +121,11 @@ class Consumer:
 
 def as_record(place: TopicPartition, record: Any) -> Record:
     """A record of the library as a record of the bus; a header without a value counts as an empty one."""
-    headers = tuple((name, content or b"") for name, content in record.headers)
+    headers = tuple(record.headers)
+    for _, content in headers:
+        if content is None:
+            headers = tuple((name, content or b"") for name, content in headers)
+            break
     return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
