@@ -1,6 +1,7 @@
 """What went in, what came out, and what the log says: the books of a fault test.
 
-Owns publishing at a steady rate, workers as processes, samples of the group's commits, and the comparison at the end. Does not own the faults.
+Owns publishing at a steady rate, workers as processes, and the comparison at the end, with every commit that the cluster wrote down. Does
+not own the faults.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from bus.errors import BusError, PublishRejected, PublishUnknown
+from bus.errors import PublishRejected, PublishUnknown
 from bus.settings import Settings, load
 from bus.transports import open_transport
 from producers.connection import Bus, connect
@@ -25,6 +28,7 @@ from sealbus import payload
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "fault-test"
 TOPIC = "fault.item"
+OFFSETS = "__consumer_offsets"
 
 
 @payload("fault.item", version="1.0.0")
@@ -75,7 +79,8 @@ class Ledger:
         self.receipts: dict[int, Receipt] = {}
         self.rejected: dict[int, str] = {}
         self.unknown: dict[int, str] = {}
-        self.samples: list[tuple[float, dict[tuple[str, int], int]]] = []
+        self.commits = 0
+        """How many commits `check` has looked at."""
         self.published_s: dict[int, float] = {}
         self._folder = folder
         self._number = 0
@@ -112,23 +117,6 @@ class Ledger:
             self.rejected[number] = str(error)
         except PublishUnknown as error:
             self.unknown[number] = str(error)
-
-    async def sample(self, stop: asyncio.Event) -> None:
-        """Note the group's commits again and again, from outside."""
-        transport = open_transport(self.url)
-        try:
-            while not stop.is_set():
-                try:
-                    groups = await asyncio.wait_for(transport.admin.groups(), 5)
-                except (BusError, TimeoutError):
-                    groups = []
-                for group in groups:
-                    commits = {place: offset for place, offset in group.committed.items() if place[0] == self.topic}
-                    if commits:
-                        self.samples.append((time.time(), commits))
-                await asyncio.sleep(0.3)
-        finally:
-            await transport.close()
 
     def handled(self) -> Iterator[tuple[int, float]]:
         """Numbers and times from the journal."""
@@ -172,11 +160,47 @@ class Ledger:
         first_handled: dict[int, float] = {}
         for number, at in self.handled():
             first_handled.setdefault(number, at)
-        highest: dict[tuple[str, int], int] = {}
-        for at, commits in self.samples:
-            for place, offset in commits.items():
-                assert offset >= highest.get(place, 0), f"the commit of {place} went back"
-                highest[place] = offset
-                passed = [content[place[1], position] for position in range(offset) if (place[1], position) in content]
-                late = [number for number in passed if first_handled.get(number, at + 1) > at]
-                assert not late, f"the commit of {place} passed messages that were not handled yet: {late[:5]}"
+        highest: dict[int, int] = {}
+        for partition, offset, at in await asyncio.to_thread(commits, self.url.removeprefix("kafka://"), self.group, self.topic):
+            self.commits += 1
+            before = highest.get(partition, 0)
+            assert offset >= before, f"the commit of partition {partition} went back from {before} to {offset}"
+            highest[partition] = offset
+            passed = [content[partition, position] for position in range(before, offset) if (partition, position) in content]
+            # The broker's clock counts whole milliseconds.
+            late = [number for number in passed if first_handled.get(number, at + 1) > at + 0.001]
+            assert not late, f"a commit of partition {partition} passed messages that were not handled yet: {late[:5]}"
+
+
+def commits(addresses: str, group: str, topic: str) -> list[tuple[int, int, float]]:
+    """Every commit of *group* for *topic*, as the cluster itself wrote it down: partition, offset, time. In order per partition."""
+    consumer = Consumer({"bootstrap.servers": addresses, "group.id": "auditor", "enable.auto.commit": False, "enable.partition.eof": True})
+    found = []
+    try:
+        partitions = consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions
+        consumer.assign([TopicPartition(OFFSETS, number, OFFSET_BEGINNING) for number in partitions])
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            message = consumer.poll(20)
+            assert message is not None, "the commits cannot be read"
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+            elif (commit := read_commit(message.key(), message.value())) is not None and commit[:2] == (group, topic):
+                found.append((commit[2], commit[3], message.timestamp()[1] / 1000))
+    finally:
+        consumer.close()
+    return found
+
+
+def read_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int] | None:
+    """Group, topic, partition and offset of a record of the offsets topic; None for one that is no commit."""
+    (version,) = struct.unpack_from(">h", key)
+    if version > 1 or value is None:
+        return None
+    at, texts = 2, []
+    for _ in range(2):
+        (length,) = struct.unpack_from(">h", key, at)
+        texts.append(key[at + 2 : at + 2 + length].decode())
+        at += 2 + length
+    return texts[0], texts[1], struct.unpack_from(">i", key, at)[0], struct.unpack_from(">hq", value)[1]

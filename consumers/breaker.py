@@ -1,0 +1,96 @@
+"""Breakers: what waits while a dependency is down, and who may try whether it is back.
+
+Owns, per dependency that a handler has named by raising `DependencyDown`: which message types wait for it, and one probe at a time, rotating
+over the messages that wait. Nothing that waits spends an attempt. Pure: time is an argument, running handlers and holding partitions are the worker's.
+
+A message that always blames its dependency must not stop all others for ever: once another message's probe has succeeded, this one's next
+failure counts as its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+__all__ = ["Breakers"]
+
+_BASE_S = 1.0
+_CAP_S = 30.0
+_MOST_BLAMED = 10_000
+
+
+class _Breaker:
+    """One dependency that is down."""
+
+    __slots__ = ("backoff_s", "next_probe_s", "probing", "types")
+
+    def __init__(self, message_type: str, now_s: float) -> None:
+        self.types = {message_type}
+        self.backoff_s = _BASE_S
+        self.next_probe_s = now_s + _BASE_S
+        self.probing: str | None = None
+
+
+class Breakers:
+    """All breakers of one worker. Messages are named by their ids."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Breaker] = {}
+        self._closings: dict[str, int] = {}
+        self._blamed: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    @property
+    def open(self) -> Collection[str]:
+        """The dependencies that are down."""
+        return self._open.keys()
+
+    @property
+    def waiting_types(self) -> set[str]:
+        """The message types that wait for one of them."""
+        return {name for breaker in self._open.values() for name in breaker.types}
+
+    def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
+        """0 when the message may run now, perhaps as a probe; else seconds after which to ask again."""
+        needed = [breaker for breaker in self._open.values() if message_type in breaker.types and breaker.probing != message_id]
+        for breaker in needed:
+            if breaker.probing is not None:
+                return _BASE_S
+            if now_s < breaker.next_probe_s:
+                return breaker.next_probe_s - now_s
+        for breaker in needed:
+            breaker.probing = message_id
+        return 0.0
+
+    def blame(self, dependency: str, message_type: str, message_id: str, now_s: float) -> float | None:
+        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own."""
+        self.release(message_id, now_s, failed=True)
+        key, closings = (dependency, message_id), self._closings.get(dependency, 0)
+        breaker = self._open.get(dependency)
+        if breaker is None:
+            if self._blamed.pop(key, closings) < closings:
+                return None
+            breaker = self._open[dependency] = _Breaker(message_type, now_s)
+        breaker.types.add(message_type)
+        self._blamed[key] = closings
+        self._blamed.move_to_end(key)
+        if len(self._blamed) > _MOST_BLAMED:
+            self._blamed.popitem(last=False)
+        return max(0.0, breaker.next_probe_s - now_s)
+
+    def succeed(self, message_id: str) -> bool:
+        """The handler of a message did not blame anything; True when that was a probe, so that something is up again."""
+        closed = [name for name, breaker in self._open.items() if breaker.probing == message_id]
+        for name in closed:
+            del self._open[name]
+            self._closings[name] = self._closings.get(name, 0) + 1
+            self._blamed.pop((name, message_id), None)
+        return bool(closed)
+
+    def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
+        """A message is not probing any more: its probe *failed*, or it was cut short or given away, which says nothing."""
+        for breaker in self._open.values():
+            if breaker.probing == message_id:
+                breaker.probing = None
+                if failed:
+                    breaker.backoff_s = min(_CAP_S, breaker.backoff_s * 2)
+                    breaker.next_probe_s = now_s + breaker.backoff_s
