@@ -19,6 +19,10 @@
     |- PublishError                the three outcomes of a publish, less the receipt
     |  |- PublishRejected          certainly not in the log
     |  '- PublishUnknown           may be in the log; `resend(error.message)` is safe
+    |- RequestError                a request that was accepted and got no answer of the type asked for
+    |  |- RequestTimedOut          retriable: nothing came by the deadline
+    |  |- RequestFailed            it died or its handler gave up: `reason`, `reporter`
+    |  '- UnexpectedReply          an answer of another type
     '- HandlerError                raised by handlers to say what shall become of a message
        |- RetryLater               transient; optionally not before `after_s`
        |- DependencyDown           a named dependency is down: wait, spend no attempt
@@ -53,9 +57,13 @@ __all__ = [
     "PublishUnknown",
     "RecordTooLargeError",
     "Reject",
+    "RequestError",
+    "RequestFailed",
+    "RequestTimedOut",
     "RetryLater",
     "TopicMissingError",
     "TransportError",
+    "UnexpectedReply",
     "UnknownTypeError",
     "UnreachableError",
     "text_of",
@@ -166,6 +174,44 @@ class PublishUnknown(PublishError):  # noqa: N818 - the contract's word (design 
         super().__init__(text)
         self.message = message
         self.__cause__ = cause
+
+
+class RequestError(BusError):
+    """A request that is in the log and did not end with the answer that was asked for. `request` is the sealed request.
+
+    One that is not in the log, or may not be, is a PublishRejected or PublishUnknown.
+    """
+
+    def __init__(self, text: str, request: Message) -> None:
+        super().__init__(text)
+        self.request = request
+
+
+class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
+    """No answer by the deadline: nobody handles such requests, they are slow, or the handler returned nothing. It was accepted."""
+
+    retriable = True
+
+
+class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
+    """`error.reported` came instead: *reason* is the dead letter's, *reporter* the agent that says so, *message* the sealed report."""
+
+    def __init__(self, text: str, request: Message, message: Message, *, reason: str, reporter: str) -> None:
+        super().__init__(text, request)
+        self.message = message
+        self.reason = reason
+        self.reporter = reporter
+
+
+class UnexpectedReply(RequestError):  # noqa: N818 - beside PublishRejected
+    """The answer is of another type: *expected* and *found* are message types, *message* is the sealed answer."""
+
+    def __init__(self, request: Message, message: Message, expected: str) -> None:
+        found = message.message_type
+        super().__init__(f"{request.message_type} was answered with {found}, expected {expected}", request)
+        self.message = message
+        self.expected = expected
+        self.found = found
 
 
 class HandlerError(BusError):

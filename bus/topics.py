@@ -24,8 +24,10 @@ __all__ = [
     "dead_letter_topic",
     "group_of_agent",
     "message_topic",
+    "own_topic",
     "read_topic",
     "redrive_topic",
+    "reply_topic",
     "retry_topic",
 ]
 
@@ -76,6 +78,16 @@ def retry_topic(namespace: str, group: str, delay: str) -> str:
 def redrive_topic(namespace: str, group: str) -> str:
     """Dead letters sent back to *group*."""
     return f"{namespace}._redrive.{group}"
+
+
+def reply_topic(namespace: str, agent_id: str) -> str:
+    """Replies to one agent, whatever instance of it asked."""
+    return f"{namespace}._reply.{agent_slug(agent_id)}"
+
+
+def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit"]) -> str:
+    """One of the bus's own topics, of which a namespace has one each."""
+    return f"{namespace}.{name}"
 
 
 @lru_cache(maxsize=1024)

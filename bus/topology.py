@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from bus.settings import Settings
-from bus.topics import dead_letter_topic, message_topic, retry_topic
+from bus.topics import dead_letter_topic, message_topic, own_topic, redrive_topic, retry_topic
 from bus.transports.base import Change, Features, TopicSpec
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "creates_topics",
     "group_topics",
     "message_topics",
+    "namespace_topics",
     "reply_topics",
     "settings_of",
     "shortest_retention_s",
@@ -39,6 +40,8 @@ RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
+# Logs delete by whole segments: a letter may stay for a while after its time.
+_STATES_OUTLIVE: Final = 2
 # More of these than is wanted does no harm.
 _AT_LEAST: Final = frozenset({PARTITIONS, REPLICAS, INSYNC, MAX_BATCH})
 _GROWS: Final = "keys move between partitions: their order holds again once what is in the topic now has been handled"
@@ -61,12 +64,20 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
 
 
 def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
-    """The retry tiers of *group*, each with the dead letters of records that are unreadable there."""
-    specs = []
-    for delay in settings.retry.tiers:
-        topic = retry_topic(settings.bus.namespace, group, delay)
-        specs += [_live(settings, topic), _dead(settings, topic)]
-    return specs
+    """The retry tiers of *group* and what is sent back to it, each with the dead letters of records that are unreadable there."""
+    namespace = settings.bus.namespace
+    topics = [*(retry_topic(namespace, group, delay) for delay in settings.retry.tiers), redrive_topic(namespace, group)]
+    return [spec for topic in topics for spec in (_live(settings, topic), _dead(settings, topic))]
+
+
+def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
+    """What the namespace has once: the states of its dead letters, which outlive the letters, and the journal, which is kept."""
+    namespace = settings.bus.namespace
+    kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
+    return [
+        TopicSpec(name=own_topic(namespace, "_deadletters"), partitions=1, retention_ms=kept_ms, compacted=True),
+        TopicSpec(name=own_topic(namespace, "_audit"), partitions=1),
+    ]
 
 
 def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:

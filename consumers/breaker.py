@@ -1,7 +1,8 @@
 """Breakers: what waits while a dependency is down, and who may try whether it is back.
 
 Owns, per dependency that a handler has named by raising `DependencyDown`: which message types wait for it, and one probe at a time, rotating
-over the messages that wait. Nothing that waits spends an attempt. Pure: time is an argument, running handlers and holding partitions are the worker's.
+over the messages that wait. Nothing that waits spends an attempt. Pure: time is an argument, running handlers and holding partitions are the
+worker's.
 
 A message that always blames its dependency must not stop all others for ever: once another message's probe has succeeded, this one's next
 failure counts as its own.

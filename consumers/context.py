@@ -1,23 +1,28 @@
 """What a handler is given besides its payload: the message, its deadline, and ways to send.
 
-Owns collecting what shall leave with the outcome (`send`) and sending what leaves now (`send_now`). Everything sent is caused by, correlated to
-and in the conversation of the message being handled. Sealing is `producers.publisher`'s.
+Owns collecting what shall leave with the outcome (`send`), sending what leaves now (`send_now`) and asking another agent (`request`).
+Everything sent is caused by, correlated to and in the conversation of the message being handled. Sealing is `producers.publisher`'s, waiting
+for answers `producers.requests`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import msgspec
 
 from bus.clock import Clock
+from bus.errors import DeadlineError, PublishRejected
 from bus.payloads import encode_payload
 from bus.sealing import Message
-from producers.draft import Draft, Options
+from producers.draft import Draft, Options, RequestOptions
 from producers.publisher import Publisher, Receipt
+from producers.requests import Requests
 
 __all__ = ["Context"]
+
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class _Queued:
@@ -36,9 +41,9 @@ _QUEUED = _Queued()
 class Context:
     """One run of a handler. Not to be kept after it returns."""
 
-    __slots__ = ("_clock", "_deadline_s", "_publisher", "attempt", "message", "outputs")
+    __slots__ = ("_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs")
 
-    def __init__(self, message: Message, *, attempt: int, deadline_s: float, publisher: Publisher, clock: Clock) -> None:
+    def __init__(self, message: Message, *, attempt: int, deadline_s: float, publisher: Publisher, requests: Requests, clock: Clock) -> None:
         self.message = message
         """The sealed message; it passed every gate."""
         self.attempt = attempt
@@ -47,6 +52,7 @@ class Context:
         """What `send` has collected so far."""
         self._deadline_s = deadline_s
         self._publisher = publisher
+        self._requests = requests
         self._clock = clock
 
     @property
@@ -67,3 +73,18 @@ class Context:
         """Publish *payload* at once, whatever becomes of this run (progress); raises PublishRejected, PublishUnknown."""
         sealed = self._publisher.seal(Draft(payload=payload, **options), cause=self.message)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
+
+    async def request(
+        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 30.0, **options: Unpack[RequestOptions]
+    ) -> _Reply:
+        """Ask another agent at once and wait for its answer, a *reply*: at most *timeout_s* seconds and never beyond this run's own deadline.
+
+        Raises as `Bus.request`. A run that waits keeps its slot: where every slot of every worker (`worker.concurrency`) waits for answers
+        that the same workers would have to give, nothing moves until the first deadline. The same holds for a request of this handler's own
+        type in the same conversation, which waits behind this message; give it a *key* of its own.
+        """
+        timeout_s = min(timeout_s, self.remaining_s)
+        if timeout_s <= 0:
+            error = DeadlineError("no time is left to this run")
+            raise PublishRejected(f"not sent: {error}", error)
+        return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)

@@ -1,22 +1,28 @@
 """Reading dead letters back: one value per letter, and the letters of a namespace.
 
-Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletter`'s; redrive comes with its own step.
+Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletter`'s, what became of a letter since
+`consumers.letterstate`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
 from bus import sealing
 from bus.errors import ContractError
 from bus.sealing import Message
+from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import Headers, Record, Transport
 from bus.transports.scanning import scan
 
-__all__ = ["DeadLetter", "list_dead_letters", "read_dead_letter"]
+__all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
+
+# The first of the headers that the bus adds; whatever stands before the last of that name came with the record.
+_FIRST_ADDED = "__dlq.errors.topic"
+_ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +38,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     offset: int
+    redrive_count: int
     is_stub: bool
     record: Record
     message: Message | None
@@ -39,7 +46,40 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def headers(self) -> Headers:
         """The headers the record came with."""
-        return tuple(header for header in self.record.headers if not header[0].startswith(("__dlq.", "sb-dlq-", "sb-redrive-")))
+        headers = self.record.headers
+        for at in range(len(headers) - 1, -1, -1):
+            if headers[at][0] == _FIRST_ADDED:
+                return headers[:at]
+        return tuple(header for header in headers if not header[0].startswith(_ADDED))
+
+    @property
+    def place(self) -> str:
+        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter ever has the same."""
+        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
+
+    @property
+    def origin(self) -> str:
+        """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is not known."""
+        return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
+
+    @property
+    def failed_ms(self) -> int:
+        """When it died; where that is unreadable, when the letter was appended."""
+        found = parse_ms(self.failed_at)
+        return self.record.timestamp_ms if found is None else found
+
+    @property
+    def message_type(self) -> str:
+        """The sealed type, else that of the topic; empty where neither is known."""
+        if self.message is not None:
+            return self.message.message_type
+        name = read_topic(self.topic)
+        return name.message_type if name is not None else ""
+
+    @property
+    def sender(self) -> str:
+        """The sealed sender's id, or nothing."""
+        return self.message.metadata.sender.id or "" if self.message is not None else ""
 
 
 def read_dead_letter(record: Record) -> DeadLetter:
@@ -57,20 +97,35 @@ def read_dead_letter(record: Record) -> DeadLetter:
         topic=headers.get("__dlq.errors.topic", ""),
         partition=_number(headers.get("__dlq.errors.partition", "")),
         offset=_number(headers.get("__dlq.errors.offset", "")),
+        redrive_count=_number(headers.get("sb-redrive-count", "")),
         is_stub="sb-dlq-stub" in headers,
         record=record,
         message=_parse(record),
     )
 
 
-async def list_dead_letters(transport: Transport, namespace: str, message_type: str | None = None) -> AsyncIterator[DeadLetter]:
-    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition."""
+async def dead_letter_ends(transport: Transport, namespace: str, message_type: str | None = None) -> dict[tuple[str, int], int]:
+    """Where the topics of dead letters of *namespace* (of one type) end now, by (topic, partition)."""
+    ends = {}
     for topic in sorted(await transport.admin.topics()):
         name = read_topic(topic)
         if name is None or name.kind != "dlq" or name.namespace != namespace or message_type not in (None, name.message_type):
             continue
+        for partition, kept in (await transport.admin.ranges(topic)).items():
+            ends[topic, partition] = kept.end
+    return ends
+
+
+async def list_dead_letters(
+    transport: Transport, namespace: str, message_type: str | None = None, *, ends: Mapping[tuple[str, int], int] | None = None
+) -> AsyncIterator[DeadLetter]:
+    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition; only those before *ends*, if given."""
+    if ends is None:
+        ends = await dead_letter_ends(transport, namespace, message_type)
+    for topic in sorted({topic for topic, _ in ends}):
         async for record in scan(transport, topic):
-            yield read_dead_letter(record)
+            if record.offset < ends.get((topic, record.partition), 0):
+                yield read_dead_letter(record)
 
 
 def _parse(record: Record) -> Message | None:
@@ -81,4 +136,4 @@ def _parse(record: Record) -> Message | None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0  # noqa: PLR2004 - beyond any offset

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError, text_of
+from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError, TopicMissingError, text_of
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.topics import retry_topic
-from bus.vocabulary.core import ErrorReported
+from consumers.answers import report_of, seal_outputs, wants_report
 from consumers.app import Subscription
 from consumers.context import Context
 from consumers.deadletter import Control, Failure, reappend
@@ -32,8 +31,8 @@ from consumers.plan import Plan
 from consumers.retry import Decision, Die, Hold, Tier, WaitInLane, decide, effective
 from consumers.runners import HandlerCutError, HandlerTimeoutError, Runner
 from consumers.settlement import GaveUpError, Settlement
-from producers.draft import Draft
 from producers.publisher import Publisher, Sealed
+from producers.requests import Requests
 
 __all__ = ["Execution"]
 
@@ -49,6 +48,7 @@ class Execution:
         plan: Plan,
         *,
         publisher: Publisher,
+        requests: Requests,
         settlement: Settlement,
         intake: Intake,
         flight: Flight,
@@ -60,6 +60,7 @@ class Execution:
     ) -> None:
         self._plan = plan
         self._publisher = publisher
+        self._requests = requests
         self._settlement = settlement
         self._intake = intake
         self._flight = flight
@@ -133,7 +134,9 @@ class Execution:
         arguments: tuple[Any, ...] = (delivery.payload,)
         if subscription.takes_context:
             attempt = delivery.control.attempt + 1
-            context = Context(message, attempt=attempt, deadline_s=deadline_s, publisher=self._publisher, clock=self._clock)
+            context = Context(
+                message, attempt=attempt, deadline_s=deadline_s, publisher=self._publisher, requests=self._requests, clock=self._clock
+            )
             arguments = (delivery.payload, context)
         try:
             try:
@@ -142,7 +145,7 @@ class Execution:
                 runner.seen_s = self._clock.monotonic_s()
                 self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
             drafts = context.outputs if context is not None else ()
-            outputs = self._seal_outputs(message, drafts, returned) if drafts or returned is not None else ()
+            outputs = seal_outputs(self._publisher, message, drafts, returned) if drafts or returned is not None else ()
         except HandlerCutError:
             self._flight.drop(delivery)
             return None
@@ -152,9 +155,14 @@ class Execution:
             if outputs:
                 await self._send(outputs, delivery)
         except RecordTooLargeError as error:
-            await self._bury(
-                delivery, Failure(reason="rejected", error=type(error).__name__, text=f"its output is too large for the log: {error}")
-            )
+            text = f"its output is too large for the log: {error}"
+            await self._bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
+            return None
+        except TopicMissingError as error:
+            # Whoever could be told of it would be told in that very topic.
+            failure = Failure(reason="rejected", error=type(error).__name__, text=f"nobody reads its answer: {error}")
+            await self._settlement.bury(delivery, failure)
+            self._flight.dead(delivery, failure.reason)
             return None
         self._flight.done(delivery)
         return None
@@ -166,14 +174,6 @@ class Execution:
         for sealed in outputs:
             self._metrics.accepted(sealed.message_type).inc()
             self._metrics.publish_seconds.labels(sealed.message_type).observe(elapsed_s)
-
-    def _seal_outputs(self, message: Message, drafts: Sequence[Draft], returned: Any) -> Sequence[Sealed]:
-        answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-        sealed = [self._publisher.seal(draft, cause=message) for draft in drafts]
-        for answer in answers:
-            reply_to = message.routing.reply_to
-            sealed.append(self._publisher.seal(Draft(payload=answer), cause=message, answers=True, topic=reply_to))
-        return sealed
 
     async def _fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         attempt = delivery.control.attempt + 1
@@ -235,22 +235,14 @@ class Execution:
         self._flight.dead(delivery, failure.reason)
 
     async def _report(self, delivery: Delivery, failure: Failure) -> None:
-        """Tell the requester, where there is one in this namespace and this is not itself such a report."""
+        """Tell the requester, where there is one."""
         message = delivery.message
-        if message is None or message.routing.reply_to is None or failure.reason == "wrong_audience":
+        if message is None or not wants_report(message, failure.reason):
             return
-        if message.message_type == "error.reported":
-            return
-        report = ErrorReported(
-            error_code=failure.reason,
-            error_message=f"{message.message_type} {message.message_id} was not handled",
-            source_agent=self._plan.agent_id,
-            timestamp=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
-        )
         try:
-            sealed = self._publisher.seal(Draft(payload=report), cause=message, answers=True, topic=message.routing.reply_to)
+            sealed = report_of(self._publisher, message, failure.reason, self._plan.agent_id)
             await self._settlement.send([sealed.record], delivery.partition)
-        except (PublishRejected, RecordTooLargeError) as error:
+        except (PublishRejected, RecordTooLargeError, TopicMissingError) as error:
             _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
 
     def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:

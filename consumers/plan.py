@@ -14,7 +14,7 @@ from bus.payloads import Registry
 from bus.policy import Policy
 from bus.settings import Settings
 from bus.signing import Verifier
-from bus.topics import message_topic, retry_topic
+from bus.topics import message_topic, redrive_topic, retry_topic
 from consumers.app import App, Subscription
 from consumers.retry import Retry, Tier
 
@@ -63,6 +63,7 @@ def make_plan(app: App, settings: Settings) -> Plan:
         topics=(
             *(message_topic(namespace, name) for name in app.subscriptions),
             *(retry_topic(namespace, app.group, tier.name) for tier in tiers),
+            redrive_topic(namespace, app.group),
         ),
         view=_make_view(app, settings),
     )

@@ -102,6 +102,11 @@ class Runners:
         self.failure: BaseException | None = None
         """What ended a runner that should not have ended; the worker stops on it."""
 
+    @property
+    def full(self) -> bool:
+        """Whether every slot is taken."""
+        return self._busy >= self._concurrency
+
     def running(self) -> list[Runner]:
         """The runners whose slot is taken."""
         return [runner for runner in self._runners if runner.delivery is not None]

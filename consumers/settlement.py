@@ -13,7 +13,7 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import BusError, RecordTooLargeError, TopicMissingError
 from bus.logs import get_logger
-from bus.topics import dead_letter_topic
+from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
@@ -23,6 +23,8 @@ __all__ = ["GaveUpError", "Settlement"]
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+# A topic made a moment ago may be unknown to a broker for a moment.
+_PATIENCE_WITH_REPLIES_S = 4.0
 
 _log = get_logger("settlement")
 
@@ -46,7 +48,8 @@ class Settlement:
     async def send(self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None) -> None:
         """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
 
-        Raises GaveUpError, RecordTooLargeError.
+        Raises GaveUpError, RecordTooLargeError, and TopicMissingError for a reply topic that has not appeared after some seconds: anybody can
+        name one in a message, so it must not stop a partition for ever.
         """
         waiting, pause_s, held = list(records), _FIRST_PAUSE_S, False
         try:
@@ -59,6 +62,8 @@ class Settlement:
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
+                if isinstance(error, TopicMissingError) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
+                    raise error
                 if not held:
                     held = True
                     self._hold(partition, True)
@@ -118,3 +123,8 @@ class Settlement:
                 failed.append(record)
                 first = first or outcome
         return failed, first
+
+
+def _is_reply_topic(topic: str) -> bool:
+    name = read_topic(topic)
+    return name is not None and name.kind == "reply"

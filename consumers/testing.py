@@ -6,9 +6,9 @@ Owns driving a worker until nothing more can happen, and reading back what was s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -27,8 +27,9 @@ from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, read_dead_letter
 from consumers.process import make_worker
 from producers.connection import make_publisher
-from producers.draft import Draft, Options
+from producers.draft import Draft, Options, RequestOptions
 from producers.publisher import Publisher, Receipt
+from producers.requests import Requests
 
 if TYPE_CHECKING:
     from consumers.app import App
@@ -39,7 +40,10 @@ __all__ = ["AppBus", "run_in_memory"]
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
+_TURNS = 1000
+_NAP_S = 0.001
 _Payload = TypeVar("_Payload", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class AppBus:
@@ -51,6 +55,8 @@ class AppBus:
         self.publisher = publisher
         self._app = app
         self._worker = worker
+        self._requests = Requests(publisher, transport, verifier=app.verifier)
+        self._driving = asyncio.Lock()
         self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
 
@@ -58,14 +64,36 @@ class AppBus:
         """Publish as `test@sealbus`; raises PublishRejected as the real bus does."""
         return await self.publisher.publish(Draft(payload=payload, **options))
 
+    async def request(
+        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+    ) -> _Reply:
+        """Ask as `test@sealbus` and let the app work until the answer is there; raises as `Bus.request`.
+
+        Where nothing more can happen by itself the clock moves: to what falls due next, and at the most to the request's own deadline.
+        """
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        asking = asyncio.get_running_loop().create_task(self._requests.ask(payload, reply, timeout_s=timeout_s, **options))
+        try:
+            if not await self._work(_PATIENCE_S, until=asking):
+                raise self._impatience()
+            while not asking.done():
+                due_s = self.clock.next_due_s()
+                left_s = max(0.0, deadline_s - self.clock.monotonic_s())
+                self.clock.advance(left_s if due_s is None else min(due_s, left_s))
+                await self._work(_GLANCE_S, until=asking)
+            return await asking
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+            await self._collect()
+
     async def settle(self) -> None:
         """Let the app work until nothing more can happen without time passing.
 
         Raises TimeoutError when a handler still waits for something real after ten real seconds; `advance` moves past its timeout instead.
         """
         if not await self._work(_PATIENCE_S):
-            waiting = sorted({runner.delivery.label for runner in self._worker.runners.running() if runner.delivery})
-            raise TimeoutError(f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something outside")
+            raise self._impatience()
         await self._worker.keep_up()
         await self._collect()
 
@@ -89,20 +117,50 @@ class AppBus:
         return [message for message, opened in self._opened(cls) if isinstance(opened, cls)]
 
     @property
+    def late_replies(self) -> Sequence[Message]:
+        """The last answers to `request` that came after their deadline, or after another answer."""
+        return tuple(self._requests.waiting.late)
+
+    async def close(self) -> None:
+        """Ask and publish no more."""
+        await self._requests.close()
+        await self.publisher.close()
+
+    @property
     def dead(self) -> list[DeadLetter]:
         """Every dead letter, oldest first; as of the last `settle`."""
         return list(self._dead)
 
-    async def _work(self, patience_s: float) -> bool:
-        """Fetch and run until nothing is left; False when a handler was still running after *patience_s* real seconds."""
-        while True:
-            fetched = await self._worker.cycle(0)
-            try:
-                await asyncio.wait_for(self._worker.runners.quiet(), patience_s)
-            except TimeoutError:
-                return False
-            if not fetched:
-                return True
+    async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
+        """Fetch and run until nothing is left, or *until* is done; False when a handler was still running after *patience_s* real seconds."""
+        loop = asyncio.get_running_loop()
+        async with self._driving:
+            moved_s, turns = loop.time(), 0
+            while until is None or not until.done():
+                if await self._worker.cycle(0):
+                    moved_s, turns = loop.time(), 0
+                elif await self._is_still():
+                    break
+                elif loop.time() - moved_s > patience_s:
+                    return False
+                turns += 1
+                await asyncio.sleep(0 if turns < _TURNS else _NAP_S)
+            return True
+
+    async def _is_still(self) -> bool:
+        """Whether nothing can happen before time passes: no handler runs, less those that wait for answers, and every answer was read."""
+        runners, requests = self._worker.runners, (self._requests, self._worker.requests)
+        waiting = self._worker.requests.waiting.causes()
+        messages = [runner.delivery.message for runner in runners.running() if runner.delivery is not None]
+        if any(message is None or message.message_id not in waiting for message in messages):
+            return False
+        if (self._worker.lanes.ready and not runners.full) or any(asked.waiting.moving for asked in requests):
+            return False
+        return all([await asked.caught_up() for asked in requests]) and not any(asked.waiting.moving for asked in requests)
+
+    def _impatience(self) -> TimeoutError:
+        waiting = sorted({runner.delivery.label for runner in self._worker.runners.running() if runner.delivery})
+        return TimeoutError(f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something outside")
 
     async def _collect(self) -> None:
         # Every type, also one that only `send` or `send_now` ever named.
@@ -153,6 +211,6 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
         await bus.settle()
         yield bus
         await worker.stop(0)
-        await publisher.close()
+        await bus.close()
     finally:
         await transport.close()

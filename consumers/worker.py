@@ -14,7 +14,7 @@ from bus.errors import ClosedError, TransportError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
-from bus.topology import group_topics, message_topics
+from bus.topology import group_topics, message_topics, namespace_topics
 from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
 from consumers.admission import Admission
@@ -92,8 +92,8 @@ class Worker:
         """Create topics where that is wanted, then join the group. Raises TopicMissingError, UnreachableError."""
         if create_topics:
             names = {kind.name for kind in self.app.registry}
-            specs = [*message_topics(self._settings, sorted(names)), *group_topics(self._settings, self._plan.group)]
-            await self._transport.admin.create_topics(specs)
+            own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
+            await self._transport.admin.create_topics([*message_topics(self._settings, sorted(names)), *own])
         self._partitions.subscription = await self._transport.subscribe(self._plan.group, self._plan.topics, self, member=self._member)
         _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 

@@ -7,10 +7,10 @@ of what it builds; nothing is global.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import msgspec
 
@@ -21,23 +21,27 @@ from bus.metrics import Metrics
 from bus.names import is_text_id
 from bus.sealing import Message
 from bus.settings import Settings, load
-from bus.signing import Signer
+from bus.signing import Signer, Verifier
 from bus.topics import check_namespace, message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from producers.draft import Draft, Options, Origin, check_struct
+from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
 from producers.publisher import Publisher, Receipt, Result, sealed_as
+from producers.requests import Requests
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]
+
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class Bus:
     """An open connection of one agent; use it from the event loop that opened it."""
 
-    def __init__(self, publisher: Publisher, transport: Transport) -> None:
+    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None) -> None:
         self.publisher = publisher
         self.transport = transport
+        self.requests = Requests(publisher, transport, verifier=verifier)
 
     @property
     def namespace(self) -> str:
@@ -52,6 +56,21 @@ class Bus:
         sealed = self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
         return await self.publisher.send(sealed, timeout_s=timeout_s)
 
+    async def request(
+        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+    ) -> _Reply:
+        """Publish *payload* and wait for its answer, a *reply*; *timeout_s* is the lifetime of the request too: nobody works on it for longer.
+
+        Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of another type), and, when
+        no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that returns None answers nothing.
+        """
+        return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+
+    @property
+    def late_replies(self) -> Sequence[Message]:
+        """The last answers that came after their deadline, or after another answer; every one of them stays in the reply topic too."""
+        return tuple(self.requests.waiting.late)
+
     async def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
@@ -65,7 +84,8 @@ class Bus:
         return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the log."""
+        """Finish what was accepted, then close the log. Requests that still wait end with a ClosedError."""
+        await self.requests.close()
         await self.publisher.close()
         await self.transport.close()
 
@@ -99,11 +119,12 @@ async def connect(
     clock: Clock | None = None,
     metrics: Metrics | None = None,
     signer: Signer | None = None,
+    verifier: Verifier | None = None,
 ) -> AsyncGenerator[Bus]:
     """Open the log behind *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
 
-    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's) and the defaults.
-    Raises UnreachableError, ConfigurationError.
+    *signer* signs what is published, *verifier* judges answers to requests. Without *settings* they are loaded as everywhere: from *config*,
+    the environment (*env*, by default the process's) and the defaults. Raises UnreachableError, ConfigurationError.
     """
     if settings is None:
         given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}
@@ -112,8 +133,12 @@ async def connect(
     clock = clock or SystemClock()
     transport = open_configured(settings, clock=clock)
     try:
-        bus = Bus(make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer), transport)
-        yield bus
-        await bus.publisher.close()
+        publisher = make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer)
+        bus = Bus(publisher, transport, verifier=verifier)
+        try:
+            yield bus
+        finally:
+            await bus.requests.close()
+        await publisher.close()
     finally:
         await transport.close()

@@ -18,7 +18,7 @@ from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import format_ms
 
-__all__ = ["PRIORITIES", "Draft", "Layers", "Options", "Origin", "check_struct", "compose"]
+__all__ = ["DEFAULT_MAX_HOPS", "PRIORITIES", "Draft", "Layers", "Options", "Origin", "RequestOptions", "check_struct", "compose"]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
@@ -27,16 +27,14 @@ _MAX_TRACESTATE = 512
 _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 
-class Options(TypedDict, total=False):
-    """Keyword options of `publish`; every one is optional. Durations are seconds."""
+class RequestOptions(TypedDict, total=False):
+    """Keyword options of `request`; every one is optional. Lifetime and reply address follow from the request itself."""
 
     to: str | Agent
     key: str
-    ttl_s: float
     idempotency_key: str
     priority: int | str
     retry: RetryPolicy
-    reply_to: str
     max_hops: int
     conversation_id: str
     correlation_id: str
@@ -53,6 +51,13 @@ class Options(TypedDict, total=False):
     tracestate: str
     message_id: str
     rests_on: tuple[Message, ...]
+
+
+class Options(RequestOptions, total=False):
+    """Keyword options of `publish`. Durations are seconds."""
+
+    ttl_s: float
+    reply_to: str
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):

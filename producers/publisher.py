@@ -6,6 +6,7 @@ record's key and headers (design section 3). Does not own batching (`producers.b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -111,14 +112,26 @@ class Publisher:
         self._signer = signer
         self._entropy = entropy or Entropy()
         self._known_topics: set[str] = set()
+        self._preparing = asyncio.Lock()
         self._templates: dict[PayloadType, _Prepared] = {}
         self._creates = creates_topics(settings, transport.features)
 
-    def seal(self, draft: Draft, *, cause: Message | None = None, answers: bool = False, topic: str | None = None) -> Sealed:
-        """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse. *topic* overrides the type's own."""
+    def seal(
+        self,
+        draft: Draft,
+        *,
+        cause: Message | None = None,
+        answers: bool = False,
+        topic: str | None = None,
+        origin: Origin | None = None,
+    ) -> Sealed:
+        """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse.
+
+        *topic* overrides the type's own, *origin* who this publisher publishes as.
+        """
         try:
             kind = payload_type(draft.payload)
-            sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic)
+            sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic, origin=origin)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
         except ContractError as error:
@@ -126,13 +139,20 @@ class Publisher:
         return sealed
 
     def seal_data(
-        self, draft: Draft, kind: PayloadType, data: bytes, *, cause: Message | None = None, answers: bool = False, topic: str | None = None
+        self,
+        draft: Draft,
+        kind: PayloadType,
+        data: bytes,
+        *,
+        cause: Message | None = None,
+        answers: bool = False,
+        topic: str | None = None,
+        origin: Origin | None = None,
     ) -> Sealed:
         """Seal canonical *data* as type *kind*; raises ContractError."""
         now_ms = self.clock.now_ms()
-        layers = compose(
-            draft, kind, self.origin, now_ms=now_ms, message_id=uuid7(now_ms, self._entropy(_ENTROPY_BYTES)), cause=cause, answers=answers
-        )
+        identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
+        layers = compose(draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers)
         message = sealing.seal(
             data,
             layers.metadata,
@@ -173,19 +193,22 @@ class Publisher:
     async def send(self, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
         """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
-        timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
+        outcomes = await (await self.submit(sealed, timeout_s=self.settings.publish.timeout_s if timeout_s is None else timeout_s))
+        (result,) = self.results_of((sealed,), outcomes)
+        self.metrics.publish_seconds.labels(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
+        if isinstance(result, PublishError):
+            raise result
+        return result
+
+    async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue *sealed* as soon as there is room; what comes of it is for `results_of`. Raises PublishRejected."""
         if not timeout_s > 0:
             raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")
         try:
             await self.prepare_topics([sealed.record.topic])
         except BusError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
-        outcomes = await self.batcher.append((sealed.record,), timeout_s=timeout_s)
-        (result,) = self.results_of((sealed,), outcomes)
-        self.metrics.publish_seconds.labels(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
-        if isinstance(result, PublishError):
-            raise result
-        return result
+        return await self.batcher.submit((sealed.record,), timeout_s=timeout_s)
 
     def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
         """What the log's *outcomes* mean for each of *sealed*, counted."""
@@ -210,13 +233,19 @@ class Publisher:
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
         """Create a type's topics on first use where that is wanted (`topics.create`); a typo can't, it has no registered type."""
-        missing = [topic for topic in topics if topic not in self._known_topics]
-        if not missing:
+        topics = tuple(topics)
+        if self._known_topics.issuperset(topics):
             return
-        if self._creates:
-            existing = await self._transport.admin.topics()
-            await self._create([topic for topic in missing if topic not in existing])
-        self._known_topics.update(missing)
+        if not self._creates:
+            self._known_topics.update(topics)
+            return
+        # One at a time: whoever comes while the log is being asked finds the answer afterwards.
+        async with self._preparing:
+            missing = [topic for topic in topics if topic not in self._known_topics]
+            if missing:
+                existing = await self._transport.admin.topics()
+                await self._create([topic for topic in missing if topic not in existing])
+                self._known_topics.update(missing)
 
     async def _create(self, topics: Sequence[str]) -> None:
         names = [read_topic(topic) for topic in topics]

@@ -18,7 +18,7 @@ _VERBS = {
     "verify": Verb("consumers.cli.verify", "verify", "Check sealed messages in files, without a bus."),
     "topics": Verb("consumers.cli.topics", "topics", "List, create and compare topics."),
     "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
-    "dlq": Verb("consumers.cli.dlq", "dlq", "Look at dead letters."),
+    "dlq": Verb("consumers.cli.dlq", "dlq", "Look at dead letters, send them back, put them away."),
     "types": Verb("consumers.cli.payload_types", "types", "Show message types and their schemas."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),
 }

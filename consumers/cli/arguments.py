@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import click
 from bus import durations
 from bus.names import is_message_type, is_schema_version, is_text_id
 
-__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PRIORITY", "TEXT_ID", "VERSION"]
+__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PAST", "PRIORITY", "RATE", "TEXT_ID", "VERSION"]
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -25,6 +26,7 @@ else:
 
 _PRIORITIES = ("low", "normal", "medium", "high", "critical")
 _HIGHEST = 9
+_LONG_AGO_S = 50 * 365 * 86_400.0
 
 
 class _Kind(_ParamType):
@@ -111,10 +113,46 @@ class _Moment(_Kind):
             self.fail(f"{value!r} is outside the years 1 to 9999", param, ctx)
 
 
+class _Past(_Moment):
+    """Milliseconds since 1970; a duration is so long ago."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str):
+            try:
+                ago_s = durations.seconds(value)
+            except ValueError:
+                return super().convert(value, param, ctx)
+            return max(0, time.time_ns() // 1_000_000 - round(min(ago_s, _LONG_AGO_S) * 1000))
+        return super().convert(value, param, ctx)
+
+
+class _Rate(_Kind):
+    """How many a second."""
+
+    name = "n/s"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        number, _, unit = value.partition("/")
+        seconds = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit)
+        try:
+            rate = float(number) / seconds if seconds else 0.0
+        except ValueError:
+            rate = 0.0
+        if not (rate > 0 and math.isfinite(rate)):
+            self.fail(f"{value!r} is no rate: write for instance 20/s or 100/m", param, ctx)
+        return rate
+
+
 DURATION = _Duration()
 INPUT = _Input("rb")
 MESSAGE_TYPE = _MessageType()
 MOMENT = _Moment()
+PAST = _Past()
 PRIORITY = _Priority()
+RATE = _Rate()
 TEXT_ID = _TextId()
 VERSION = _Version()

@@ -1,28 +1,33 @@
-"""`sealbus dlq list|show`: dead letters, and why they died.
+"""`sealbus dlq list|show`: dead letters, why they died, and what became of them. `redrive` and `purge` are modules of their own.
 
-Owns the options, the list and finding one letter. Does not own reading letters (`consumers.deadletters`) or
-laying one out (`consumers.cli.letter`).
+Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters`) or laying one out (`consumers.cli.letter`).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Mapping
 
 import click
 
 from bus.errors import BusError
-from bus.reasons import REASONS
 from bus.settings import Settings
 from bus.topics import dead_letter_topic, message_topic
 from bus.transports.base import Record, Transport
-from consumers.cli.arguments import MESSAGE_TYPE
-from consumers.cli.letter import as_json, as_text
+from consumers.cli.dlq_purge import purge
+from consumers.cli.dlq_redrive import redrive
+from consumers.cli.examining import examine
+from consumers.cli.histogram import bars
+from consumers.cli.letter import as_json, as_text, row
+from consumers.cli.letterfilters import with_selection
 from consumers.cli.printing import print_json, print_table
 from consumers.cli.running import execute
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
 from consumers.cli.tail import resolve_topic
 from consumers.deadletters import DeadLetter, list_dead_letters, read_dead_letter
+from consumers.letterstate import LetterState, State, Step, load_states, state_of
+from consumers.selection import Selection
 
 __all__ = ["dlq"]
 
@@ -32,47 +37,59 @@ _LAST_OFFSET = 2**63 - 1
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters: messages that a group could not or must not handle.
+    """Dead letters: messages that a group could not or must not handle. Look at them, send them back, put them away.
 
     \b
     Examples:
       sealbus dlq list
-      sealbus dlq list --type research.request --reason schema_violation
+      sealbus dlq list --type research.request --reason schema_violation --since 2h
       sealbus dlq show agents.research.request.dlq/0/3
+      sealbus dlq redrive --reason schema_violation --dry-run
+      sealbus dlq purge --reason malformed
     """
 
 
+dlq.add_command(redrive)
+dlq.add_command(purge)
+
+
 @dlq.command("list")
-@click.option("--type", "message_type", type=MESSAGE_TYPE, help="Only of this message type.")
-@click.option("--group", help="Only of this group.")
-@click.option("--reason", type=click.Choice(sorted(REASONS)), metavar="REASON", help="Only with this reason.")
+@with_selection
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show the newest N.")
 @with_session
-def list_(session: Session, message_type: str | None, group: str | None, reason: str | None, limit: int) -> int:
+def list_(session: Session, *, selection: Selection, limit: int) -> int:
     """List dead letters, the newest last, and count them by reason.
 
-    PLACE is what `sealbus dlq show` takes.
+    PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by hand) or purged.
 
     \b
     Examples:
-      sealbus dlq list
+      sealbus dlq list --state open
       sealbus dlq list --group researcher-svc-1c2d3e4f --reason rejected --limit 5
+      sealbus dlq list --sender planner@svc --since 2026-01-31T12:00:00Z
       sealbus dlq list --output json | jq -r .place
     """
     settings = session.settings()
 
     async def body(_: object) -> int:
         counts: Counter[str] = Counter()
-        newest: list[tuple[str, int, DeadLetter]] = []
+        by_state: Counter[tuple[str, ...]] = Counter()
+        newest: list[tuple[int, int, DeadLetter]] = []
         async with session.open(settings) as transport:
-            async for letter in list_dead_letters(transport, settings.bus.namespace, message_type):
-                if group in (None, letter.group) and reason in (None, letter.reason):
+            states = await load_states(transport, settings.bus.namespace)
+            async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
+                state = state_of(letter, states.get(letter.place))
+                if selection.takes(letter, state):
                     counts[letter.reason] += 1
-                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(newest, (letter.failed_at, counts.total(), letter))
-        _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])])
+                    by_state[letter.reason, state] += 1
+                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(newest, (letter.failed_ms, counts.total(), letter))
+        _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
         reasons = ", ".join(f"{count} {name or 'without a reason'}" for name, count in counts.most_common())
         shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
         click.echo(f"{counts.total()} dead letters{shown}" + (f": {reasons}" if reasons else ""), err=True)
+        if not session.as_json:
+            for line in bars(("REASON", "STATE"), by_state):
+                click.echo(line, err=True)
         return 0
 
     return execute(body)
@@ -84,9 +101,10 @@ def list_(session: Session, message_type: str | None, group: str | None, reason:
 @app_option
 @with_session
 def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None) -> int:
-    """Show one dead letter: which gate refused it and why, where it came from, and what it holds.
+    """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it holds.
 
     TOPIC PARTITION OFFSET are the letter's own, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a message type will do as topic.
+    The gates are run once more on the stored bytes; for types of your own name them with --app.
 
     \b
     Examples:
@@ -101,16 +119,32 @@ def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             record = await _find(transport, settings, name, partition, offset)
+            states = {} if raw else await load_states(transport, settings.bus.namespace)
         if raw:
             click.echo(record.value or b"", nl=False)
-        elif session.as_json:
-            print_json(as_json(read_dead_letter(record), registry_of(app)))
+            return 0
+        letter, registry = read_dead_letter(record), registry_of(app)
+        finding = examine(letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes)
+        facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
+        if session.as_json:
+            print_json(as_json(*facts))
         else:
-            for line in as_text(read_dead_letter(record), registry_of(app)):
+            for line in as_text(*facts):
                 click.echo(line)
         return 0
 
     return execute(body)
+
+
+def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
+    """What was done to this letter and to earlier ones of the same message in the same group, oldest first."""
+    steps = [
+        (place, step)
+        for place, state in states.items()
+        if place == letter.place or (letter.origin and (state.origin, state.group) == (letter.origin, letter.group))
+        for step in state.steps
+    ]
+    return sorted(steps, key=lambda entry: entry[1].at)
 
 
 def _parse_place(place: tuple[str, ...]) -> tuple[str, int, int]:
@@ -136,23 +170,23 @@ async def _find(transport: Transport, settings: Settings, name: str, partition: 
     raise error
 
 
-def _print(session: Session, letters: list[DeadLetter]) -> None:
+def _print(session: Session, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:
     if session.as_json:
         for letter in letters:
-            print_json(as_json(letter, None))
+            print_json(row(letter, states.get(letter.place)))
     elif letters:
-        headings = ("PLACE", "DIED", "GROUP", "REASON", "POINTER", "FROM", "MESSAGE")
-        print_table(headings, [_cells(letter) for letter in letters])
+        headings = ("PLACE", "DIED", "STATE", "GROUP", "REASON", "POINTER", "FROM", "MESSAGE")
+        print_table(headings, [_cells(letter, state_of(letter, states.get(letter.place))) for letter in letters])
 
 
-def _cells(letter: DeadLetter) -> list[str]:
-    record, metadata = letter.record, letter.message.metadata if letter.message else None
+def _cells(letter: DeadLetter, state: State) -> list[str]:
     return [
-        f"{record.topic}/{record.partition}/{record.offset}",
+        letter.place,
         letter.failed_at or "-",
+        state,
         letter.group or "-",
         letter.reason or "-",
         letter.pointer or "-",
-        (metadata.sender.id or "-") if metadata else "-",
-        metadata.message_id if metadata else "(no message)",
+        letter.sender or "-",
+        letter.message.message_id if letter.message else "(no message)",
     ]

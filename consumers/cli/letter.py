@@ -1,31 +1,30 @@
 """One dead letter laid out: for people and as JSON.
 
-Owns the layout, what the schema says today, and which field was probably meant. Everything foreign is escaped.
+Owns the layout. What the gates say of it today is `consumers.cli.examining`'s. Everything foreign is escaped.
 """
 
 from __future__ import annotations
 
 import base64
-import difflib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import inspect
 
 from bus.errors import ContractError
-from bus.payloads import PayloadType, Registry
+from bus.payloads import Registry
+from consumers.cli.examining import Finding
 from consumers.cli.printing import preview, printable, raw_json
 from consumers.deadletters import DeadLetter
+from consumers.letterstate import LetterState, Step, state_of
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["as_json", "as_text", "row"]
 
 
-def as_json(letter: DeadLetter, registry: Registry | None) -> dict[str, object]:
-    """The letter as one JSON object."""
-    record = letter.record
-    fields: dict[str, object] = {
-        "place": f"{record.topic}/{record.partition}/{record.offset}",
+def row(letter: DeadLetter, known: LetterState | None) -> dict[str, object]:
+    """The letter as one JSON object, as in a list."""
+    return {
+        "place": letter.place,
+        "state": state_of(letter, known),
         "reason": letter.reason,
         "gate": letter.gate,
         "error": letter.error,
@@ -34,29 +33,46 @@ def as_json(letter: DeadLetter, registry: Registry | None) -> dict[str, object]:
         "attempts": letter.attempts,
         "failed_at": letter.failed_at,
         "origin": {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset},
+        "redrive_count": letter.redrive_count,
+        "stub": letter.is_stub,
         "message_id": letter.message.message_id if letter.message else None,
         "message_type": letter.message.message_type if letter.message else None,
         "sender": letter.message.metadata.sender.id if letter.message else None,
     }
-    if registry is None:
-        return fields
-    fields["advice"] = list(_advice(letter, registry))
-    fields["headers"] = {name: value.decode("utf-8", "backslashreplace") for name, value in record.headers}
-    value = raw_json(record.value or b"")
-    return fields | ({"value": value} if value is not None else {"value_base64": base64.b64encode(record.value or b"").decode()})
 
 
-def as_text(letter: DeadLetter, registry: Registry) -> Iterator[str]:
+def as_json(letter: DeadLetter, known: LetterState | None, history: Sequence[tuple[str, Step]], finding: Finding, registry: Registry) -> object:
+    """The letter as one JSON object, with all there is to say."""
+    value = raw_json(letter.record.value or b"")
+    return {
+        **row(letter, known),
+        "history": [{"place": place, **msgspec.to_builtins(step)} for place, step in history],
+        "finding": finding,
+        "expected": finding.expected,
+        "found": finding.found,
+        "nearest": finding.nearest,
+        "advice": list(_advice(letter, registry)),
+        "headers": {name: value.decode("utf-8", "backslashreplace") for name, value in letter.record.headers},
+        **({"value": value} if value is not None else {"value_base64": base64.b64encode(letter.record.value or b"").decode()}),
+    }
+
+
+def as_text(
+    letter: DeadLetter, known: LetterState | None, history: Sequence[tuple[str, Step]], finding: Finding, registry: Registry
+) -> Iterator[str]:
     """The letter as lines for people."""
-    record = letter.record
     about = {
-        "place": f"{record.topic}/{record.partition}/{record.offset}",
+        "place": letter.place,
+        "state": state_of(letter, known),
         "reason": f"{letter.reason or '-'} (gate {letter.gate or '-'})",
         "pointer": letter.pointer,
+        "expected": finding.expected,
+        "found": finding.found,
         "group": letter.group,
         "attempts": str(letter.attempts),
+        "redrives": str(letter.redrive_count) if letter.redrive_count else "",
         "died": letter.failed_at,
-        "came from": f"{letter.topic}/{letter.partition}/{letter.offset}",
+        "came from": letter.origin,
     }
     if letter.message is not None:
         metadata = letter.message.metadata
@@ -70,9 +86,20 @@ def as_text(letter: DeadLetter, registry: Registry) -> Iterator[str]:
         }
     yield from (f"{name + ':':<14}{printable(text)}" for name, text in about.items() if text)
     yield from _block("error", printable(letter.error, keep="\n"))
-    yield from (f"{'advice:':<14}{line}" for line in _advice(letter, registry))
+    if finding.reason and (finding.reason, finding.pointer) != (letter.reason, letter.pointer):
+        yield f"{'today:':<14}{printable(f'{finding.reason} (gate {finding.gate}) {finding.pointer}')}"
+    yield from (f"{'advice:':<14}{printable(line)}" for line in [*_advice(letter, registry), finding.nearest] if line)
+    yield from _block("history", "\n".join(_told(letter, place, step) for place, step in history))
     yield from _block("headers", "\n".join(f"{printable(name)}: {printable(preview(value))}" for name, value in letter.headers))
     yield from _block(*_content(letter))
+
+
+def _told(letter: DeadLetter, place: str, step: Step) -> str:
+    parts = [step.at, step.action, f"by {step.by}", f"run {step.run}"]
+    parts += [f"until {step.extend_until}"] if step.extend_until else []
+    parts += [f"(an earlier letter of the message, {place})"] if place != letter.place else []
+    parts += [f"because {step.why}"] if step.why else []
+    return printable("  ".join(parts))
 
 
 def _content(letter: DeadLetter) -> tuple[str, str]:
@@ -90,43 +117,18 @@ def _block(heading: str, text: str) -> Iterator[str]:
 
 
 def _advice(letter: DeadLetter, registry: Registry) -> Iterator[str]:
-    """What the type as it is known here says of the payload today."""
+    """What can be done, and what the type as it is known here says of the payload today."""
+    if letter.is_stub:
+        yield "it can't be sent back: its bytes were too large to keep"
     kind = registry.get(letter.message.message_type) if letter.message is not None else None
-    if kind is None or letter.message is None or letter.gate != "schema":
+    if letter.message is None or letter.gate != "schema":
+        return
+    if kind is None:
+        yield f"{letter.message.message_type} is not known here: --app MODULE:APP tells what its schema says"
         return
     try:
         kind.open(letter.message)
     except ContractError as error:
-        yield printable(f"{error.pointer}: {error.text}")
-        yield from _nearest_field(kind, msgspec.json.decode(letter.message.data), error.pointer)
+        yield f"{error.pointer}: {error.text}"
     else:
         yield f"{kind.name} {kind.version} as it is known here accepts this message"
-
-
-def _nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
-    """The unknown name in the data that is most like the missing one, or the known one most like what is too much."""
-    *parents, name = [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[2:]] or [""]
-    fields = _fields_at(inspect.type_info(kind.cls), parents)
-    for token in parents:
-        data = data[int(token)] if isinstance(data, list) and token.isdigit() else data.get(token) if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not fields:
-        return
-    wrong = name not in fields
-    found = difflib.get_close_matches(name, sorted(fields if wrong else data.keys() - fields), n=1, cutoff=0.5)
-    if found and (wrong or name not in data):
-        yield printable(f"the nearest known field is {found[0]!r}" if wrong else f"{found[0]!r} is unknown: perhaps {name!r} was meant")
-
-
-def _fields_at(kind: Any, tokens: list[str]) -> set[str]:
-    """The names of the struct that *tokens* lead to; empty where they lead to something else."""
-    if isinstance(kind, inspect.Metadata):
-        return _fields_at(kind.type, tokens)
-    if isinstance(kind, inspect.UnionType):
-        return set().union(*(_fields_at(member, tokens) for member in kind.types))
-    if isinstance(kind, inspect.StructType):
-        if not tokens:
-            return {field.encode_name for field in kind.fields}
-        return set().union(*(_fields_at(field.type, tokens[1:]) for field in kind.fields if field.encode_name == tokens[0]))
-    if tokens and isinstance(kind, inspect.ListType | inspect.VarTupleType):
-        return _fields_at(kind.item_type, tokens[1:])
-    return _fields_at(kind.value_type, tokens[1:]) if tokens and isinstance(kind, inspect.DictType) else set()

@@ -19,21 +19,26 @@ _INTERVAL_S: Final = 0.1
 
 
 class Progress:
-    """`with Progress(size) as progress`, then `show`; *size* in bytes, None where it is not known."""
+    """`with Progress(size) as progress`, then `show`; *size* is None where it is not known.
 
-    def __init__(self, size: int | None) -> None:
+    *unit* says what is counted; with *alone* nothing else is written or read meanwhile, so that a shared terminal does no harm.
+    """
+
+    def __init__(self, size: int | None, *, unit: str = "lines", alone: bool = False) -> None:
         self._size = size
+        self._unit = unit
+        self._alone = alone
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
         self._shown_s = 0.0
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty() and not sys.stdout.isatty() and not sys.stdin.isatty():
+        if sys.stderr.isatty() and (self._alone or (not sys.stdout.isatty() and not sys.stdin.isatty())):
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
-            columns = (BarColumn(), TextColumn("{task.fields[count]} lines"), TimeElapsedColumn())
+            columns = (BarColumn(), TextColumn("{task.fields[count]} " + self._unit), TimeElapsedColumn())
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=self._size, count=0)
             self._bar.start()
@@ -44,7 +49,7 @@ class Progress:
             self._bar.stop()
 
     def show(self, consumed: int, count: int) -> None:
-        """So many bytes and lines are through."""
+        """So much of the size, and so many units, are through."""
         if self._bar is None or self._task is None:
             return
         now_s = time.monotonic()

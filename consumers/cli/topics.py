@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from bus.errors import NotPermittedError
-from bus.topics import read_topic
-from bus.topology import group_topics, message_topics
+from bus.topics import read_topic, reply_topic
+from bus.topology import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
 from consumers.cli import drift
 from consumers.cli.outcomes import FAILED
@@ -148,7 +148,9 @@ def check(session: Session, target: str) -> int:
 def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
     if app is None:
         return ()
-    return [*message_topics(settings, sorted({kind.name for kind in app.registry})), *group_topics(settings, app.group)]
+    types = sorted({kind.name for kind in app.registry})
+    replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
+    return [*message_topics(settings, types), *group_topics(settings, app.group), *replies, *namespace_topics(settings)]
 
 
 async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:

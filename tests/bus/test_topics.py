@@ -98,3 +98,11 @@ def test_an_illegal_namespace_or_group_is_refused(name: str) -> None:
         topics.check_namespace(name)
     with pytest.raises(NameRefusedError):
         topics.check_group(name)
+
+
+def test_a_reply_topic_is_a_reply_address_of_its_namespace() -> None:
+    for agent in ("planner@svc", "opencode://code-reviewer", "ä", "x" * 256):
+        topic = topics.reply_topic("agents", agent)
+        check_topic_name(topic)
+        assert is_reply_to(topic, "agents")
+        assert topics.read_topic(topic) == TopicName("reply", "agents")

@@ -37,7 +37,7 @@ def on_the_log(*specs: TopicSpec, records: int = 0) -> None:
 
 
 def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
-    assert "8 topics wanted, 8 changed" in folder.call("topics", "apply", "agents:app").stderr
+    assert "13 topics wanted, 13 changed" in folder.call("topics", "apply", "agents:app").stderr
     second = folder.call("topics", "apply", "agents:app")
     assert (second.exit_code, second.stdout) == (0, "")
     assert "nothing to do" in second.stderr
@@ -50,8 +50,8 @@ def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
     done = folder.call("topics", "apply", "agents:app", env=more)
     assert dry[0].stdout == dry[1].stdout == done.stdout
     assert "4 -> 6 partitions; kept 14d -> 20d" in done.stdout
-    assert "8 would be changed" in dry[1].stderr
-    assert "8 changed" in done.stderr
+    assert "10 would be changed" in dry[1].stderr
+    assert "10 changed" in done.stderr
 
 
 def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
@@ -92,7 +92,7 @@ def test_check_names_every_missing_topic_once(folder: Any) -> None:
     result = folder.call("topics", "check", "agents:app", "--bus", "memory://", "--output", "json")
     assert result.exit_code == 1
     found = folder.objects(result.stdout)
-    assert len(found) == 8
+    assert len(found) == 13
     assert {(finding["setting"], finding["advice"]) for finding in found} == {("topic", "sealbus topics apply agents:app")}
 
 

@@ -1,0 +1,55 @@
+"""Answers: what goes back to whoever asked, be it a handler's outcome or the report of a death.
+
+Owns whom an answer is for and where it goes (design section 5, outputs and settlement). Pure but for the publisher's clock and ids. Making it
+durable is `consumers.settlement`'s; believing it is the requester's (`producers.replies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bus.envelope import Agent
+from bus.sealing import Message
+from bus.vocabulary.core import ErrorReported
+from producers.draft import DEFAULT_MAX_HOPS, Draft
+from producers.publisher import Publisher, Sealed
+
+__all__ = ["report_of", "seal_outputs", "wants_report"]
+
+
+def seal_outputs(publisher: Publisher, message: Message, drafts: Sequence[Draft], returned: Any) -> Sequence[Sealed]:
+    """*drafts* that a handler has collected, then what it *returned*, which answers *message*. Raises PublishRejected."""
+    answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    sealed = [publisher.seal(draft, cause=message) for draft in drafts]
+    reply_to = message.routing.reply_to
+    requester = _requester(message) if reply_to is not None else None
+    sealed += [publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to) for answer in answers]
+    return sealed
+
+
+def wants_report(message: Message | None, reason: str) -> bool:
+    """Whether somebody in this namespace is to be told that *message* died; never about a report."""
+    if message is None or message.routing.reply_to is None or reason == "wrong_audience":
+        return False
+    return message.message_type != "error.reported"
+
+
+def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> Sealed:
+    """The `error.reported` that tells the requester. Raises PublishRejected."""
+    report = ErrorReported(
+        error_code=reason,
+        error_message=f"{message.message_type} {message.message_id} was not handled",
+        source_agent=agent_id,
+        timestamp=datetime.fromtimestamp(publisher.clock.now_ms() / 1000, UTC),
+    )
+    # It lives as long as any other message and may go one hop further than its cause might: the cause may have died of just that.
+    draft = Draft(payload=report, to=_requester(message), max_hops=DEFAULT_MAX_HOPS)
+    return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+
+
+def _requester(message: Message) -> Agent:
+    """The very instance that asked, where the message says which."""
+    sender = message.metadata.sender
+    return Agent(id=sender.id, session_id=sender.session_id)

@@ -1,0 +1,145 @@
+"""The journal of what operators do to dead letters: states of letters, and runs of commands.
+
+Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), who is written down as having done it, and finding runs that never ended. What
+a state may become is `consumers.letterstate`'s.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bus import canonical
+from bus.clock import Clock
+from bus.errors import BusError, TopicMissingError
+from bus.logs import get_logger
+from bus.names import uuid7
+from bus.settings import Settings
+from bus.times import format_ms
+from bus.topics import own_topic, redrive_topic
+from bus.topology import creates_topics, group_topics, namespace_topics
+from bus.transports.base import Appended, NewRecord, Transport
+from bus.transports.scanning import scan
+from consumers.letterstate import Action, LetterState, Step
+
+__all__ = ["Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+
+_PATIENCE: Final = 6
+_FIRST_PAUSE_S: Final = 0.2
+
+_log = get_logger("journal")
+
+
+class Journal:
+    """What one run of a command writes down."""
+
+    def __init__(self, transport: Transport, settings: Settings, clock: Clock, *, verb: str, why: str, by: str | None = None) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._clock = clock
+        self._namespace = settings.bus.namespace
+        self._verb = verb
+        self.why = why
+        self.by = by or operator()
+        self.run = uuid7(clock.now_ms(), os.urandom(10))
+
+    def now_ms(self) -> int:
+        """The time as the journal has it."""
+        return self._clock.now_ms()
+
+    def step(self, action: Action, *, extend_until_ms: int = 0) -> Step:
+        """Something this run does to a letter now."""
+        return Step(
+            at=format_ms(self._clock.now_ms()),
+            action=action,
+            by=self.by,
+            run=self.run,
+            why=self.why,
+            extend_until=format_ms(extend_until_ms) if extend_until_ms else "",
+        )
+
+    async def write(self, states: Mapping[str, LetterState]) -> None:
+        """Make the *states* of letters, by place, durable; raises BusError when that can't be had."""
+        await self._append([state.record(self._namespace, place) for place, state in states.items()])
+
+    async def note(self, event: str, *, run: str | None = None, **facts: Any) -> None:
+        """Write down that `VERB.event` happened in this run, or to an earlier *run*."""
+        entry = {"at": format_ms(self._clock.now_ms()), "by": self.by, "event": f"{self._verb}.{event}", "run": run or self.run, **facts}
+        key = str(entry["run"]).encode()
+        await self._append([NewRecord(own_topic(self._namespace, "_audit"), key, canonical.encode(entry))])
+
+    async def _append(self, records: Sequence[NewRecord]) -> None:
+        """Append all, repeating what may pass: a repeated record says the same."""
+        waiting, pause_s = list(records), _FIRST_PAUSE_S
+        for attempt in range(_PATIENCE):
+            outcomes = await self._transport.append(waiting, timeout_s=self._settings.publish.timeout_s) if waiting else []
+            failed = [(record, outcome) for record, outcome in zip(waiting, outcomes, strict=True) if not isinstance(outcome, Appended)]
+            if not failed:
+                return
+            waiting, error = [record for record, _ in failed], failed[0][1]
+            if not isinstance(error, BusError) or not error.retriable or attempt == _PATIENCE - 1:
+                raise error
+            _log.warning("journal.append_failed", records=len(waiting), error=str(error), again_in_s=pause_s)
+            await self._clock.sleep(pause_s)
+            pause_s *= 2
+
+
+def operator() -> str:
+    """`user@host`: who this process runs as. It says what the system says, and proves nothing."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}" if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"[:256]
+
+
+async def prepare_journal(transport: Transport, settings: Settings, *, create: bool = True) -> None:
+    """Have the topics of states and journal, or raise TopicMissingError saying how to get them; without *create* nothing is changed."""
+    existing = await transport.admin.topics()
+    missing = [spec for spec in namespace_topics(settings) if spec.name not in existing]
+    if missing and not creates_topics(settings, transport.features):
+        raise _missing([spec.name for spec in missing], "the states of dead letters and the journal have no topic")
+    if missing and create:
+        await transport.admin.create_topics(missing)
+
+
+async def prepare_group(transport: Transport, settings: Settings, group: str) -> None:
+    """Have the topic that *group* reads what is sent back from, or raise TopicMissingError saying how to get it."""
+    topic = redrive_topic(settings.bus.namespace, group)
+    existing = await transport.admin.topics()
+    if topic in existing:
+        return
+    if not creates_topics(settings, transport.features):
+        raise _missing([topic], f"group {group} can't be sent anything back")
+    wanted = (topic, f"{topic}.dlq")
+    await transport.admin.create_topics([spec for spec in group_topics(settings, group) if spec.name in wanted and spec.name not in existing])
+
+
+async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[str, Mapping[str, Any]]:
+    """By run, how each run of *verb* began of which no end is written down: it was killed, or is at work now."""
+    begun: dict[str, Mapping[str, Any]] = {}
+    topic = own_topic(namespace, "_audit")
+    if topic not in await transport.admin.topics():
+        return begun
+    async for record in scan(transport, topic):
+        try:
+            entry = msgspec.json.decode(record.value or b"")
+            event, run = entry["event"], entry["run"]
+        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
+            continue
+        if event == f"{verb}.started":
+            begun[run] = entry
+        elif event in (f"{verb}.ended", f"{verb}.abandoned"):
+            begun.pop(run, None)
+    return begun
+
+
+def _missing(topics: Sequence[str], text: str) -> TopicMissingError:
+    error = TopicMissingError(f"{text}: {', '.join(topics)} {'does' if len(topics) == 1 else 'do'} not exist")
+    error.add_note("`sealbus topics apply MODULE:APP` creates the topics of an app, these among them")
+    return error

@@ -1,0 +1,140 @@
+"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but for `load_states`.
+
+Owns the records of the compacted topic `<ns>._deadletters` (bus/PROTOCOL.md, section 6): their key, their form, and which step may follow which.
+Writing them is `consumers.journal`'s, deciding about a letter `consumers.redriving`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+import msgspec
+
+from bus import canonical
+from bus.topics import own_topic
+from bus.transports.base import NewRecord, Record, Transport
+from bus.transports.scanning import scan
+from consumers.deadletters import DeadLetter
+
+__all__ = [
+    "MAX_REDRIVES",
+    "Action",
+    "IllegalStepError",
+    "LetterState",
+    "State",
+    "Step",
+    "follow",
+    "load_states",
+    "read_state",
+    "resolve",
+    "state_of",
+]
+
+State = Literal["open", "redriven", "parked", "purged"]
+Action = Literal["sending", "redriven", "unsent", "twin", "parked", "purged"]
+
+MAX_REDRIVES: Final = 3
+"""How often a message is sent back before its next letter is parked."""
+
+_MAX_STEPS: Final = 32
+# By step, the states it may follow and the one it leads to. `sending` is the note before the append: until it is known what became of it the
+# letter stays open.
+_RULES: Final[Mapping[Action, tuple[frozenset[State], State | None]]] = MappingProxyType(
+    {
+        "sending": (frozenset({"open", "parked"}), None),
+        "redriven": (frozenset({"open", "parked"}), "redriven"),
+        "unsent": (frozenset({"open", "parked"}), None),
+        "twin": (frozenset({"open", "parked"}), "redriven"),
+        "parked": (frozenset({"open", "parked"}), "parked"),
+        "purged": (frozenset({"open", "parked", "redriven"}), "purged"),
+    }
+)
+
+
+class IllegalStepError(ValueError):
+    """A step that can't follow the state the letter is in."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing done to a letter: when, by whom, in which run of a command, and why."""
+
+    at: str
+    action: Action
+    by: str
+    run: str
+    why: str = ""
+    extend_until: str = ""
+
+
+class LetterState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one letter. *origin*, *group* and *count* (redrives before this death) say which death of which message it is."""
+
+    state: State
+    origin: str
+    group: str
+    count: int
+    steps: tuple[Step, ...]
+
+    @property
+    def sending(self) -> str:
+        """The run that was about to send it back and has not said what became of that; else empty."""
+        return self.steps[-1].run if self.steps and self.steps[-1].action == "sending" else ""
+
+    def record(self, namespace: str, place: str) -> NewRecord:
+        """The record that says so, of the letter at *place*."""
+        return NewRecord(own_topic(namespace, "_deadletters"), place.encode(), canonical.encode(msgspec.to_builtins(self)))
+
+
+_decode = msgspec.json.Decoder(LetterState).decode
+
+
+def state_of(letter: DeadLetter, known: LetterState | None) -> State:
+    """The state of *letter*, of which *known* is recorded. One that died again after its last redrive is parked without anybody's doing."""
+    if known is not None and known.state != "open":
+        return known.state
+    return "parked" if letter.redrive_count >= MAX_REDRIVES else "open"
+
+
+def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
+    """The state of *letter* after *step*; raises IllegalStepError."""
+    before: State = known.state if known is not None else "open"
+    allowed, after = _RULES[step.action]
+    if before not in allowed:
+        raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
+    bare = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, steps=())
+    return _added(known or bare, after or before, step)
+
+
+def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:
+    """The state of a letter that was cut off while it was sent, now that it is known whether it *arrived*."""
+    return _added(known, "redriven" if arrived else known.state, step)
+
+
+def _added(known: LetterState, state: State, step: Step) -> LetterState:
+    return msgspec.structs.replace(known, state=state, steps=(*known.steps, step)[-_MAX_STEPS:])
+
+
+def read_state(record: Record) -> tuple[str, LetterState | None] | None:
+    """Place and state that *record* tells; the state is None where it is taken back. None for what is no such record."""
+    try:
+        place = (record.key or b"").decode()
+        return place, _decode(record.value) if record.value else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
+    """Every recorded state; none where there is no topic for them yet."""
+    states: dict[str, LetterState] = {}
+    topic = own_topic(namespace, "_deadletters")
+    if topic not in await transport.admin.topics():
+        return states
+    async for record in scan(transport, topic):
+        match read_state(record):
+            case (place, None):
+                states.pop(place, None)
+            case (place, LetterState() as state):
+                states[place] = state
+    return states

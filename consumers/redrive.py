@@ -1,0 +1,287 @@
+"""Sending dead letters back to the groups they died in, so that it can be interrupted at any moment and taken up again.
+
+Owns the order of things: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. Whoever comes after a run that was
+killed looks into the redrive topic for what `sending` left open. The decisions are `consumers.redriving`'s, the journal `consumers.journal`'s,
+seeing letters die again `consumers.watching`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, RecordTooLargeError
+from bus.settings import Settings
+from bus.times import parse_ms
+from bus.topics import redrive_topic
+from bus.transports.base import Appended, NewRecord, Outcome, Transport
+from bus.transports.scanning import scan
+from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
+from consumers.journal import Journal, prepare_group, unended_runs
+from consumers.letterstate import Action, LetterState, follow, load_states, resolve, state_of
+from consumers.redriveplan import Count, Plan, Result, told
+from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_of, death_told, decide, send_back
+from consumers.rivals import is_at_work, whereabouts
+from consumers.selection import Selection
+from consumers.watching import Watch
+
+__all__ = ["Redrive"]
+
+_PIECE_BYTES: Final = 8 * 1_048_576
+_APPEND_S: Final = 30.0
+
+
+class Redrive:
+    """One redrive: `plan` as often as one likes, then `run` once."""
+
+    def __init__(
+        self, transport: Transport, settings: Settings, clock: Clock, selection: Selection, orders: Orders, *, journal: Journal | None = None
+    ) -> None:
+        self._transport = transport
+        self._namespace = settings.bus.namespace
+        self._settings = settings
+        self._clock = clock
+        self._selection = selection
+        self._orders = orders
+        self._journal = journal
+        self._states: dict[str, LetterState] = {}
+        self._sent_ms: dict[Death, int] = {}
+        self._groups: set[str] = set()
+
+    async def plan(self) -> Plan:
+        """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
+        await self._load()
+        unended = await unended_runs(self._transport, self._namespace, "redrive")
+        plan = Plan(unresolved=sum(bool(state.sending) for state in self._states.values()), unended=[told(entry) for entry in unended.values()])
+        async for letter, verdict in self._judged(None):
+            plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
+            self._remember(letter, verdict)
+        return plan
+
+    async def run(
+        self,
+        *,
+        stop: asyncio.Event,
+        rate: float | None = None,
+        stop_after: int | None = None,
+        on_progress: Callable[[Result], object] = lambda _: None,
+    ) -> Result:
+        """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again."""
+        journal = self._written()
+        result = Result(run=journal.run)
+        await self._begin(journal, rate, stop_after)
+        try:
+            earlier = await self._earlier(journal.run)
+            await self._load()
+            result.rival = self._at_work(earlier)
+            if result.rival:
+                result.outcome = "withdrawn"
+                return result
+            await self._take_over(journal, result, earlier)
+            pace = Pace(rate=rate, watchful=stop_after is not None)
+            result.outcome = await self._send_all(journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress)
+        finally:
+            # A log that is gone can't be told; the next run then says that this one was cut off.
+            with contextlib.suppress(BusError):
+                await journal.note("ended", **msgspec.structs.asdict(result) | {"run": journal.run})
+        return result
+
+    async def _send_all(
+        self,
+        journal: Journal,
+        result: Result,
+        *,
+        stop: asyncio.Event,
+        pace: Pace,
+        stop_after: int | None,
+        on_progress: Callable[[Result], object],
+    ) -> str:
+        """Piece by piece; the outcome."""
+        ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
+        watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
+        started_s = self._clock.monotonic_s()
+        async with contextlib.aclosing(self._pieces(ends, pace)) as pieces:
+            async for piece in pieces:
+                if not await self._wait(stop, started_s + pace.due_s()):
+                    return "interrupted"
+                await self._pass_piece(journal, piece, result, watch)
+                outcome = await self._look(watch, stop, result, stop_after)
+                pace.passed(len(piece), result.failures)
+                on_progress(result)
+                if outcome is not None:
+                    return outcome
+        return "finished"
+
+    async def _begin(self, journal: Journal, rate: float | None, stop_after: int | None) -> None:
+        here = whereabouts()
+        await journal.note(
+            "started",
+            extend_ms=self._orders.extend_ms,
+            force=self._orders.force,
+            rate=f"{rate:g}/s" if rate else "",
+            selection=self._selection.describe(),
+            stop_after=stop_after or 0,
+            why=journal.why,
+            host=here["host"],
+            pid=here["pid"],
+        )
+
+    async def _earlier(self, own: str) -> dict[str, Mapping[str, Any]]:
+        """Runs without an end that stand before this one in the journal: of two that begin at once, the first goes on."""
+        unended = await unended_runs(self._transport, self._namespace, "redrive")
+        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items()))
+
+    def _at_work(self, earlier: Mapping[str, Mapping[str, Any]]) -> str:
+        """One of *earlier* that is not through yet, or nothing."""
+        wrote_ms: Counter[str] = Counter()
+        for step in (step for state in self._states.values() for step in state.steps if step.run in earlier):
+            wrote_ms[step.run] = max(wrote_ms[step.run], parse_ms(step.at) or 0)
+        for run, begun in earlier.items():
+            if is_at_work(begun, wrote_ms=wrote_ms[run], now_ms=self._clock.now_ms(), here=whereabouts()):
+                return told(begun)
+        return ""
+
+    async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
+        """The outcome of the run when it must end here."""
+        if watch is None or stop_after is None:
+            return None
+        settled = await watch.settled(stop)
+        result.failures = await watch.failures()
+        if result.failures >= stop_after:
+            return "stopped"
+        if settled:
+            return None
+        return "interrupted" if stop.is_set() else "unread"
+
+    async def _load(self) -> None:
+        self._states = await load_states(self._transport, self._namespace)
+        self._sent_ms = _sent(self._states.values())
+
+    async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
+        """Find out what runs that were cut off have sent, and write it down."""
+        unresolved = {place: state for place, state in self._states.items() if state.sending}
+        arrived = {group: await self._arrived(group) for group in {state.group for state in unresolved.values()}}
+        news = {}
+        for place, state in unresolved.items():
+            came = Death(state.origin, state.group, state.count) in arrived[state.group]
+            news[place] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
+            result.found += came
+        await journal.write(news)
+        self._states |= news
+        self._sent_ms |= _sent(news.values())
+        by_run = Counter((state.sending, news[place].state == "redriven") for place, state in unresolved.items())
+        for run in earlier:
+            await journal.note("abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False])
+
+    async def _arrived(self, group: str) -> set[Death]:
+        """The deaths that records in the redrive topic of *group* undo."""
+        await prepare_group(self._transport, self._settings, group)
+        return {death_told(record, group) async for record in scan(self._transport, redrive_topic(self._namespace, group))}
+
+    async def _judged(self, ends: Mapping[tuple[str, int], int] | None) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
+        async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+            known = self._states.get(letter.place)
+            if self._selection.takes(letter, state_of(letter, known)):
+                sent_ms = self._sent_ms.get(death_of(letter))
+                yield letter, decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
+
+    async def _pieces(self, ends: Mapping[tuple[str, int], int], pace: Pace) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
+        """Letters to which something is to be done, in pieces of the pace's size."""
+        piece: list[tuple[DeadLetter, Verdict]] = []
+        size, wanted = 0, pace.next_piece()
+        async for letter, verdict in self._judged(ends):
+            if isinstance(verdict, Leave):
+                continue
+            self._remember(letter, verdict)
+            piece.append((letter, verdict))
+            size += len(letter.record.value or b"")
+            if len(piece) >= wanted or size >= _PIECE_BYTES:
+                yield piece
+                piece, size, wanted = [], 0, pace.next_piece()
+        if piece:
+            yield piece
+
+    async def _pass_piece(self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None) -> None:
+        states: dict[str, LetterState] = {}
+        records: dict[str, NewRecord] = {}
+        letters = {letter.place: letter for letter, _ in piece}
+        for letter, verdict in piece:
+            match verdict:
+                case Send(extend_until_ms):
+                    await self._prepared(letter.group)
+                    records[letter.place] = send_back(letter, self._namespace, extend_until_ms)
+                    states[letter.place] = self._followed(letter, "sending", extend_until_ms)
+                case Park():
+                    states[letter.place] = self._followed(letter, "parked")
+                    result.parked += 1
+                case _:
+                    states[letter.place] = self._followed(letter, "twin")
+                    result.twins += 1
+        await self._note_states(journal, states)
+        outcomes = await self._transport.append(list(records.values()), timeout_s=_APPEND_S) if records else []
+        by_place = dict(zip(records, outcomes, strict=True))
+        await self._note_states(
+            journal, {place: after for place in records if (after := self._after(letters[place], by_place[place])) is not None}
+        )
+        result.sent += sum(isinstance(outcome, Appended) for outcome in outcomes)
+        result.refused += sum(isinstance(outcome, RecordTooLargeError) for outcome in outcomes)
+        if watch is not None:
+            watch.sent([(death_of(letters[place]), outcome) for place, outcome in by_place.items() if isinstance(outcome, Appended)])
+        for outcome in outcomes:
+            if isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
+                raise outcome
+
+    def _after(self, letter: DeadLetter, outcome: Outcome) -> LetterState | None:
+        """The state after the append; None while its fate is unknown, which the next run will find out."""
+        if isinstance(outcome, AppendUnknownError):
+            return None
+        return self._followed(letter, "redriven" if isinstance(outcome, Appended) else "unsent")
+
+    def _followed(self, letter: DeadLetter, action: Action, extend_until_ms: int = 0) -> LetterState:
+        return follow(letter, self._states.get(letter.place), self._written().step(action, extend_until_ms=extend_until_ms))
+
+    async def _note_states(self, journal: Journal, states: Mapping[str, LetterState]) -> None:
+        await journal.write(states)
+        self._states |= states
+
+    def _remember(self, letter: DeadLetter, verdict: Verdict) -> None:
+        if isinstance(verdict, Send):
+            # A second letter of the same death need not go, in this run either.
+            self._sent_ms[death_of(letter)] = self._clock.now_ms()
+
+    async def _prepared(self, group: str) -> None:
+        if group not in self._groups:
+            await prepare_group(self._transport, self._settings, group)
+            self._groups.add(group)
+
+    async def _wait(self, stop: asyncio.Event, due_s: float) -> bool:
+        """Wait until *due_s*; False when *stop* was set meanwhile."""
+        left_s = due_s - self._clock.monotonic_s()
+        if left_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), left_s)
+        return not stop.is_set()
+
+    def _written(self) -> Journal:
+        assert self._journal is not None  # noqa: S101 - `run` is given one
+        return self._journal
+
+
+def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
+    """When each death was undone, as far as states tell."""
+    return {
+        Death(state.origin, state.group, state.count): parse_ms(state.steps[-1].at) or 0
+        for state in states
+        if state.state == "redriven" and state.steps
+    }
+
+
+def _name(verdict: Verdict) -> str:
+    return verdict.why if isinstance(verdict, Leave) else type(verdict).__name__.lower()

@@ -1,0 +1,273 @@
+"""Dead letters go back to the group they died in, once each, whatever happens on the way. On a log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.clock import ManualClock
+from bus.errors import AppendUnknownError, Reject, UnreachableError
+from bus.settings import Settings, load
+from bus.transports.base import NewRecord, Outcome, Transport
+from bus.transports.scanning import scan
+from consumers.app import App
+from consumers.context import Context
+from consumers.deadletters import list_dead_letters
+from consumers.journal import Journal, unended_runs
+from consumers.letterstate import load_states, state_of
+from consumers.purge import Purge
+from consumers.redrive import Redrive
+from consumers.redriveplan import Result
+from consumers.redriving import Orders
+from consumers.retry import Retry
+from consumers.selection import Selection
+from consumers.testing import AppBus
+from sealbus import payload
+
+LETTERS = 25
+
+
+@payload("job.asked", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+class World:
+    """An app whose handler rejects until it is mended, and a redrive of what it rejected."""
+
+    def __init__(self) -> None:
+        self.mended = False
+        self.handled: Counter[int] = Counter()
+        self.contexts: list[Context] = []
+        self.app = App("worker@svc")
+        self.app.on(Job, retry=Retry(attempts=2, base_s=5))(self._handle)
+        self.settings: Settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
+        self.bus: AppBus
+
+    async def _handle(self, job: Job, context: Context) -> None:
+        self.contexts.append(context)
+        if not self.mended:
+            raise Reject("no")
+        self.handled[job.n] += 1
+
+    async def redrive(
+        self,
+        transport: Any = None,
+        *,
+        selection: Selection | None = None,
+        stop_after: int | None = None,
+        stop: asyncio.Event | None = None,
+        **orders: Any,
+    ) -> Result:
+        transport = transport or self.bus.transport
+        journal = Journal(transport, self.settings, self.bus.clock, verb="redrive", why="mended", by="me@here")
+        run = Redrive(transport, self.settings, self.bus.clock, selection or Selection(), Orders(**orders), journal=journal)
+        return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after)
+
+    async def states(self) -> Counter[str]:
+        known = await load_states(self.bus.transport, "agents")
+        return Counter([state_of(letter, known.get(letter.place)) async for letter in list_dead_letters(self.bus.transport, "agents")])
+
+    async def audit(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(record.value) async for record in scan(self.bus.transport, "agents._audit") if record.value]
+
+
+@asynccontextmanager
+async def world(letters: int = LETTERS, ttl_s: float = 3600) -> AsyncIterator[World]:
+    made = World()
+    async with made.app.test() as made.bus:
+        for n in range(letters):
+            await made.bus.publish(Job(n=n), ttl_s=ttl_s)
+        await made.bus.settle()
+        assert len(made.bus.dead) == letters
+        yield made
+
+
+class Breaking:
+    """A transport whose append number *at* fails: before it was written, or after, or with its fate unknown."""
+
+    def __init__(self, transport: Transport, at: int, how: str) -> None:
+        self._transport = transport
+        self.admin, self.features, self.read = transport.admin, transport.features, transport.read
+        self._left = at
+        self._how = how
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        self._left -= 1
+        if self._left > 0:
+            return await self._transport.append(records, timeout_s=timeout_s)
+        if self._left < 0:
+            raise KilledError
+        if self._how == "killed before":
+            raise KilledError
+        done = await self._transport.append(records[: len(records) // 2] if self._how == "half" else records, timeout_s=timeout_s)
+        if self._how == "killed after":
+            raise KilledError
+        lost: Callable[[str], Any] = AppendUnknownError if self._how == "unknown" else UnreachableError
+        return [lost("gone")] * len(records) if self._how == "unknown" else [*done, *[lost("gone")] * (len(records) - len(done))]
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+async def test_letters_are_handled_once_by_their_group_with_their_own_bytes() -> None:
+    async with world() as it:
+        it.mended = True
+        result = await it.redrive()
+        await it.bus.settle()
+        assert (result.outcome, result.sent) == ("finished", LETTERS)
+        assert it.handled == Counter(range(LETTERS))
+        assert await it.states() == {"redriven": LETTERS}
+        assert {context.attempt for context in it.contexts} == {1}
+        assert (await it.redrive()).sent == 0
+        events = [(entry["event"], entry.get("why"), entry.get("sent")) for entry in await it.audit()]
+        assert events[:2] == [("redrive.started", "mended", None), ("redrive.ended", None, LETTERS)]
+
+
+async def test_what_dies_again_is_a_letter_of_its_origin_and_after_three_redrives_it_is_parked() -> None:
+    async with world(1) as it:
+        for count in range(1, 4):
+            assert (await it.redrive()).sent == 1
+            await it.bus.settle()
+            assert [letter.redrive_count for letter in it.bus.dead] == list(range(count + 1))
+        assert {letter.record.topic for letter in it.bus.dead} == {"agents.job.asked.dlq"}
+        assert len({(letter.topic, letter.partition, letter.offset) for letter in it.bus.dead}) == 1
+        assert await it.states() == {"redriven": 3, "parked": 1}
+        it.mended = True
+        parked = await it.redrive()
+        assert (parked.sent, parked.parked) == (0, 1)
+        assert (await it.redrive()).parked == 0, "that is written down once"
+        assert (await it.redrive(force=True)).sent == 1
+        await it.bus.settle()
+        assert it.handled == {0: 1}
+
+
+async def test_an_expired_message_lives_as_long_as_the_operator_says() -> None:
+    async with world(2, ttl_s=60) as it:
+        await it.bus.advance(120)
+        it.mended = True
+        assert (await it.redrive()).sent == 0
+        assert await it.states() == {"open": 2}
+        assert (await it.redrive(extend_ms=60_000)).sent == 2
+        await it.bus.settle()
+        assert it.handled == {0: 1, 1: 1}
+        (state, *_) = (await load_states(it.bus.transport, "agents")).values()
+        assert any(step.extend_until for step in state.steps)
+
+
+async def test_an_extension_that_has_passed_kills_as_expiry_does() -> None:
+    async with world(1, ttl_s=60) as it:
+        it.mended = True
+        await it.bus.advance(120)
+        assert (await it.redrive(extend_ms=1_000)).sent == 1
+        it.bus.clock.advance(30)
+        await it.bus.settle()
+        assert [letter.reason for letter in it.bus.dead] == ["rejected", "expired"]
+        assert it.bus.dead[-1].redrive_count == 1
+
+
+async def test_two_letters_of_one_death_are_sent_once() -> None:
+    async with world(1) as it:
+        (letter,) = it.bus.dead
+        record = letter.record
+        await it.bus.transport.append([NewRecord(record.topic, record.key, record.value, record.headers)], timeout_s=1)
+        it.mended = True
+        result = await it.redrive()
+        await it.bus.settle()
+        assert (result.sent, result.twins) == (1, 1)
+        assert it.handled == {0: 1}
+        assert await it.states() == {"redriven": 2}
+
+
+async def test_filters_choose_what_is_sent() -> None:
+    async with world(4) as it:
+        it.mended = True
+        places = frozenset(letter.place for letter in it.bus.dead[:1])
+        assert (await it.redrive(selection=Selection(reasons=frozenset({"expired"})))).sent == 0
+        assert (await it.redrive(selection=Selection(places=places))).sent == 1
+        assert (await it.redrive(selection=Selection(message_type="job.asked", sender="test@sealbus"))).sent == 3
+
+
+async def test_it_stops_in_order_and_goes_on() -> None:
+    async with world() as it:
+        it.mended = True
+        stop = asyncio.Event()
+        stop.set()
+        assert (await it.redrive(stop=stop)).outcome == "interrupted"
+        assert (await it.redrive()).sent == LETTERS
+
+
+async def test_it_stops_when_letters_die_again() -> None:
+    async with world() as it:
+
+        async def work() -> None:
+            while True:
+                await it.bus.settle()
+                await asyncio.sleep(0.01)
+
+        working = asyncio.create_task(work())
+        result = await it.redrive(stop_after=3)
+        working.cancel()
+        await asyncio.wait([working])
+        assert result.outcome == "stopped"
+        assert 3 <= result.failures <= result.sent < LETTERS
+        assert (await it.states())["open"] == LETTERS
+
+
+@pytest.mark.parametrize("how", ["killed before", "killed after", "unknown", "half"])
+@pytest.mark.parametrize("at", range(1, 13))
+async def test_cut_off_at_any_append_every_letter_is_still_handled_once(how: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.redriving._LARGEST_PIECE", 10)
+    monkeypatch.setattr(ManualClock, "sleep", lambda *_: asyncio.sleep(0))
+    async with world() as it:
+        it.mended = True
+        cut = False
+        # The second cut falls upon what the first one left.
+        for place in (at, 2):
+            try:
+                await it.redrive(Breaking(it.bus.transport, place, how))
+            except (KilledError, UnreachableError, AppendUnknownError):
+                cut = True
+        assert cut or at > 11
+        finished = await it.redrive()
+        assert finished.outcome == "finished"
+        await it.bus.settle()
+        assert it.handled == Counter(range(LETTERS))
+        assert await it.states() == {"redriven": LETTERS}
+        assert not await unended_runs(it.bus.transport, "agents", "redrive")
+        assert not any(state.sending for state in (await load_states(it.bus.transport, "agents")).values())
+
+
+async def test_purged_letters_are_left_alone() -> None:
+    async with world(3) as it:
+        it.mended = True
+        (first, *_) = it.bus.dead
+        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="purge", why="noise", by="me@here")
+        purge = Purge(it.bus.transport, it.settings, Selection(places=frozenset({first.place})))
+        assert (await purge.plan()).total() == 1
+        assert (await purge.run(journal, stop=asyncio.Event())).purged == 1
+        assert not await purge.plan()
+        assert await it.states() == {"open": 2, "purged": 1}
+        assert (await it.redrive()).sent == 2
+        assert [entry["event"] for entry in await it.audit()][:2] == ["purge.started", "purge.ended"]
+
+
+async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -> None:
+    async with world(0) as it:
+        it.mended = True
+        receipt = await it.bus.publish(Job(n=1), ttl_s=60)
+        await it.bus.settle()
+        (record,) = [record async for record in scan(it.bus.transport, "agents.job.asked")]
+        forged = (*record.headers, ("sb-extend-until", b"9999999999999"), ("sb-redrive-count", b"2"))
+        await it.bus.advance(120)
+        await it.bus.transport.append([NewRecord(receipt.topic, record.key, record.value, forged)], timeout_s=1)
+        await it.bus.settle()
+        assert [(letter.reason, letter.redrive_count) for letter in it.bus.dead] == [("expired", 0)]
+        assert (await it.redrive()).sent == 0

@@ -1,0 +1,216 @@
+"""Whether, as what and how fast a dead letter is sent back: the rules, without a log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bus.times import format_ms
+from bus.transports.base import Headers, NewRecord, Record
+from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
+from consumers.deadletters import DeadLetter, read_dead_letter
+from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of
+from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_of, death_told, decide, send_back
+from consumers.rivals import is_at_work
+from consumers.selection import Selection
+
+NOW_MS = 1_767_225_600_000
+STATES = ("open", "redriven", "parked", "purged")
+ACTIONS = ("sending", "redriven", "unsent", "twin", "parked", "purged")
+
+names = st.sampled_from(["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", "sb-redrive-count", *sorted(CONTROL_HEADERS)])
+headers = st.lists(st.tuples(names, st.binary(max_size=4)), max_size=6).map(tuple)
+states = st.sampled_from(STATES)
+steps = st.builds(
+    Step, at=st.just(format_ms(NOW_MS)), action=st.sampled_from(ACTIONS), by=st.text(max_size=3), run=st.text(min_size=1, max_size=3)
+)
+known = st.builds(
+    LetterState,
+    state=states,
+    origin=st.just("agents.a.b/3/42"),
+    group=st.just("g"),
+    count=st.integers(0, 5),
+    steps=st.lists(steps, max_size=3).map(tuple),
+)
+counts = st.integers(0, 6)
+
+
+def letter_of(*, own: Headers = (), count: int = 0, group: str = "g", reason: str = "rejected", is_stub: bool = False) -> DeadLetter:
+    came = Record("agents.a.b", 3, 42, NOW_MS, b"k", b"v", own)
+    failure = Failure(reason=reason, error="Reject")
+    control = Control("agents.a.b", 3, 42, redrive_count=count)
+    new = bury(came, control, failure, group=group, now_ms=NOW_MS, honoured=False, details=False)
+    return read_dead_letter(laid(stub(came, new, failure) if is_stub else new))
+
+
+def laid(new: NewRecord) -> Record:
+    return Record(new.topic, 1, 7, NOW_MS, new.key, new.value, new.headers)
+
+
+def step(action: Any) -> Step:
+    return Step(at=format_ms(NOW_MS), action=action, by="me@here", run="r")
+
+
+def judged(letter: DeadLetter, state: LetterState | None = None, *, sent_ms: int | None = None, **orders: Any) -> Any:
+    return decide(letter, state, Orders(**orders), sent_ms=sent_ms, now_ms=NOW_MS)
+
+
+@given(headers, counts)
+def test_what_is_sent_back_is_what_came_and_the_control_headers_are_the_buss(own: Headers, count: int) -> None:
+    letter = letter_of(own=own, count=count)
+    back = send_back(letter, "agents", 0)
+    assert (back.topic, back.key, back.value) == ("agents._redrive.g", b"k", b"v")
+    assert tuple(header for header in back.headers if header[0] not in CONTROL_HEADERS) == tuple(
+        header for header in own if header[0] not in CONTROL_HEADERS
+    )
+    control = read_control(laid(back))
+    assert (control.origin_topic, control.origin_partition, control.origin_offset) == ("agents.a.b", 3, 42)
+    assert (control.attempt, control.not_before_ms, control.extend_until_ms) == (0, 0, 0)
+    assert (control.redrive_count, control.first_failed_at_ms) == (count + 1, NOW_MS)
+
+
+@given(headers, counts)
+def test_a_record_sent_back_tells_which_death_it_undoes(own: Headers, count: int) -> None:
+    letter = letter_of(own=own, count=count)
+    assert death_told(laid(send_back(letter, "agents", 0)), "g") == death_of(letter)
+
+
+@given(headers, counts)
+def test_dying_again_is_another_death_of_the_same_origin(own: Headers, count: int) -> None:
+    letter = letter_of(own=own, count=count)
+    back = laid(send_back(letter, "agents", NOW_MS + 1))
+    again = bury(back, read_control(back), Failure(reason="rejected", error="x"), group="g", now_ms=NOW_MS, honoured=True, details=False)
+    second = read_dead_letter(laid(again))
+    assert (second.record.topic, second.origin, second.redrive_count) == (letter.record.topic, letter.origin, count + 1)
+    assert death_of(second) != death_of(letter)
+    assert second.record.value == letter.record.value
+
+
+@given(st.none() | known, counts, st.booleans(), st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))
+def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
+    state: LetterState | None, count: int, force: bool, is_stub: bool, sent_ms: int | None
+) -> None:
+    letter = letter_of(count=count, is_stub=is_stub)
+    verdict = judged(letter, state, sent_ms=sent_ms, force=force)
+    if isinstance(verdict, Send):
+        assert not is_stub
+        assert state is None or state.state in ("open", "parked")
+        assert force or (count < MAX_REDRIVES and (state is None or state.state == "open"))
+        assert sent_ms is None or sent_ms < NOW_MS
+
+
+@given(st.none() | known, counts, st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))
+def test_every_verdict_can_be_written_down(state: LetterState | None, count: int, force: bool, sent_ms: int | None) -> None:
+    letter = letter_of(count=count)
+    match judged(letter, state, sent_ms=sent_ms, force=force):
+        case Send():
+            sending = follow(letter, state, step("sending"))
+            assert sending.sending == "r"
+            assert sending.state == (state.state if state else "open"), "until it is known to have gone nothing has changed"
+            assert follow(letter, sending, step("redriven")).state == "redriven"
+            assert not follow(letter, sending, step("unsent")).sending
+        case Park():
+            assert follow(letter, state, step("parked")).state == "parked"
+        case Twin():
+            assert follow(letter, state, step("twin")).state == "redriven"
+        case Leave():
+            assert state is not None
+
+
+@given(st.none() | known, counts, st.sampled_from(ACTIONS))
+def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(state: LetterState | None, count: int, action: Any) -> None:
+    letter = letter_of(count=count)
+    try:
+        after = follow(letter, state, step(action))
+    except IllegalStepError:
+        assert state is not None
+        assert state.state in ("redriven", "purged")
+        return
+    assert state is None or state.state != "purged"
+    written = after.record("agents", letter.place)
+    assert written.topic == "agents._deadletters"
+    assert read_state(laid(written)) == (letter.place, after)
+
+
+def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> None:
+    assert [state_of(letter_of(count=count), None) for count in range(5)] == ["open", "open", "open", "parked", "parked"]
+    assert isinstance(judged(letter_of(count=MAX_REDRIVES)), Park)
+    parked = follow(letter_of(count=MAX_REDRIVES), None, step("parked"))
+    assert judged(letter_of(count=MAX_REDRIVES), parked) == Leave("parked")
+    assert isinstance(judged(letter_of(count=MAX_REDRIVES), parked, force=True), Send)
+
+
+@pytest.mark.parametrize(("letter", "why"), [(letter_of(is_stub=True), "stub"), (letter_of(group="No Group"), "no group")])
+def test_what_cannot_be_sent_says_why(letter: DeadLetter, why: Any) -> None:
+    assert judged(letter, force=True) == Leave(why)
+
+
+def test_a_record_that_nobody_buried_is_left() -> None:
+    foreign = read_dead_letter(Record("agents.a.b.dlq", 0, 0, NOW_MS, None, b"?", ()))
+    assert judged(foreign) == Leave("no group")
+    named = msgspec.structs.replace(foreign, group="g")
+    assert judged(named) == Leave("unreadable origin")
+
+
+@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"state":"lost"}', b"\xff"])
+def test_what_is_no_state_counts_for_nothing(junk: bytes) -> None:
+    read = read_state(Record("agents._deadletters", 0, 0, 0, b"a/0/0", junk, ()))
+    assert read is None or read == ("a/0/0", None)
+
+
+@given(st.floats(0.1, 10_000) | st.none(), st.booleans(), st.lists(st.booleans(), min_size=1, max_size=40))
+def test_no_piece_is_empty_none_goes_before_its_time_and_a_failure_makes_pieces_small(
+    rate: float | None, watchful: bool, deaths: list[bool]
+) -> None:
+    pace, failures, elapsed_s = Pace(rate=rate, watchful=watchful), 0, 0.0
+    for died in deaths:
+        elapsed_s = max(elapsed_s, pace.due_s())
+        size = pace.next_piece()
+        assert 1 <= size <= 500
+        assert rate is None or pace.sent <= rate * elapsed_s + 1e-6
+        failures += died
+        pace.passed(size, failures)
+        if died and watchful:
+            assert pace.next_piece() <= 10
+
+
+@given(states, st.sampled_from(["g", "h"]), st.sampled_from(["rejected", "expired"]))
+def test_every_filter_that_is_given_must_hold(state: Any, group: str, reason: str) -> None:
+    letter = letter_of(group=group, reason=reason)
+    assert Selection().takes(letter, state)
+    assert Selection(group="g").takes(letter, state) == (group == "g")
+    assert Selection(reasons=frozenset({"rejected"}), states=frozenset({"open"})).takes(letter, state) == (
+        reason == "rejected" and state == "open"
+    )
+    assert Selection(since_ms=NOW_MS, until_ms=NOW_MS, message_type="a.b", places=frozenset({letter.place})).takes(letter, state)
+    assert not Selection(since_ms=NOW_MS + 1).takes(letter, state)
+    assert not Selection(until_ms=NOW_MS - 1).takes(letter, state)
+    assert not Selection(sender="somebody").takes(letter, state)
+    assert not Selection(message_type="a.c").takes(letter, state)
+
+
+@given(headers, headers)
+def test_headers_that_look_like_ours_are_told_apart_from_ours(own: Headers, other: Headers) -> None:
+    assume(own != other)
+    assert letter_of(own=own).headers == own
+
+
+@pytest.mark.parametrize(
+    ("begun", "wrote_ago_ms", "at_work"),
+    [
+        ({"host": "here", "pid": 7}, 0, False),
+        ({"host": "here", "pid": 8}, 9_999_999, True),
+        ({"host": "here", "pid": 9}, 0, False),
+        ({"host": "there", "pid": 9}, 1_000, True),
+        ({"host": "there", "pid": 9}, 61_000, False),
+        ({"host": "there", "pid": 9, "at": format_ms(NOW_MS - 1_000)}, 61_000, True),
+        ({}, 61_000, False),
+    ],
+)
+def test_a_run_without_an_end_is_at_work_while_its_process_lives_or_it_wrote_lately(begun: Any, wrote_ago_ms: int, at_work: bool) -> None:
+    here = {"host": "here", "pid": 7}
+    assert is_at_work(begun, wrote_ms=NOW_MS - wrote_ago_ms, now_ms=NOW_MS, here=here, lives=lambda pid: pid == 8) == at_work

@@ -1,0 +1,94 @@
+"""The reader of answers: it outlives whatever the log does, pauses between attempts, and finds its place again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from bus.clock import ManualClock
+from bus.errors import ClosedError, NotPermittedError, TopicMissingError, UnreachableError
+from bus.metrics import Metrics
+from bus.transports.base import PartitionRange, Record
+from producers.replies import Replies, View
+from producers.waiting import Waiting
+
+VIEW = View(namespace="agents", agent_id="a", session_id="s", max_message_bytes=1 << 20, verifier=None)
+
+
+class Log:
+    """Fails as it is told, then waits for ever."""
+
+    def __init__(self, faults: Sequence[Exception], end: int = 7) -> None:
+        self.admin = self
+        self.faults = list(faults)
+        self.asked: list[int] = []
+        self.end = end
+
+    async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
+        return {0: PartitionRange(0, self.end)}
+
+    async def read(self, topic: str, partition: int, offset: int, **_: Any) -> Sequence[Record]:
+        self.asked.append(offset)
+        if self.faults:
+            raise self.faults.pop(0)
+        await asyncio.Event().wait()
+        return []
+
+
+def reader(log: Log, clock: ManualClock) -> Replies:
+    metrics = Metrics()
+    return Replies(log, "agents._reply.a-00000000", VIEW, Waiting(clock, metrics), clock=clock, metrics=metrics)  # type: ignore[arg-type]
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("fault", [UnreachableError("x"), TopicMissingError("x"), NotPermittedError("x"), ValueError("a bug")])
+async def test_an_unreachable_log_is_asked_again_after_a_pause(fault: Exception) -> None:
+    log, clock = Log([fault, fault]), ManualClock()
+    replies = reader(log, clock)
+    replies.start({0: 7})
+    await turns()
+    assert log.asked == [7]
+    clock.advance(0.2)
+    await turns()
+    assert log.asked == [7, 7]
+    clock.advance(0.2)
+    await turns()
+    assert log.asked == [7, 7]
+    clock.advance(0.2)
+    await turns()
+    assert log.asked == [7, 7, 7]
+    await replies.close()
+
+
+async def test_a_topic_made_anew_is_read_from_its_start() -> None:
+    log, clock = Log([TopicMissingError("x")], end=3), ManualClock()
+    replies = reader(log, clock)
+    replies.start({0: 7})
+    await turns()
+    clock.advance(1)
+    await turns()
+    assert log.asked == [7, 0]
+    await replies.close()
+
+
+async def test_a_closed_log_ends_the_reading() -> None:
+    replies = reader(Log([ClosedError("x")]), ManualClock())
+    replies.start({0: 0})
+    await turns()
+    assert replies._tasks[0].done()
+    await replies.close()
+
+
+async def test_a_verifier_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, clock = Log([]), ManualClock()
+    replies = reader(log, clock)
+    monkeypatch.setattr("producers.replies.open_reply", lambda *_: 1 / 0)
+    replies._take(Record("t", 0, 0, 0, b"", b"{}"))
+    assert replies._metrics.registry.get_sample_value("sealbus_refused_replies_total", {"reason": "fault"}) == 1
