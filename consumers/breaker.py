@@ -23,13 +23,42 @@ _MOST_BLAMED = 10_000
 class _Breaker:
     """One dependency that is down."""
 
-    __slots__ = ("backoff_s", "next_probe_s", "probing", "types")
+    __slots__ = ("asked_s", "backoff_s", "next_probe_s", "probed", "probing", "types")
 
     def __init__(self, message_type: str, now_s: float) -> None:
         self.types = {message_type}
         self.backoff_s = _BASE_S
         self.next_probe_s = now_s + _BASE_S
         self.probing: str | None = None
+        self.probed: set[str] = set()
+        """Who has had its turn in this round."""
+        self.asked_s: dict[str, float] = {}
+        """When each message that waits asked last."""
+
+    def wait_s(self, message_id: str, now_s: float) -> float:
+        """0 when it is this message's turn to probe."""
+        self.asked_s[message_id] = now_s
+        if self.probing is not None:
+            return _BASE_S
+        if now_s < self.next_probe_s:
+            return self.next_probe_s - now_s
+        if message_id in self.probed and self._others_wait(now_s):
+            return _BASE_S
+        return 0.0
+
+    def begin(self, message_id: str) -> None:
+        """It probes now."""
+        self.probing = message_id
+        self.probed.add(message_id)
+
+    def _others_wait(self, now_s: float) -> bool:
+        """Whether somebody who has not had a turn is still there; else a new round begins."""
+        # Who has not asked for that long was settled in another way, or given away.
+        self.asked_s = {name: asked_s for name, asked_s in self.asked_s.items() if now_s - asked_s <= self.backoff_s + 2 * _BASE_S}
+        if any(name not in self.probed for name in self.asked_s):
+            return True
+        self.probed.clear()
+        return False
 
 
 class Breakers:
@@ -53,14 +82,11 @@ class Breakers:
     def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
         """0 when the message may run now, perhaps as a probe; else seconds after which to ask again."""
         needed = [breaker for breaker in self._open.values() if message_type in breaker.types and breaker.probing != message_id]
-        for breaker in needed:
-            if breaker.probing is not None:
-                return _BASE_S
-            if now_s < breaker.next_probe_s:
-                return breaker.next_probe_s - now_s
-        for breaker in needed:
-            breaker.probing = message_id
-        return 0.0
+        wait_s = max((breaker.wait_s(message_id, now_s) for breaker in needed), default=0.0)
+        if not wait_s:
+            for breaker in needed:
+                breaker.begin(message_id)
+        return wait_s
 
     def blame(self, dependency: str, message_type: str, message_id: str, now_s: float) -> float | None:
         """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own."""
@@ -68,7 +94,7 @@ class Breakers:
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
         breaker = self._open.get(dependency)
         if breaker is None:
-            if self._blamed.pop(key, closings) < closings:
+            if self._blamed.get(key, closings) < closings:
                 return None
             breaker = self._open[dependency] = _Breaker(message_type, now_s)
         breaker.types.add(message_type)
@@ -80,6 +106,8 @@ class Breakers:
 
     def succeed(self, message_id: str) -> bool:
         """The handler of a message did not blame anything; True when that was a probe, so that something is up again."""
+        for name in self._closings:
+            self._blamed.pop((name, message_id), None)
         closed = [name for name, breaker in self._open.items() if breaker.probing == message_id]
         for name in closed:
             del self._open[name]

@@ -23,7 +23,7 @@ __all__ = ["Delivery", "Partition"]
 class Partition:
     """One assignment: its frontier, what it is for, and whether anything may still happen to it."""
 
-    __slots__ = ("assignment", "closed", "committed", "draining", "expected_type", "frontier", "full", "own", "paused", "tier")
+    __slots__ = ("assignment", "closed", "committed", "draining", "expected_type", "frontier", "full", "own", "paused", "resting", "tier")
 
     def __init__(self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None) -> None:
         self.assignment = assignment
@@ -37,6 +37,8 @@ class Partition:
         """How many reasons there are not to fetch from it."""
         self.full = False
         """Its span reached the bound: fetching waits for the frontier."""
+        self.resting = False
+        """Its messages wait for a dependency that is down."""
         self.draining = False
         """About to be given away: what runs may finish, nothing is started."""
         self.closed = False
@@ -58,7 +60,6 @@ class Delivery(msgspec.Struct, kw_only=True):
     refusal: ContractError | None = None
     requeue: Tier | None = None
     """The tier it goes back to without using an attempt."""
-    holds: int = 0
     taken_s: float = 0.0
     label: str = "other"
     """The message type as a metric label."""

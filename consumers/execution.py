@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, ContractError, HandlerError, PublishRejected, RecordTooLargeError, TopicMissingError, text_of
+from bus.errors import BusError, ContractError, DependencyDown, HandlerError, PublishRejected, RecordTooLargeError, TopicMissingError, text_of
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.logs import get_logger
 from bus.metrics import Metrics
@@ -24,11 +24,12 @@ from consumers.app import Subscription
 from consumers.context import Context
 from consumers.deadletter import Control, Failure, reappend
 from consumers.delivery import Delivery
+from consumers.dependencies import Dependencies
 from consumers.flight import Flight
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.plan import Plan
-from consumers.retry import Decision, Die, Hold, Tier, WaitInLane, decide, effective
+from consumers.retry import Decision, Die, Tier, WaitInLane, decide, effective
 from consumers.runners import HandlerCutError, HandlerTimeoutError, Runner
 from consumers.settlement import GaveUpError, Settlement
 from producers.publisher import Publisher, Sealed
@@ -38,6 +39,7 @@ __all__ = ["Execution"]
 
 _log = get_logger("handler")
 _FRESH_S = 0.5
+_MOMENT_S = 0.01
 
 
 class Execution:
@@ -56,6 +58,7 @@ class Execution:
         clock: Clock,
         metrics: Metrics,
         wake: Callable[[], None],
+        dependencies: Dependencies,
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
@@ -69,6 +72,7 @@ class Execution:
         self._metrics = metrics
         self._meters = metrics.meters(plan.group)
         self._wake = wake
+        self._dependencies = dependencies
         self._randomness = randomness
 
     async def drive(self, lane: Lane[Delivery], runner: Runner) -> None:
@@ -129,6 +133,8 @@ class Execution:
                 await self._refuse(delivery, error)
                 return None
         remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
+        if wait_s := self._dependencies.delay_s(message.message_type, message.message_id):
+            return await self._wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
         deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
         context: Context | None = None
         arguments: tuple[Any, ...] = (delivery.payload,)
@@ -147,10 +153,12 @@ class Execution:
             drafts = context.outputs if context is not None else ()
             outputs = seal_outputs(self._publisher, message, drafts, returned) if drafts or returned is not None else ()
         except HandlerCutError:
+            self._dependencies.release(message.message_id)
             self._flight.drop(delivery)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             return await self._fail(delivery, message, subscription, error)
+        self._dependencies.succeeded(message.message_id)
         try:
             if outputs:
                 await self._send(outputs, delivery)
@@ -167,6 +175,13 @@ class Execution:
         self._flight.done(delivery)
         return None
 
+    async def _wait(self, delivery: Delivery, wait_s: float) -> float | None:
+        """Wait for a dependency, without using an attempt: in the lane, or once more in the tier it came from, whose head it must not block."""
+        if delivery.partition.tier is None:
+            return wait_s
+        await self._move(delivery, delivery.partition.tier, delivery.control)
+        return None
+
     async def _send(self, outputs: Sequence[Sealed], delivery: Delivery) -> None:
         started_s = self._clock.monotonic_s()
         await self._settlement.send([sealed.record for sealed in outputs], delivery.partition)
@@ -177,11 +192,14 @@ class Execution:
 
     async def _fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         attempt = delivery.control.attempt + 1
+        if isinstance(error, DependencyDown):
+            wait_s = self._dependencies.blame(error, message.message_type, message.message_id)
+            if wait_s is not None:
+                return await self._wait(delivery, wait_s)
+        else:
+            self._dependencies.release(message.message_id)
         decision = self._decide(delivery, message, subscription, error, attempt)
         self._log_failure(delivery, error, attempt, decision)
-        if isinstance(decision, Hold):
-            delivery.holds += 1
-            return decision.delay_s
         now_ms = self._clock.now_ms()
         control = msgspec.structs.replace(
             delivery.control,
@@ -209,7 +227,6 @@ class Execution:
         return decide(
             error,
             attempt=attempt,
-            holds=delivery.holds,
             policy=effective(subscription.retry or self._plan.retry, message.routing.retry),
             tiers=self._plan.tiers,
             remaining_s=self._intake.remaining_s(delivery),
@@ -253,9 +270,6 @@ class Execution:
             "attempt": attempt,
             "error": f"{type(error).__name__}: {text_of(error)}"[:300],
         }
-        if isinstance(decision, Hold):
-            _log.warning("handler.dependency_down", dependency=decision.dependency, again_in_s=round(decision.delay_s, 1), **facts)
-            return
         again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
         if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
             _log.warning("handler.failed", again_in_s=again_in_s, **facts)

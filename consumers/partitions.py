@@ -28,6 +28,7 @@ class Partitions:
         self._clock = clock
         self._held: dict[Assignment, Partition] = {}
         self._places: dict[tuple[str, int], Partition] = {}
+        self._resting: set[str] = set()
         self.subscription: Subscription | None = None
 
     def all(self) -> list[Partition]:
@@ -55,6 +56,7 @@ class Partitions:
             )
             self._held[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
+        self.let_rest(self._resting)
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
         """These are gone: nothing of theirs is settled or committed any more."""
@@ -75,6 +77,15 @@ class Partitions:
             self.subscription.pause([partition.assignment])
         elif not paused and partition.paused == 0:
             self.subscription.resume([partition.assignment])
+
+    def let_rest(self, message_types: set[str]) -> None:
+        """Fetch nothing of these types, and everything of the others again."""
+        self._resting = message_types
+        for partition in self._held.values():
+            resting = partition.expected_type in message_types
+            if resting != partition.resting:
+                partition.resting = resting
+                self.hold(partition, resting)
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
         """The head of a tier is not due: fetch it again then."""

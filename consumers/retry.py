@@ -13,14 +13,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from bus.envelope import RetryPolicy
-from bus.errors import DependencyDown, Reject, RetryLater, text_of
+from bus.errors import Reject, RetryLater, text_of
 
-__all__ = ["Decision", "Die", "Hold", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "effective"]
+__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "effective"]
 
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
-_HOLD_BASE_S = 1.0
-_HOLD_CAP_S = 30.0
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +58,6 @@ class WaitInTier(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """A dependency is down: wait *delay_s* in the lane, spend no attempt."""
-
-    delay_s: float
-    dependency: str
-
-
 class Die(msgspec.Struct, frozen=True):
     """Dead letter with *reason*."""
 
@@ -74,7 +65,7 @@ class Die(msgspec.Struct, frozen=True):
     text: str
 
 
-Decision: TypeAlias = WaitInLane | WaitInTier | Hold | Die
+Decision: TypeAlias = WaitInLane | WaitInTier | Die
 
 
 def effective(group: Retry, asked: RetryPolicy | None) -> Retry:
@@ -84,17 +75,13 @@ def effective(group: Retry, asked: RetryPolicy | None) -> Retry:
     return Retry(attempts=min(group.attempts, asked.max_attempts), backoff=asked.backoff, base_s=asked.base_ms / 1000, cap_s=asked.cap_ms / 1000)
 
 
-def decide(
-    error: BaseException, *, attempt: int, holds: int, policy: Retry, tiers: Sequence[Tier], remaining_s: float, randomness: float
-) -> Decision:
+def decide(error: BaseException, *, attempt: int, policy: Retry, tiers: Sequence[Tier], remaining_s: float, randomness: float) -> Decision:
     """What becomes of a message whose run number *attempt* (from 1) failed with *error*.
 
-    *holds* counts waits for a dependency so far, *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1).
+    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.breaker`'s.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
-    if isinstance(error, DependencyDown):
-        return Hold(min(_HOLD_CAP_S, _HOLD_BASE_S * 2 ** min(holds, 10)), error.name)
     if attempt >= policy.attempts:
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
     delay_s = _delay(policy, attempt) * (1 - _JITTER * randomness)

@@ -20,6 +20,7 @@ from consumers import lag
 from consumers.admission import Admission
 from consumers.app import App
 from consumers.delivery import Delivery, Partition
+from consumers.dependencies import Dependencies
 from consumers.execution import Execution
 from consumers.flight import Flight
 from consumers.intake import Intake
@@ -85,6 +86,7 @@ class Worker:
             clock=clock,
             metrics=metrics,
             wake=self._wake,
+            dependencies=Dependencies(plan.group, clock, metrics, self._partitions.let_rest),
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
 

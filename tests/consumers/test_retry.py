@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bus.envelope import RetryPolicy
-from bus.errors import DependencyDown, Reject, RetryLater
-from consumers.retry import Die, Hold, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide, effective
+from bus.errors import Reject, RetryLater
+from consumers.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide, effective
 
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
@@ -28,7 +28,6 @@ ERRORS = st.sampled_from(
 def decided(error: BaseException | None = None, **changes: Any) -> Any:
     facts: dict[str, Any] = {
         "attempt": 1,
-        "holds": 0,
         "policy": Retry(attempts=3, base_s=1.0, cap_s=300.0),
         "tiers": TIERS,
         "remaining_s": 3_600.0,
@@ -116,14 +115,6 @@ def test_a_tier_that_would_outlive_the_message_is_its_end_too() -> None:
 def test_a_wait_longer_than_the_largest_tier_goes_round_it_whole() -> None:
     assert decided(RetryLater(after_s=301), remaining_s=600.0).reason == "retries_exhausted"
     assert decided(RetryLater(after_s=301), remaining_s=600.1).tier.name == "5m"
-
-
-@given(st.integers(1, 10_000), st.integers(0, 10_000))
-def test_a_dependency_that_is_down_spends_nothing(attempt: int, holds: int) -> None:
-    decision = decided(DependencyDown("db"), attempt=attempt, holds=holds, remaining_s=0.0)
-    assert isinstance(decision, Hold)
-    assert decision.dependency == "db"
-    assert 1.0 <= decision.delay_s <= 30.0
 
 
 @given(st.none() | st.integers(1, 100), st.integers(1, 100))

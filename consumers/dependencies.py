@@ -1,0 +1,71 @@
+"""Waiting for dependencies: the breakers of a worker, with everything that has to follow when one opens or closes.
+
+Owns telling partitions to rest while their type waits, the series that says so, and the log lines. The rules are `consumers.breaker`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bus.clock import Clock
+from bus.errors import DependencyDown
+from bus.logs import get_logger
+from bus.metrics import Metrics
+from consumers.breaker import Breakers
+
+__all__ = ["Dependencies"]
+
+_MOST_NAMES = 50
+_OTHER = "other"
+
+_log = get_logger("breaker")
+
+
+class Dependencies:
+    """What one group waits for. *rest* is told which message types are not to be fetched now."""
+
+    def __init__(self, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]) -> None:
+        self._group = group
+        self._clock = clock
+        self._metrics = metrics
+        self._rest = rest
+        self._breakers = Breakers()
+        self._names: set[str] = set()
+
+    def delay_s(self, message_type: str, message_id: str) -> float:
+        """0 when the message may run now; else seconds after which to ask again."""
+        return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self._breakers.open else 0.0
+
+    def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
+        """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
+        known = error.name in self._breakers.open
+        delay_s = self._breakers.blame(error.name, message_type, message_id, self._clock.monotonic_s())
+        if delay_s is not None and not known:
+            _log.error("breaker.open", dependency=error.name, type=message_type, error=str(error)[:300])
+            self._show(error.name, is_open=True)
+        self._rest(self._breakers.waiting_types)
+        return delay_s
+
+    def succeeded(self, message_id: str) -> None:
+        """A handler went through."""
+        if not self._breakers.open:
+            return
+        before = set(self._breakers.open)
+        if self._breakers.succeed(message_id):
+            for name in before - set(self._breakers.open):
+                _log.info("breaker.closed", dependency=name)
+                self._show(name, is_open=False)
+            self._rest(self._breakers.waiting_types)
+
+    def release(self, message_id: str) -> None:
+        """A run ended in a way that says nothing about any dependency."""
+        if self._breakers.open:
+            self._breakers.release(message_id, self._clock.monotonic_s())
+
+    def _show(self, dependency: str, *, is_open: bool) -> None:
+        # A name comes from a handler: one that is made up anew each time must not become a series each time.
+        if dependency in self._names or len(self._names) < _MOST_NAMES:
+            self._names.add(dependency)
+        else:
+            dependency = _OTHER
+        self._metrics.breaker_open.labels(self._group, dependency).set(int(is_open))

@@ -1,0 +1,110 @@
+"""A dependency that is down: its messages wait, one of them tries, the rest of the work goes on, and nothing dies of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.errors import DependencyDown
+from consumers.app import App
+from consumers.retry import Retry
+from sealbus import payload
+
+
+@payload("dependency.job", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+@payload("dependency.other", version="1.0.0")
+class Other(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+class Database:
+    """Down until it is up; counts who asks at the same time."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.asked: list[int] = []
+        self.handled: list[int] = []
+        self.others: list[int] = []
+
+    def app(self, poison: int = -1) -> App:
+        app = App("worker@svc")
+
+        @app.on(Job, retry=Retry(attempts=2, base_s=0.1))
+        async def handle(job: Job) -> None:
+            self.asked.append(job.number)
+            if not self.up or job.number == poison:
+                raise DependencyDown("db")
+            self.handled.append(job.number)
+
+        @app.on(Other)
+        async def other(message: Other) -> None:
+            self.others.append(message.number)
+
+        return app
+
+
+async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        for number in range(5_000):
+            await bus.publish(Job(number=number), ttl_s=7_200)
+        await bus.publish(Other(number=1))
+        await bus.advance(600)
+        assert bus.dead == []
+        # All that could run at once found out at the same time; after that one tries in a while.
+        probes = len(database.asked) - len(set(database.asked[:1_000]))
+        assert probes < 60
+        assert database.others == [1]
+        database.up = True
+        await bus.advance(31)
+        await bus.advance(5)
+        assert sorted(database.handled) == list(range(5_000))
+        assert bus.dead == []
+
+
+async def test_probes_take_turns() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        for number in range(5):
+            await bus.publish(Job(number=number), ttl_s=7_200)
+        await bus.settle()
+        database.asked.clear()
+        await bus.advance(300)
+        assert len(set(database.asked)) > 1
+        assert 8 <= len(database.asked) <= 16
+
+
+async def test_a_message_that_always_blames_its_dependency_ends_by_itself() -> None:
+    database = Database()
+    database.up = True
+    async with database.app(poison=0).test() as bus:
+        for number in range(20):
+            await bus.publish(Job(number=number), ttl_s=7_200)
+        await bus.advance(600)
+        assert sorted(database.handled) == list(range(1, 20))
+        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+
+
+async def test_a_message_expires_while_it_waits() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=20)
+        await bus.publish(Job(number=1), ttl_s=7_200)
+        await bus.advance(120)
+        assert [letter.reason for letter in bus.dead] == ["expired"]
+
+
+async def test_the_breaker_is_seen_in_the_metrics() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=7_200)
+        await bus.settle()
+        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
+        registry = bus.publisher.metrics.registry
+        assert registry.get_sample_value("sealbus_breaker_open", gauge) == 1
+        database.up = True
+        await bus.advance(35)
+        assert registry.get_sample_value("sealbus_breaker_open", gauge) == 0
