@@ -50,17 +50,7 @@ class _UnsupportedError(Exception):
 def make_guard(cls: type[msgspec.Struct]) -> Guard | None:
     """The guard of *cls*; None where its annotations leave open what a value may hold (Any, dicts, sets, unions of Structs, recursion)."""
     generated = _generate(_Writer(decoded=False), cls)
-    if generated is None:
-        return None
-
-    def guard(value: Any) -> bool:
-        try:
-            return bool(generated(value))
-        except (AttributeError, TypeError):
-            # Built with values of wrong types: the exact way names the field.
-            return False
-
-    return guard
+    return None if generated is None else _tolerant(generated)
 
 
 def make_decoded_guard(cls: type[msgspec.Struct]) -> Guard | None:
@@ -77,6 +67,11 @@ def make_full_guard(cls: type[msgspec.Struct]) -> Guard | None:
     generated = _generate(writer, cls)
     if generated is None or any(hasattr(kind, "__post_init__") for kind in writer.classes.values()):
         return None
+    return _tolerant(generated)
+
+
+def _tolerant(generated: Guard) -> Guard:
+    """*generated* for values of any kind: built with values of wrong types they are not plain, and the exact way names the field."""
 
     def guard(value: Any) -> bool:
         try:

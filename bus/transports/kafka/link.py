@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,8 +66,7 @@ class Link:
     def __init__(self, options: Options, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._client: AIOKafkaClient | None = None
-        self._admin: AIOKafkaAdminClient | None = None
+        self._clients: dict[type[Any], Any] = {}
         self._connecting = asyncio.Lock()
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
         self._closed = False
@@ -75,11 +75,11 @@ class Link:
 
     async def ask(self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
         """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
-        return await self._asked(doing, self._connected, question, timeout_s)
+        return await self._asked(doing, partial(self._connected, AIOKafkaClient, "bootstrap"), question, timeout_s)
 
     async def administer(self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
         """As `ask`, with the client that changes topics and describes groups."""
-        return await self._asked(doing, self._administering, question, timeout_s)
+        return await self._asked(doing, partial(self._connected, AIOKafkaAdminClient, "start"), question, timeout_s)
 
     async def topic(self, name: str) -> TopicFacts:
         """Facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
@@ -168,23 +168,14 @@ class Link:
             await self._clock.sleep(pause_s)
             pause_s = min(1.0, pause_s * 2)
 
-    async def _connected(self) -> AIOKafkaClient:
+    async def _connected(self, kind: type[Any], start: str) -> Any:
         async with self._connecting:
             if self._closed:
                 raise ClosedError("the transport is closed")
-            if self._client is None:
-                self._client = await self._started(AIOKafkaClient(**self._options.common()), "bootstrap")
+            if kind not in self._clients:
+                self._clients[kind] = await self._started(kind(**self._options.common()), start)
                 self.connected_once = True
-            return self._client
-
-    async def _administering(self) -> AIOKafkaAdminClient:
-        async with self._connecting:
-            if self._closed:
-                raise ClosedError("the transport is closed")
-            if self._admin is None:
-                self._admin = await self._started(AIOKafkaAdminClient(**self._options.common()), "start")
-                self.connected_once = True
-            return self._admin
+            return self._clients[kind]
 
     async def _started(self, client: Any, method: str) -> Any:
         try:
@@ -199,10 +190,9 @@ class Link:
         return client
 
     async def _drop(self) -> None:
-        clients, self._client, self._admin = (self._client, self._admin), None, None
-        for client in clients:
-            if client is not None:
-                await _closed(client)
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await _closed(client)
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
         """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
