@@ -17,8 +17,8 @@ demo: $(DEMO)/ready  ## Three agents do real work over the bus, with trouble inj
 test: $(TEST)/ready  ## The whole suite.
 	$(TEST)/bin/python -m pytest
 
-quick: $(TEST)/ready  ## What one runs often: the suite without what is slow.
-	$(TEST)/bin/python -m pytest -m "not slow" -x -q
+quick: $(TEST)/ready  ## What one runs often: the suite without what is slow and without brokers.
+	$(TEST)/bin/python -m pytest -m "not slow" -k "not kafka" -x -q
 
 check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 	$(TEST)/bin/ruff check $(SOURCES)
