@@ -63,7 +63,7 @@ class Runner:
             while self.task is not None and self.task.cancelling():
                 self.task.uncancel()
             raise HandlerGoneError("it was cancelled from inside") from error
-        except (SystemExit, GeneratorExit) as error:
+        except (SystemExit, GeneratorExit, KeyboardInterrupt) as error:
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         finally:
             # No await stands between the handler's end and here, so a late cut can't hit what comes after.

@@ -17,6 +17,7 @@ import msgspec
 from bus.clock import Clock, SystemClock
 from bus.envelope import Agent
 from bus.errors import ContractError, PublishRejected
+from bus.logs import configure_unless_done
 from bus.metrics import Metrics
 from bus.names import is_text_id
 from bus.sealing import Message
@@ -130,6 +131,7 @@ async def connect(
         given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}
         flags = {name: value for name, value in given.items() if value is not None}
         settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
+    configure_unless_done("warning")
     clock = clock or SystemClock()
     transport = open_configured(settings, clock=clock)
     try:

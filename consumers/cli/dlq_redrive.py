@@ -69,7 +69,7 @@ def redrive(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    r"""Send dead letters back, with their original bytes, to the group each of them died in and to no other.
+    """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
 
     Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at any moment, by Ctrl-C
     and worse: called again it goes on where it was, and sends nothing twice. Of two at once one withdraws. After three redrives a letter is

@@ -113,8 +113,11 @@ class LineWriter:
     def flush(self) -> None:
         """Write what there is now."""
         pending, self._pending = self._pending, bytearray()
+        left = memoryview(bytes(pending))
+        while left:
+            # Unbuffered, a write that a signal interrupts takes only a part.
+            left = left[self._stream.write(left) or 0 :]
         if pending:
-            self._stream.write(pending)
             self._stream.flush()
 
     def _turn(self) -> None:
