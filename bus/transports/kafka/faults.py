@@ -21,7 +21,7 @@ from bus.errors import (
     UnreachableError,
 )
 
-__all__ = ["is_certain", "is_refusal", "said", "translated"]
+__all__ = ["is_certain", "is_denial", "is_refusal", "said", "translated"]
 
 _DENIED = (
     errors.TopicAuthorizationFailedError,
@@ -53,6 +53,11 @@ def said(error: BaseException) -> str:
     return text if name in text else f"{name}: {text}" if text else name
 
 
+def is_denial(error: BaseException) -> bool:
+    """Whether this user may not do that."""
+    return isinstance(error, _DENIED)
+
+
 def is_refusal(error: BaseException) -> bool:
     """Whether the broker refused the batch itself."""
     return isinstance(error, _REFUSALS)
@@ -67,7 +72,7 @@ def translated(error: BaseException, doing: str) -> BusError:
     """The error of the bus that says what *error* means; *doing* is what was tried, for the text."""
     if isinstance(error, BusError):
         return error
-    if isinstance(error, _DENIED):
+    if is_denial(error):
         return NotPermittedError(f"{doing}: Kafka does not let this user do that ({said(error)}); ask for an ACL that allows it")
     if isinstance(error, _TOO_LARGE):
         return RecordTooLargeError(f"{doing}: larger than the topic takes (max.message.bytes)")

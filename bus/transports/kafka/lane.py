@@ -15,7 +15,7 @@ from bus.errors import AppendUnknownError, BusError, TopicMissingError
 from bus.transports.base import Appended
 from bus.transports.kafka.batching import BATCH_OVERHEAD, Batch, Queue
 from bus.transports.kafka.distributing import likewise
-from bus.transports.kafka.faults import is_certain, is_refusal, said, translated
+from bus.transports.kafka.faults import is_certain, is_denial, is_refusal, said, translated
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.producing import Producer, Sent
@@ -26,7 +26,6 @@ __all__ = ["Lane"]
 _DEPTH = 2
 _PAUSE_S = 0.2
 _MOST_TRIES = 4
-_DENIED = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
 
 
 class Lane:
@@ -128,7 +127,7 @@ class Lane:
         worn = max(span.tries for span in batch.spans) >= _MOST_TRIES and not _may_pass(error)
         if not is_refusal(error) and not worn:
             self.queue.put_back(batch.spans)
-        elif len(batch) == 1 or isinstance(error, _DENIED):
+        elif len(batch) == 1 or is_denial(error):
             _refuse(batch, translated(error, f"appending to {self.topic}"))
         else:
             # One of these is refused, and its neighbours with it: find out which.

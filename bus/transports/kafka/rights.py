@@ -5,19 +5,10 @@ Owns that sentence. Does not own what other failures mean (`faults`).
 
 from __future__ import annotations
 
-from aiokafka import errors
-
 from bus.errors import BusError, NotPermittedError
-from bus.transports.kafka.faults import translated
+from bus.transports.kafka.faults import is_denial, translated
 
-__all__ = ["is_denial", "lacking", "refusal"]
-
-_DENIALS = (errors.TopicAuthorizationFailedError, errors.GroupAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
-
-
-def is_denial(error: BaseException) -> bool:
-    """Whether *error* is about rights."""
-    return isinstance(error, _DENIALS)
+__all__ = ["lacking", "refusal"]
 
 
 def lacking(doing: str, right: str) -> NotPermittedError:

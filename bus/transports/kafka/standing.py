@@ -15,8 +15,9 @@ from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.topology import PARTITIONS, REPLICAS
+from bus.transports.kafka.faults import is_denial
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.rights import is_denial, lacking, refusal
+from bus.transports.kafka.rights import lacking, refusal
 
 __all__ = ["Standing", "broker_settings", "standing", "topic_settings"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 import uuid
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from clusters import started
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
@@ -25,7 +25,6 @@ from confluent_kafka.admin import (
 from consumers.app import App
 from deploy.kafka import clients
 from deploy.kafka.cluster import Cluster
-from deploy.kafka.errors import KafkaUnavailableError
 
 GROUP = App("worker@svc").group
 RIGHTS = ("CREATE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
@@ -39,15 +38,8 @@ def namespace() -> str:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("secured"), secured=True, settings={"offsets.retention.minutes": "20160"})
-    try:
-        cluster.start()
-    except KafkaUnavailableError as error:
-        if os.environ.get("SEALBUS_REQUIRE_KAFKA") == "1":
-            raise
-        pytest.skip(f"no Kafka: {error}")
-    yield cluster
-    cluster.stop()
+    with started(tmp_path_factory.mktemp("secured"), secured=True) as cluster:
+        yield cluster
 
 
 REPLAY_S = 0.7
