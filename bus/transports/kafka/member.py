@@ -47,6 +47,7 @@ class Consumer:
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
+        self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
         """When the cluster last answered this client (monotonic)."""
         consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001 - there is no public way to see that a client has lost its way
@@ -108,8 +109,10 @@ class Consumer:
             self._consumer.seek(place, offset)
 
     async def kill(self) -> None:
-        """Leave the group if that is possible, and end within seconds, whatever the brokers do."""
-        await _killed(self._consumer)
+        """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever waits is cancelled."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(_killed(self._consumer))
+        await asyncio.shield(self._ending)
 
     def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         held = self._consumer.assignment()

@@ -29,6 +29,7 @@ __all__ = ["Membership", "out_of_range"]
 
 _WATCH_S = 1.0
 _PAUSE_S = 0.5
+_END_S = 5.0
 _REVOKE_MARGIN_S = 5.0
 _LOST_S = 30.0
 _MOST_FAULTS = 16
@@ -54,6 +55,7 @@ class Membership:
         self.group = group
         self.holdings = Holdings()
         self.consumer: Consumer | None = None
+        self._retiring: Consumer | None = None
         self.faults: list[Exception] = []
         self.gave_up = ""
         """Why this is no member any more, by its own doing."""
@@ -79,15 +81,16 @@ class Membership:
         """Leave the group, and end within seconds."""
         self._closed = True
         self.holdings.clear()
-        consumer, self.consumer = self.consumer, None
-        if consumer is not None:
-            await consumer.kill()
         current = asyncio.current_task()
-        for task in self._tasks:
-            if task is not current:
-                task.cancel()
-        if others := self._tasks - {current}:
-            await asyncio.wait(others, timeout=_PAUSE_S)
+        others = self._tasks - {current}
+        # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back of whoever closes.
+        for task in others:
+            task.cancel()
+        ending = [consumer for consumer in (self.consumer, self._retiring) if consumer is not None]
+        self.consumer = None
+        await asyncio.gather(*(consumer.kill() for consumer in ending))
+        if others:
+            await asyncio.wait(others, timeout=_END_S)
 
     def polled(self) -> None:
         """Whoever owns this member is alive."""
@@ -240,9 +243,10 @@ class Membership:
             return
         _log.warning("kafka.consumer_replaced", group=self.group)
         self._lose()
-        old, self.consumer = self.consumer, None
-        if old is not None:
-            await old.kill()
+        self._retiring, self.consumer = self.consumer, None
+        if self._retiring is not None:
+            await self._retiring.kill()
+            self._retiring = None
         try:
             consumer = await self._joined()
         except BusError as error:

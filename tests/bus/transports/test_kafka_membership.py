@@ -1,0 +1,70 @@
+"""A member that ends: nothing it started goes on behind its back."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from bus.clock import SystemClock
+from bus.transports.kafka import membership
+from bus.transports.kafka.membership import Membership
+
+
+class SlowToLeave:
+    """A library's consumer whose coordinator takes its time."""
+
+    generation = 1
+
+    def __init__(self, refreshed_s: float) -> None:
+        self.refreshed_s = refreshed_s
+        self.left = False
+
+    async def kill(self) -> None:
+        await asyncio.sleep(0.2)
+        self.left = True
+
+
+class Reachable:
+    """A link to a cluster that is there."""
+
+    async def is_reachable(self) -> bool:
+        return True
+
+
+class Watched(Membership):
+    """Joins a cluster that does not exist, and looks around all the time."""
+
+    def __init__(self, refreshed_s: float) -> None:
+        options = SimpleNamespace(poll_timeout_s=60.0, session_timeout_s=60.0)
+        super().__init__("g", ["t"], None, member="m", options=options, link=Reachable(), clock=SystemClock(), changed=lambda: None)
+        self.joined: list[SlowToLeave] = []
+        self._refreshed_s = refreshed_s
+
+    async def _joined(self) -> SlowToLeave:
+        self.joined.append(SlowToLeave(self._refreshed_s))
+        return self.joined[-1]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_WATCH_S", 0.01)
+
+
+async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
+    member = Watched(refreshed_s=float("inf"))
+    await member.open()
+    await asyncio.sleep(0.05)
+    await member.close()
+    await asyncio.sleep(0.05)
+    assert [consumer.left for consumer in member.joined] == [True]
+
+
+async def test_a_consumer_that_is_being_replaced_is_ended_as_well() -> None:
+    member = Watched(refreshed_s=float("-inf"))
+    await member.open()
+    await asyncio.sleep(0.05)
+    assert member.consumer is None
+    await member.close()
+    assert [consumer.left for consumer in member.joined] == [True]
