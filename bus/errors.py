@@ -48,6 +48,7 @@ __all__ = [
     "DependencyDown",
     "FencedError",
     "HandlerError",
+    "InboxError",
     "LogFullError",
     "NameRefusedError",
     "NotPermittedError",
@@ -149,6 +150,12 @@ class ClosedError(TransportError):
 
 class AppendUnknownError(BusError):
     """The record may or may not be in the log. Appending the same bytes again is safe."""
+
+    retriable = True
+
+
+class InboxError(BusError):
+    """The store of an inbox or an outbox cannot be reached, or is full: nothing is claimed, and nothing is handled without a claim."""
 
     retriable = True
 

@@ -1,0 +1,120 @@
+"""The inbox's seam: a store that remembers, by idempotency key, who is at work on a message and what came of it.
+
+Owns the Protocol and its values, which every store (`sqlite`, `postgres`) fulfils alike: `tests/consumers/inbox` is its suite. The decision
+about a claim is `rules`', when to claim is `consumers.execution`'s. A mark without a result never counts as done (design section 5).
+
+    absent --claim--> claimed --finish--> done (the result: the sealed bytes of everything the handler sent)
+                        |  ^
+               release  v  | claim, with a higher token
+                       free
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from bus.transports.base import NewRecord
+
+__all__ = ["Claim", "Claimed", "Conflict", "CrashLoop", "Done", "Held", "Inbox", "Key", "Transaction"]
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What a row stands for. The sender is part of it: nobody can occupy the keys of others."""
+
+    namespace: str
+    sender: str
+    message_type: str
+    group: str
+    idempotency_key: str
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Run the handler. *token* is higher than any before it for this key; *alone*: run nothing else in this process meanwhile."""
+
+    token: int
+    starts: int = 1
+    """How often it was started since it last ended in order, this start included."""
+    alone: bool = False
+    """A worker died while it ran this message among others. Alone, it will be seen who is to blame."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It was done before, and this is all that it sent: send the same bytes again, run nothing."""
+
+    outputs: tuple[NewRecord, ...]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A worker that is alive has it; ask again after *wait_s* seconds."""
+
+    wait_s: float
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The key was used for other content."""
+
+    content_hash: str
+    """Of the content that came first."""
+
+
+class CrashLoop(msgspec.Struct, frozen=True):
+    """So many workers died while they ran it alone."""
+
+    deaths: int
+
+
+Claim: TypeAlias = Claimed | Done | Held | Conflict | CrashLoop
+
+
+class Transaction(Protocol):
+    """The inbox's own transaction, open: what is written in it becomes durable together with the inbox's row, or not at all.
+
+    Placeholders are `$1`, `$2`... on every store. On SQLite all other handlers' claims wait until it ends: write late, be quick.
+    """
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """Run one statement. Raises InboxError, or the database's own error about the statement."""
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """The rows of one statement."""
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
+        """Its first row, or None."""
+
+    async def rollback(self) -> None:
+        """Undo everything; harmless after it ended."""
+
+
+class Inbox(Protocol):
+    """A store. Every method raises InboxError, which is retriable, where the store cannot be reached or is full."""
+
+    shared: bool
+    """Whether workers on other machines see the same rows."""
+
+    async def open(self) -> None:
+        """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in the background."""
+
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: bool = False) -> Claim:
+        """Decide about a message; a Claimed is durable when this returns. The row may be forgotten after *keep_until_ms*.
+
+        *reopen*: an operator has redriven the message: deaths counted before do not count any more.
+        """
+
+    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+        """Make the result durable, together with *transaction* where one was begun. False: another worker has claimed it since,
+        nothing was written, and *transaction* is rolled back."""
+
+    async def release(self, key: Key, token: int) -> None:
+        """The run ended in order but is not done (a failure, an orderly stop): the start does not count. Nothing happens to a newer claim."""
+
+    async def begin(self) -> Transaction:
+        """Open a transaction for one handler."""
+
+    async def purge(self) -> int:
+        """Forget rows whose time has passed; how many."""
+
+    async def close(self) -> None:
+        """Give up the lease: what this owner still held is free at once, and not counted as a death."""
