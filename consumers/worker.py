@@ -182,7 +182,11 @@ class Worker:
         """Partitions are about to go: finish what runs, commit, and only then let go."""
         leaving = self._partitions.chosen(assignments)
         cut = await self._drain(leaving, self._settings.worker.drain_timeout_s)
-        await self.commit()
+        try:
+            await self.commit()
+        except TransportError as error:
+            # Whoever comes next does again what was done here since the last commit.
+            _log.warning("worker.commit_failed", error=str(error))
         self._partitions.forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.revoked", partitions=_names(assignments), cut=cut)

@@ -32,6 +32,11 @@ class Held:
         """Changes with each seek: what was fetched before it is not what is wanted now."""
 
     @property
+    def next_offset(self) -> int | None:
+        """Where fetching goes on: behind what lies here already."""
+        return self.buffer[-1].offset + 1 if self.buffer else self.position
+
+    @property
     def readable(self) -> bool:
         """Whether its records may be handed out."""
         return not self.paused and not self.leaving
@@ -91,6 +96,12 @@ class Holdings:
     def versions(self) -> dict[TopicPartition, tuple[Held, int]]:
         """What a fetch that starts now is for."""
         return {held.place: (held, held.version) for held in self._by_assignment.values()}
+
+    def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
+        """Where fetching goes on in each after a rebalance, and whether at once; what is being fetched now is not wanted any more."""
+        for held in self._by_assignment.values():
+            held.version += 1
+        return {held.place: (held.next_offset, held.readable) if held.next_offset is not None else None for held in self._by_assignment.values()}
 
     @property
     def buffered_records(self) -> int:

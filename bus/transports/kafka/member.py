@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, RebalanceInProgressError
 
 from bus.errors import DeadlineError, UnreachableError
@@ -54,10 +54,18 @@ class Consumer:
 
     @classmethod
     async def joined(
-        cls, options: Options, group: str, topics: Sequence[str], *, member: str, revoked: Rebalance, assigned: Rebalance
+        cls,
+        options: Options,
+        group: str,
+        topics: Sequence[str],
+        *,
+        member: str,
+        assignor: AbstractPartitionAssignor,
+        revoked: Rebalance,
+        assigned: Rebalance,
     ) -> Consumer:
         """A new member; partitions arrive through *assigned*. Raises what the library raises, TimeoutError after a while."""
-        arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (RoundRobinPartitionAssignor,)}
+        arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (assignor,)}
         consumer = AIOKafkaConsumer(**arguments)
         try:
             # Started without topics: with one that is unknown it would wait for ever.
@@ -72,8 +80,17 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """Which assignment of the group this is; negative while this is no member."""
+        """Which round of the group's rebalances this is; negative while this is no member."""
         return int(self._consumer._coordinator.generation)  # noqa: SLF001 - commits are fenced by it
+
+    @property
+    def member_id(self) -> str:
+        """The id that the group gave this member; another one after it was thrown out, empty before it has any."""
+        return str(self._consumer._coordinator.member_id)  # noqa: SLF001 - it says whether what is held is still held
+
+    def rejoin(self) -> None:
+        """Begin a rebalance: something was let go of."""
+        self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library knows no other reason than changed topics
 
     async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Any]]:
         """What has been fetched, by partition. Never cancel it: the library would stop watching over its membership."""
@@ -107,6 +124,12 @@ class Consumer:
         """Fetch *place* from *offset* on."""
         if self._assigned((place,)):
             self._consumer.seek(place, offset)
+
+    def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
+        """After a rebalance, in which the library forgets: go on at these offsets, at once or when resumed; None means that none is known."""
+        for place, known in places.items():
+            self.seek(place, known[0] if known else 0)
+        self.pause(place for place, known in places.items() if not (known and known[1]))
 
     async def kill(self) -> None:
         """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever waits is cancelled."""

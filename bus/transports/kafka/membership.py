@@ -1,36 +1,40 @@
 """A member's life: joining, partitions coming and going, positions from the group's commits, and noticing that it is a member no more.
 
 Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client has lost its brokers
-gives its partitions up. Does not own fetching and committing (`subscription`) or the library's consumer (`member`).
+gives its partitions up. Does not own fetching and committing (`subscription`), who shall hold what (`sharing`) or the library's consumer
+(`member`).
 
-Kafka's classic protocol revokes every partition at each rebalance, so each brings new assignments; an assignment's epoch is the group's
-generation.
+The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group knows this member under the
+same id, because whoever leads the group gives nothing away that a member says it holds; its epoch is the generation in which it was gained.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from bus.clock import Clock
-from bus.errors import BusError, OffsetOutOfRangeError, TransportError
+from bus.errors import BusError, TransportError
 from bus.logs import get_logger
-from bus.transports.base import Assignment, Listener, PartitionRange
+from bus.transports.base import Assignment, Listener
+from bus.transports.kafka.assignor import CooperativeAssignor, Declared, declared
 from bus.transports.kafka.faults import said, translated
 from bus.transports.kafka.holdings import Held, Holdings
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.member import Consumer
 from bus.transports.kafka.options import Options
+from bus.transports.kafka.positions import positions
 
-__all__ = ["Membership", "out_of_range"]
+__all__ = ["Membership"]
 
 _WATCH_S = 1.0
 _PAUSE_S = 0.5
 _END_S = 5.0
-_REVOKE_MARGIN_S = 5.0
+_STEADY_S = 10.0
 _LOST_S = 30.0
 _MOST_FAULTS = 16
 
@@ -70,6 +74,11 @@ class Membership:
         self._polled_s = self._ticked_s = clock.monotonic_s()
         self._astray = False
         """What this member believes may not be what the group believes: join anew."""
+        self.generation = -1
+        self._known_as = ""
+        """The id under which the group gave this member what it holds."""
+        self._unwanted: set[TopicPartition] = set()
+        self._steady = asyncio.Event()
         self._closed = False
 
     async def open(self) -> None:
@@ -104,6 +113,21 @@ class Membership:
             self._astray = True
             self._lose()
 
+    @property
+    def steady(self) -> bool:
+        """Whether no rebalance is under way."""
+        return self._steady.is_set()
+
+    async def wait_until_steady(self) -> bool:
+        """Wait while the group rebalances; False when that takes long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._steady.wait(), _STEADY_S)
+        return self.steady
+
+    def knows(self, consumer: Consumer | None) -> bool:
+        """Whether the group still knows this member under the id by which it was given what it holds."""
+        return consumer is not None and consumer.member_id == self._known_as
+
     def fail(self, error: Exception) -> None:
         """Whoever polls next gets *error*."""
         if len(self.faults) < _MOST_FAULTS:
@@ -134,76 +158,87 @@ class Membership:
 
     # Called by the library while it rebalances.
 
-    async def _revoked(self, _: Iterable[TopicPartition]) -> None:
-        leaving = self.holdings.all()
-        if not leaving:
-            return
-        if self.consumer is None or self.consumer.generation != leaving[0].assignment.epoch:
-            # Thrown out: the others own these already.
+    def _held(self) -> Declared:
+        """What this member says it holds when it joins. Under another id than before it was thrown out, and others have it all."""
+        if self.consumer is None or self.consumer.member_id != self._known_as:
             self._lose()
-            return
-        for held in leaving:
-            held.leaving = True
-        assignments = [held.assignment for held in leaving]
-        try:
-            async with asyncio.timeout(max(1.0, self._options.rebalance_timeout_s - _REVOKE_MARGIN_S)):
-                await self._listener.revoked(assignments)
-        except TimeoutError:
-            # The group goes on without this member now.
-            self._tell(self._listener.lost, assignments)
-        except Exception as error:  # noqa: BLE001 - the library would swallow it
-            self.fail(error)
-        finally:
-            self.holdings.drop(leaving)
-            self._changed()
+        return declared(self.generation, (held.place for held in self.holdings.all()))
+
+    def _asked(self, places: set[TopicPartition]) -> None:
+        self._unwanted = places
+
+    async def _revoked(self, _: Iterable[TopicPartition]) -> None:
+        # Nothing is given up. But a commit that overtakes the new generation would cost the membership.
+        self._steady.clear()
 
     async def _assigned(self, places: Iterable[TopicPartition]) -> None:
         consumer = self.consumer
         if self._closed or consumer is None:
             return
-        self._lose()
-        epoch = consumer.generation
-        gained = self.holdings.add(Assignment(place.topic, place.partition, epoch) for place in sorted(places))
-        for held in gained:
-            # Until the group's commit is known nothing may be fetched, least of all from where the library thinks.
-            consumer.seek(held.place, 0)
-        consumer.pause(held.place for held in gained)
+        if consumer.member_id != self._known_as:
+            self._lose()
+        self._known_as, self.generation = consumer.member_id, consumer.generation
+        given, unwanted = set(places), self._unwanted
+        self._lose([held for held in self.holdings.all() if held.place not in given])
+        new = sorted(place for place in given if self.holdings.at(place) is None)
+        # The library has forgotten everything. Until the group's commit is known, nothing is fetched of what is new.
+        consumer.restore(dict.fromkeys(new) | self.holdings.carried())
+        gained = self.holdings.add(Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted)
+        self._steady.set()
         if gained:
             self._tell(self._listener.assigned, [held.assignment for held in gained])
             self.spawn(self._positioned(gained))
+        if leaving := [held for held in self.holdings.all() if held.place in unwanted and not held.leaving]:
+            self.spawn(self._let_go(leaving))
+        if unwanted & set(new):
+            # Let go of while this round was under way.
+            consumer.rejoin()
+        self._changed()
+
+    async def _let_go(self, leaving: Sequence[Held]) -> None:
+        """Drain what others shall have, without holding up anybody, and only then let the group give it to them."""
+        for held in leaving:
+            held.leaving = True
+        if self.consumer is not None:
+            self.consumer.pause(held.place for held in leaving)
+        assignments = [held.assignment for held in leaving]
+        try:
+            async with asyncio.timeout(self._options.rebalance_timeout_s):
+                await self._listener.revoked(assignments)
+        except TimeoutError:
+            self._tell(self._listener.lost, assignments)
+        except Exception as error:  # noqa: BLE001 - whoever polls hears of it
+            self.fail(error)
+        finally:
+            self.holdings.drop(leaving)
+            self._changed()
+        if self.consumer is not None:
+            self.consumer.rejoin()
 
     async def _positioned(self, gained: Sequence[Held]) -> None:
         """Look up where the group stands, for as long as it takes, and begin there."""
         while pending := [held for held in gained if held.position is None and self.holdings.get(held.assignment) is held]:
             try:
-                await self._look_up(pending)
+                found = await positions(self._link, self.group, [held.place for held in pending])
             except BusError as error:
                 if not error.retriable:
                     self.fail(error)
                     return
                 _log.warning("kafka.positions_unknown", group=self.group, error=str(error))
                 await self._clock.sleep(_PAUSE_S)
-
-    async def _look_up(self, pending: Sequence[Held]) -> None:
-        places = [held.place for held in pending]
-        committed = await self._link.administer(
-            f"reading the commits of group {self.group!r}", lambda admin: admin.list_consumer_group_offsets(self.group, partitions=places)
-        )
-        spans = await self._link.spans(places)
-        for held in pending:
-            found, span = committed.get(held.place), spans[held.place]
-            offset = span.start if found is None or found.offset < 0 else found.offset
-            if held.position is not None or self.holdings.get(held.assignment) is not held:
                 continue
-            held.committed = -1 if found is None else found.offset
-            if not span.start <= offset <= span.end:
-                self.fail(out_of_range(held.place, offset, span))
-            self.place(held, offset)
-        self._changed()
+            for held in pending:
+                if held.position is None and self.holdings.get(held.assignment) is held:
+                    at = found[held.place]
+                    held.committed = at.committed
+                    if at.fault is not None:
+                        self.fail(at.fault)
+                    self.place(held, at.offset)
+            self._changed()
 
-    def _lose(self) -> None:
-        """Everything held is another's by now."""
-        lost = self.holdings.all()
+    def _lose(self, lost: Sequence[Held] | None = None) -> None:
+        """These, or else all that is held, are another's by now."""
+        lost = self.holdings.all() if lost is None else lost
         if lost:
             self.holdings.drop(lost)
             self._tell(self._listener.lost, [held.assignment for held in lost])
@@ -218,7 +253,13 @@ class Membership:
     async def _joined(self) -> Consumer:
         try:
             return await Consumer.joined(
-                self._options, self.group, self._topics, member=self._member, revoked=self._revoked, assigned=self._assigned
+                self._options,
+                self.group,
+                self._topics,
+                member=self._member,
+                assignor=CooperativeAssignor(self._held, self._asked),
+                revoked=self._revoked,
+                assigned=self._assigned,
             )
         except (KafkaError, OSError, TimeoutError) as error:
             raise translated(error, f"joining group {self.group!r}") from error
@@ -257,11 +298,3 @@ class Membership:
             # Closed while it was joining.
             await self.close()
         self._changed()
-
-
-def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
-    """The error that says so."""
-    return OffsetOutOfRangeError(
-        f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to {span.end}; "
-        "what lay between may be lost: see `sealbus groups`, then decide where to go on"
-    )

@@ -14,15 +14,16 @@ from aiokafka import TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from bus.clock import Clock
-from bus.errors import BusError, ClosedError, FencedError
+from bus.errors import BusError, ClosedError, FencedError, UnreachableError
 from bus.logs import get_logger
 from bus.transports.base import Assignment, Listener, Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.holdings import Held
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.member import Consumer, as_record
-from bus.transports.kafka.membership import Membership, out_of_range
+from bus.transports.kafka.membership import Membership
 from bus.transports.kafka.options import Options
+from bus.transports.kafka.positions import out_of_range
 
 __all__ = ["KafkaSubscription"]
 
@@ -78,10 +79,16 @@ class KafkaSubscription:
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
         self._check_open()
         self._life.note_silence()
-        refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
-        held = self._holdings.chosen(offsets)
-        consumer = self._life.consumer
-        stale = [item for item in held if consumer is None or consumer.generation != item.assignment.epoch]
+        while True:
+            refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
+            held = self._holdings.chosen(offsets)
+            consumer = self._life.consumer
+            stale = [] if self._life.knows(consumer) else held
+            if self._life.steady or stale or not held:
+                break
+            # A commit that reaches the group behind the answer to a new round costs the membership.
+            if not await self._life.wait_until_steady():
+                raise UnreachableError("the group has been rebalancing for long; the commit is tried again")
         moved = {item: offsets[item.assignment] for item in held if item not in stale and offsets[item.assignment] > item.committed}
         if moved and consumer is not None:
             if await self._committed(consumer, {item.place: offset for item, offset in moved.items()}):
@@ -160,7 +167,7 @@ class KafkaSubscription:
             held.buffer.extend(as_record(place, record) for record in records)
         else:
             # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
-            consumer.seek(place, held.position)
+            consumer.seek(place, held.next_offset or 0)
 
     async def _fetch_failed(self, error: Exception) -> None:
         fault = translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error

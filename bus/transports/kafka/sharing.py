@@ -1,0 +1,127 @@
+"""Sharing partitions among the members of a group, so that nothing stops while they change hands. Pure.
+
+Owns who shall hold what, and who shall let go of what first. The library knows only the eager way, in which each rebalance takes everything from
+everybody; here a member keeps what it holds through a rebalance, and what shall move is first let go by its holder, drained and committed,
+and given to another only in the next round (the idea is KIP-429's). Does not own the messages these plans travel in: see `assignor`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+from aiokafka import TopicPartition
+
+__all__ = ["Bid", "Share", "share"]
+
+
+class Bid(msgspec.Struct, frozen=True):
+    """What one member says when a rebalance begins: what it reads, and what it holds since *generation* at the latest."""
+
+    topics: frozenset[str]
+    held: frozenset[TopicPartition] = frozenset()
+    generation: int = -1
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one member has from now on, and what of it it shall let go of."""
+
+    held: frozenset[TopicPartition]
+    leaving: frozenset[TopicPartition]
+
+
+def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, Share]:
+    """Everybody's share. What a member holds it keeps, or is asked to let go; what nobody holds is given away now.
+
+    Balanced when everybody has let go: per topic, and in sum, no two members that read the same topics differ by more than one.
+    """
+    everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
+    holders = _holders(everything, bids)
+    wanted = _Balance(everything, bids, holders).owners
+    held: dict[str, set[TopicPartition]] = {member: set() for member in bids}
+    leaving: dict[str, set[TopicPartition]] = {member: set() for member in bids}
+    for place, owner in wanted.items():
+        holder = holders.get(place, owner)
+        held[holder].add(place)
+        if holder != owner:
+            leaving[holder].add(place)
+    return {member: Share(frozenset(held[member]), frozenset(leaving[member])) for member in bids}
+
+
+def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) -> dict[TopicPartition, str]:
+    """Who holds what by their own word; should two say so, the one who heard from the group last is right."""
+    exists = set(everything)
+    holders: dict[TopicPartition, str] = {}
+    for member in sorted(bids, key=lambda name: (bids[name].generation, name)):
+        bid = bids[member]
+        for place in bid.held:
+            if place in exists and place.topic in bid.topics:
+                holders[place] = member
+    return holders
+
+
+class _Balance:
+    """Works out who shall own what in the end, changing as little as possible."""
+
+    def __init__(self, everything: Iterable[TopicPartition], bids: Mapping[str, Bid], holders: Mapping[TopicPartition, str]) -> None:
+        self.owners: dict[TopicPartition, str] = {}
+        self._in_sum: Counter[str] = Counter()
+        self._in_topic: Counter[tuple[str, str]] = Counter()
+        self._readers = {topic: sorted(name for name in bids if topic in bids[name].topics) for topic in _topics(bids)}
+        self._owned: dict[tuple[str, str], list[TopicPartition]] = {}
+        homeless = []
+        for place in everything:
+            if place in holders:
+                self._give(place, holders[place])
+            elif self._readers.get(place.topic):
+                homeless.append(place)
+        for place in homeless:
+            self._give(place, min(self._readers[place.topic], key=lambda name: (self._in_topic[place.topic, name], self._in_sum[name], name)))
+        for topic in sorted(self._readers):
+            self._even_out(topic)
+        self._even_out_sums()
+
+    def _give(self, place: TopicPartition, member: str) -> None:
+        self.owners[place] = member
+        self._in_sum[member] += 1
+        self._in_topic[place.topic, member] += 1
+        self._owned.setdefault((place.topic, member), []).append(place)
+
+    def _move(self, topic: str, giver: str, taker: str) -> None:
+        place = self._owned[topic, giver].pop()
+        self._in_sum[giver] -= 1
+        self._in_topic[topic, giver] -= 1
+        self._give(place, taker)
+
+    def _even_out(self, topic: str) -> None:
+        readers = self._readers[topic]
+
+        def load(name: str) -> tuple[int, int, str]:
+            return self._in_topic[topic, name], self._in_sum[name], name
+
+        while True:
+            giver, taker = max(readers, key=load), min(readers, key=load)
+            if self._in_topic[topic, giver] - self._in_topic[topic, taker] <= 1:
+                return
+            self._move(topic, giver, taker)
+
+    def _even_out_sums(self) -> None:
+        """Topics of few partitions must not all go to the same member. What is even within a topic stays even."""
+        while move := self._next_move():
+            self._move(*move)
+
+    def _next_move(self) -> tuple[str, str, str] | None:
+        members = sorted({name for readers in self._readers.values() for name in readers}, key=lambda name: (self._in_sum[name], name))
+        for giver in reversed(members):
+            for taker in members:
+                if self._in_sum[giver] - self._in_sum[taker] <= 1:
+                    break
+                for topic, readers in sorted(self._readers.items()):
+                    if giver in readers and taker in readers and self._in_topic[topic, giver] > self._in_topic[topic, taker]:
+                        return topic, giver, taker
+        return None
+
+
+def _topics(bids: Mapping[str, Bid]) -> set[str]:
+    return {topic for bid in bids.values() for topic in bid.topics}
