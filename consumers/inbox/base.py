@@ -97,10 +97,11 @@ class Inbox(Protocol):
     async def open(self) -> None:
         """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in the background."""
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: bool = False) -> Claim:
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
         """Decide about a message; a Claimed is durable when this returns. The row may be forgotten after *keep_until_ms*.
 
-        *reopen*: an operator has redriven the message: deaths counted before do not count any more.
+        *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any more. Every claim is
+        ended by `finish` with an answer, or by `release`, whatever that raises: until then this process counts as running it.
         """
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:

@@ -1,0 +1,78 @@
+"""PostgreSQL by way of asyncpg, which is imported only when a URL asks for it.
+
+Owns finding the driver, what a failure of the server or of the way to it means, and showing URLs without their passwords. Does not own any
+statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from bus.errors import BusError, ConfigurationError, InboxError
+
+__all__ = ["TIMEOUT_S", "cut", "driver", "is_of_store", "place", "translated", "translating"]
+
+TIMEOUT_S: Final = 10.0
+"""A server that has not answered after so long is as good as gone."""
+
+# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal.
+_OF_STORE: Final = ("08", "53", "57", "58", "XX")
+_OF_SETUP: Final = ("28", "3D", "42501")
+
+
+def driver() -> ModuleType:
+    """asyncpg. Raises ConfigurationError where it is not installed."""
+    try:
+        return import_module("asyncpg")
+    except ImportError as error:
+        raise ConfigurationError('postgresql:// needs asyncpg: pip install "sealbus[postgres]"') from error
+
+
+def place(url: str) -> str:
+    """*url* as it may be shown."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}{parts.path}"
+
+
+def is_of_store(error: BaseException) -> bool:
+    """Whether *error* is the server's or the connection's, and not about the statement that met it."""
+    if isinstance(error, OSError | TimeoutError):
+        return True
+    state = getattr(error, "sqlstate", None)
+    if state is not None:
+        return str(state).startswith(_OF_STORE)
+    # What asyncpg says of its own accord: a connection that is closed; or, as a ValueError, an argument it cannot send.
+    return isinstance(error, driver().InterfaceError) and not isinstance(error, ValueError) and "in progress" not in str(error)
+
+
+def translated(error: BaseException, where: str) -> BusError:
+    """The error of the bus that says what *error* means for the database at *where*."""
+    state = str(getattr(error, "sqlstate", None) or "")
+    if state.startswith(_OF_SETUP):
+        return ConfigurationError(f"the database {where} refuses: {error}")
+    text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    return InboxError(f"the database {where} cannot be used just now: {text}")
+
+
+def cut(connection: Any) -> None:
+    """Close *connection* without a word to the server, which undoes its transaction."""
+    # One that has failed may have gone back to its pool by itself.
+    with suppress(driver().InterfaceError):
+        connection.terminate()
+
+
+@contextmanager
+def translating(where: str, connection: Any = None) -> Iterator[None]:
+    """Translate what our own statements meet; a *connection* that has failed is cut, so that nobody waits for it."""
+    asyncpg = driver()
+    try:
+        yield
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if connection is not None and is_of_store(error):
+            cut(connection)
+        raise translated(error, where) from error

@@ -1,0 +1,43 @@
+"""What a failure of SQLite means to whoever keeps rows in a user's file.
+
+Owns telling failures of the store from faults of a statement, and the one translation of the former. The log's own file is
+`bus.transports.sqlite`'s.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from bus.errors import InboxError
+
+__all__ = ["is_of_store", "translated"]
+
+_TEXTS = {
+    sqlite3.SQLITE_BUSY: "is locked by another writer; find the program that keeps a write transaction open",
+    sqlite3.SQLITE_LOCKED: "is locked by another writer; find the program that keeps a write transaction open",
+    sqlite3.SQLITE_READONLY: "is read-only; give this user write access to the file and to its directory",
+    sqlite3.SQLITE_PERM: "may not be opened; give this user write access to the file and to its directory",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file this user may write",
+    sqlite3.SQLITE_CORRUPT: "is damaged; stop every writer, run `PRAGMA integrity_check`, restore a copy",
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database; name another file",
+    sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk it lies on",
+    sqlite3.SQLITE_FULL: "has no space left; nothing was written",
+    sqlite3.SQLITE_NOLFS: "is larger than this machine allows",
+    sqlite3.SQLITE_PROTOCOL: "cannot be locked; check the file system it lies on",
+    sqlite3.SQLITE_NOMEM: "cannot be read: memory is exhausted",
+}
+
+
+def is_of_store(error: sqlite3.Error) -> bool:
+    """Whether *error* is the store's, and not about the statement that met it."""
+    return _code(error) in _TEXTS
+
+
+def translated(error: sqlite3.Error, path: str) -> InboxError:
+    """The sentence for people."""
+    return InboxError(f"the database {path} {_TEXTS.get(_code(error), 'failed')} ({error})")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 when the error came from the Python module itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -1,0 +1,291 @@
+"""The inbox behind its seam, on PostgreSQL: one or two short statements per call, each with its own deadline.
+
+Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process is running just now. Does not own the decision
+(`consumers.inbox.rules`) or the SQL (`statements`).
+
+Two pools: handlers may keep transactions open, and neither a claim nor the lease may have to wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from bus.clock import Clock
+from bus.databases.postgres import TIMEOUT_S, driver, place, translating
+from bus.errors import BusError, ConfigurationError, InboxError
+from bus.logs import get_logger
+from bus.transports.base import NewRecord
+from consumers.inbox import rules
+from consumers.inbox.base import Claim, Claimed, Held, Key, Transaction
+from consumers.inbox.lease import Lease
+from consumers.inbox.outputs import encode_outputs, key_text
+from consumers.inbox.postgres import statements
+from consumers.inbox.postgres.session import PostgresTransaction
+from consumers.inbox.rules import Asker
+
+__all__ = ["PostgresInbox"]
+
+T = TypeVar("T")
+
+_CONNECTIONS: Final = 8
+_TRANSACTIONS: Final = 16
+_PURGED_AT_ONCE: Final = 5_000
+
+_log = get_logger("inbox")
+
+
+class PostgresInbox:
+    """The inbox in the database behind *url*. *owner* names this process to people who look at the rows."""
+
+    shared = True
+
+    def __init__(self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = TIMEOUT_S) -> None:
+        if not lease_s > 0:
+            raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
+        self._url = url
+        self._where = place(url)
+        self._name = owner
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._owner = rules.NOBODY
+        self._lease = Lease(lease_s, clock.monotonic_s())
+        self._running: dict[bytes, int] = {}
+        self._asking: set[bytes] = set()
+        self._transactions: set[PostgresTransaction] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pool: Any = None
+        self._session_pool: Any = None
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            raise InboxError("an inbox is opened once")
+        self._pool = self._made_pool(_CONNECTIONS, reset=_as_it_is)
+        self._session_pool = self._made_pool(_TRANSACTIONS)
+        try:
+            with translating(self._where):
+                await self._pool
+                await self._session_pool
+            async with self._connection() as connection:
+                await statements.migrate(connection)
+                now_s = self._clock.monotonic_s()
+                self._owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
+                self._lease.renewed(now_s)
+        except BaseException:
+            self._pool.terminate()
+            self._session_pool.terminate()
+            self._pool = None
+            raise
+        self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
+
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
+        text = key_text(key)
+        identity = _identity(text)
+        if identity in self._asking:
+            return Held(rules.SHORTEST_WAIT_S)
+        self._asking.add(identity)
+        task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # It is carried out all the same; where it is a claim, others shall have it.
+            task.add_done_callback(lambda done: self._give_back(identity, done))
+            raise
+
+    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+        identity = _identity(key_text(key))
+        data = encode_outputs(outputs)
+        if transaction is None:
+            running = self._finish(identity, token, data)
+        elif isinstance(transaction, PostgresTransaction):
+            running = self._finish_together(identity, token, data, transaction)
+        else:
+            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+        is_done = await asyncio.shield(self._begun(running))
+        self._forget(identity, token)
+        return is_done
+
+    async def release(self, key: Key, token: int) -> None:
+        identity = _identity(key_text(key))
+        try:
+            await asyncio.shield(self._begun(self._release(identity, token)))
+        finally:
+            # What is not run here any more may be claimed again, also when that could not be written down.
+            self._forget(identity, token)
+
+    async def begin(self) -> PostgresTransaction:
+        if self._session_pool is None or self._renewal is None:
+            raise InboxError("the inbox is not open")
+        with translating(self._where):
+            connection = await self._session_pool.acquire()
+        transaction = PostgresTransaction(connection, self._ended, self._where)
+        self._transactions.add(transaction)
+        try:
+            await transaction.start()
+        except BaseException:
+            await transaction.rollback()
+            raise
+        return transaction
+
+    async def purge(self) -> int:
+        total = 0
+        async with self._connection() as connection:
+            await connection.execute(statements.PURGE_OWNERS)
+        while True:
+            async with self._connection() as connection:
+                count = int((await connection.execute(statements.PURGE, _PURGED_AT_ONCE)).rpartition(" ")[2])
+            if not count:
+                return total
+            total += count
+
+    async def close(self) -> None:
+        if self._renewal is None:
+            return
+        self._renewal.cancel()
+        await asyncio.wait([self._renewal, *self._tasks])
+        for transaction in tuple(self._transactions):
+            await transaction.rollback()
+        try:
+            async with self._connection() as connection:
+                await connection.execute(statements.STRIKE, self._owner)
+        except BusError as error:
+            _log.warning("inbox.lease_left", error=str(error))
+        self._renewal = None
+        for pool in (self._pool, self._session_pool):
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(pool.close(), self._timeout_s)
+            pool.terminate()
+
+    async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
+        try:
+            if self._lease.has_run_out(self._clock.monotonic_s()):
+                await self._renew()
+            claim: Claim | None = None
+            async with self._connection() as connection:
+                # A row may be forgotten between the two.
+                while claim is None:
+                    claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(connection, identity, asker)
+            if isinstance(claim, Claimed):
+                self._running[identity] = claim.token
+            return claim
+        finally:
+            self._asking.discard(identity)
+
+    async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Asker) -> Claim | None:
+        """The claim where there is no row yet, which is nearly always: one statement."""
+        decision = rules.decide(None, asker._replace(running=identity in self._running), rules.CLOSED)
+        if decision.row is None:
+            return None
+        inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
+        return decision.claim if inserted is not None else None
+
+    async def _decided(self, connection: Any, identity: bytes, asker: Asker) -> Claim | None:
+        async with connection.transaction(isolation="read_committed"):
+            row = await statements.locked_row(connection, identity)
+            asker = asker._replace(running=identity in self._running)
+            if row is None and not asker.running:
+                return None
+            rest_s = rules.CLOSED
+            if row is not None and row.state == "claimed" and row.owner != asker.owner:
+                rest_s = self._lease.judged(await statements.rest_s(connection, row.owner), self._clock.monotonic_s())
+            decision = rules.decide(row, asker, rest_s)
+            if decision.row is not None:
+                await connection.execute(statements.UPDATE, identity, *statements.row_values(decision.row))
+        return decision.claim
+
+    async def _finish(self, identity: bytes, token: int, data: bytes) -> bool:
+        async with self._connection() as connection:
+            values = (identity, self._owner, token, data)
+            if await connection.fetchval(statements.FINISH, *values) is not None:
+                return True
+            return await connection.fetchval(statements.IS_FINISHED, *values) is not None
+
+    async def _finish_together(self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction) -> bool:
+        try:
+            values = (identity, self._owner, token, data)
+            if await transaction.fetchrow(statements.FINISH, *values) is not None:
+                await transaction.commit()
+                return True
+            return await transaction.fetchrow(statements.IS_FINISHED, *values) is not None
+        finally:
+            await transaction.rollback()
+
+    async def _release(self, identity: bytes, token: int) -> None:
+        async with self._connection() as connection:
+            await connection.execute(statements.RELEASE, identity, self._owner, token)
+
+    async def _renew(self) -> None:
+        now_s = self._clock.monotonic_s()
+        async with self._connection() as connection:
+            await connection.execute(statements.RENEW, self._owner, self._name, self._lease.length_s)
+        self._lease.renewed(now_s)
+
+    async def _keep_alive(self) -> None:
+        failing = False
+        while True:
+            await self._clock.sleep(self._lease.interval_s)
+            try:
+                await self._renew()
+            except BusError as error:
+                if not failing:
+                    _log.warning("inbox.lease_not_renewed", error=str(error))
+                failing = True
+            else:
+                failing = False
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Any]:
+        if self._pool is None:
+            raise InboxError("the inbox is not open")
+        with translating(self._where):
+            connection = await self._pool.acquire(timeout=self._timeout_s)
+        try:
+            with translating(self._where, connection):
+                yield connection
+        finally:
+            with contextlib.suppress(OSError, TimeoutError, driver().PostgresError, driver().InterfaceError):
+                await self._pool.release(connection, timeout=self._timeout_s)
+
+    def _made_pool(self, most: int, **options: Any) -> Any:
+        return driver().create_pool(
+            self._url,
+            min_size=0,
+            max_size=most,
+            timeout=self._timeout_s,
+            command_timeout=self._timeout_s,
+            server_settings={"application_name": "sealbus inbox"},
+            **options,
+        )
+
+    def _begun(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(running)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _give_back(self, identity: bytes, done: asyncio.Task[Claim]) -> None:
+        if not done.cancelled() and done.exception() is None and isinstance(claim := done.result(), Claimed):
+            self._forget(identity, claim.token)
+            self._begun(self._release(identity, claim.token)).add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def _forget(self, identity: bytes, token: int) -> None:
+        if self._running.get(identity) == token:
+            del self._running[identity]
+
+    async def _ended(self, transaction: PostgresTransaction) -> None:
+        self._transactions.discard(transaction)
+        with contextlib.suppress(OSError, TimeoutError, driver().PostgresError, driver().InterfaceError):
+            await self._session_pool.release(transaction.connection, timeout=self._timeout_s)
+
+
+async def _as_it_is(_: Any) -> None:
+    """Our own statements leave nothing behind that had to be reset."""
+
+
+def _identity(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,132 @@
+"""The inbox's SQL for PostgreSQL: the tables, and every statement about them.
+
+Owns the texts, bringing the tables about once though many workers start together, and rows from and to `consumers.inbox.rules.Row`. Does not own
+connections, or when a statement is run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bus.errors import ConfigurationError
+from consumers.inbox.rules import CLOSED, Row
+
+__all__ = [
+    "ENROL",
+    "FINISH",
+    "INSERT",
+    "IS_FINISHED",
+    "PURGE",
+    "PURGE_OWNERS",
+    "RELEASE",
+    "RENEW",
+    "STRIKE",
+    "UPDATE",
+    "locked_row",
+    "migrate",
+    "rest_s",
+    "row_values",
+]
+
+SCHEMA_VERSION: Final = 1
+
+# Any number, but always the same: whoever changes tables of sealbus holds it.
+_SCHEMA_LOCK: Final = 0x5EA1B050
+
+_TABLES: Final = """
+CREATE TABLE sealbus_inbox (id bytea PRIMARY KEY, key text NOT NULL, content_hash text NOT NULL, state text NOT NULL, owner bigint NOT NULL,
+    token bigint NOT NULL, keep_until_ms bigint NOT NULL, starts integer NOT NULL, deaths integer NOT NULL, suspect boolean NOT NULL,
+    alone boolean NOT NULL, reopened integer NOT NULL, outputs bytea NOT NULL) WITH (fillfactor = 80);
+CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms);
+CREATE TABLE sealbus_inbox_owners (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, alive_until timestamptz NOT NULL);
+"""
+
+INSERT: Final = """
+INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened,
+    outputs) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING RETURNING token"""
+
+UPDATE: Final = """
+UPDATE sealbus_inbox SET content_hash = $2, state = $3, owner = $4, token = $5, keep_until_ms = $6, starts = $7, deaths = $8, suspect = $9,
+    alone = $10, reopened = $11, outputs = $12 WHERE id = $1"""
+
+FINISH: Final = """
+UPDATE sealbus_inbox SET state = 'done', outputs = $4, starts = 0, deaths = 0, suspect = false, alone = false
+WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed' RETURNING token"""
+
+IS_FINISHED: Final = "SELECT 1 FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'done' AND outputs = $4"
+
+RELEASE: Final = """
+UPDATE sealbus_inbox SET state = 'free', owner = 0, starts = 0, deaths = 0, suspect = false, alone = false
+WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"""
+
+PURGE: Final = """
+DELETE FROM sealbus_inbox WHERE id IN (
+    SELECT id FROM sealbus_inbox
+    WHERE keep_until_ms < extract(epoch FROM clock_timestamp()) * 1000
+        AND NOT (state = 'claimed' AND EXISTS (
+            SELECT FROM sealbus_inbox_owners AS o WHERE o.id = sealbus_inbox.owner AND o.alive_until > clock_timestamp()))
+    LIMIT $1 FOR UPDATE SKIP LOCKED)"""
+
+# A death that nobody has looked at for so long is not held against anybody.
+PURGE_OWNERS: Final = "DELETE FROM sealbus_inbox_owners WHERE alive_until < clock_timestamp() - interval '30 days'"
+
+ENROL: Final = """
+INSERT INTO sealbus_inbox_owners (name, alive_until) VALUES ($1, clock_timestamp() + make_interval(secs => $2)) RETURNING id"""
+
+RENEW: Final = """
+INSERT INTO sealbus_inbox_owners (id, name, alive_until) OVERRIDING SYSTEM VALUE VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
+ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until"""
+
+STRIKE: Final = "DELETE FROM sealbus_inbox_owners WHERE id = $1"
+
+_LOCKED_ROW: Final = """
+SELECT content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs
+FROM sealbus_inbox WHERE id = $1 FOR UPDATE"""
+
+_REST_S: Final = "SELECT extract(epoch FROM alive_until - clock_timestamp())::float8 FROM sealbus_inbox_owners WHERE id = $1"
+
+
+async def migrate(connection: Any) -> None:
+    """Bring the tables about. Raises ConfigurationError where a newer sealbus has changed them."""
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
+        if await connection.fetchval("SELECT to_regclass('sealbus_schema')") is None:
+            await connection.execute("CREATE TABLE sealbus_schema (part text PRIMARY KEY, version integer NOT NULL)")
+        version = await connection.fetchval("SELECT version FROM sealbus_schema WHERE part = 'inbox'")
+        if version is None:
+            await connection.execute(_TABLES)
+            await connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', $1)", SCHEMA_VERSION)
+        elif version > SCHEMA_VERSION:
+            raise ConfigurationError(f"the inbox has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+
+
+async def locked_row(connection: Any, identity: bytes) -> Row | None:
+    """What stands there, and nobody changes it before the transaction ends."""
+    values = await connection.fetchrow(_LOCKED_ROW, identity)
+    return Row(*values) if values is not None else None
+
+
+async def rest_s(connection: Any, owner: int) -> float | None:
+    """How long the lease of *owner* still runs.
+
+    A statement of its own, after the row was locked: joined with it, it could see an owner's state from before the wait for the lock.
+    """
+    rest: float | None = await connection.fetchval(_REST_S, owner)
+    return CLOSED if rest is None else rest
+
+
+def row_values(row: Row) -> tuple[object, ...]:
+    """For INSERT and UPDATE, after what they begin with."""
+    return (
+        row.content_hash,
+        row.state,
+        row.owner,
+        row.token,
+        row.keep_until_ms,
+        row.starts,
+        row.deaths,
+        row.suspect,
+        row.alone,
+        row.reopened,
+        row.outputs,
+    )

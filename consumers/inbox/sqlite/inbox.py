@@ -1,0 +1,242 @@
+"""The inbox behind its seam: claims, results, transactions and the lease, as jobs of the one writer.
+
+Owns what each call of `consumers.inbox.base.Inbox` does within its transaction, and what this process is running just now. Does not own the
+decision (`consumers.inbox.rules`), the SQL (`table`), or threads and commits (`writer`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError, InboxError
+from bus.logs import get_logger
+from bus.transports.base import NewRecord
+from consumers.inbox import rules
+from consumers.inbox.base import Claim, Claimed, Key, Transaction
+from consumers.inbox.lease import Lease
+from consumers.inbox.outputs import encode_outputs, key_text
+from consumers.inbox.rules import Asker
+from consumers.inbox.sqlite.session import SqliteTransaction
+from consumers.inbox.sqlite.table import Table
+from consumers.inbox.sqlite.writer import Batch, Job, Result, Session, Writer
+
+__all__ = ["SqliteInbox"]
+
+T = TypeVar("T")
+
+_PURGED_AT_ONCE = 5_000
+
+_log = get_logger("inbox")
+
+
+class SqliteInbox:
+    """The inbox in the file at *path*, or, at MEMORY, in this object. *owner* names this process to people who look at the rows."""
+
+    shared = False
+
+    def __init__(self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0) -> None:
+        if not lease_s > 0:
+            raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
+        self._name = owner
+        self._clock = clock
+        self._owner = rules.NOBODY
+        self._lease = Lease(lease_s, clock.monotonic_s())
+        self._renewing_s: float | None = None
+        self._running: dict[str, int] = {}
+        self._writer = Writer(Table(path), self._renew_when_due, self._committed, self._settle)
+        self._renewal: asyncio.Task[None] | None = None
+        self._open = False
+
+    async def open(self) -> None:
+        if self._renewal is not None:
+            raise InboxError("an inbox is opened once")
+        self._writer.start()
+        self._open = True
+        try:
+            self._owner = await self._run(self._enrol)
+        except BaseException:
+            self._open = False
+            await self._writer.stop(_nothing)
+            raise
+        self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
+
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
+        text = key_text(key)
+        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)
+        future = self._submit(partial(self._claim, text, asker), text)
+        try:
+            claim: Claim = await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None:
+                self._give_back(text, future.result())
+            raise
+        return claim
+
+    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+        text = key_text(key)
+        action = partial(self._finish, text, token, encode_outputs(outputs))
+        if transaction is None:
+            is_done = await self._run(action, text)
+        elif isinstance(transaction, SqliteTransaction):
+            is_done = await transaction.run(partial(_or_undone, action), text)
+        else:
+            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+        self._forget(text, token)
+        return is_done
+
+    async def release(self, key: Key, token: int) -> None:
+        text = key_text(key)
+        try:
+            await self._run(partial(self._release, text, token), text)
+        finally:
+            # What is not run here any more may be claimed again, also when that could not be written down.
+            self._forget(text, token)
+
+    async def begin(self) -> SqliteTransaction:
+        session = Session()
+        transaction = SqliteTransaction(lambda action, *keys: self._submit(action, *keys, session=session))
+        beginning = self._submit(_nothing, session=session, begins=True)
+        try:
+            await beginning
+        except asyncio.CancelledError:
+            transaction.undo_soon()
+            raise
+        return transaction
+
+    async def purge(self) -> int:
+        total = 0
+        while count := await self._run(self._purge):
+            total += count
+        return total
+
+    async def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
+        try:
+            await self._writer.stop(lambda batch: batch.table.strike(self._owner))
+        except InboxError as error:
+            _log.warning("inbox.lease_left", error=str(error))
+
+    # On the writer's thread ---------------------------------------------------------------------------------------------------------
+
+    def _enrol(self, batch: Batch) -> int:
+        return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), self._clock.monotonic_s())
+
+    def _claim(self, key: str, asker: Asker, batch: Batch) -> Claim:
+        row = batch.rows.get(key)
+        rest_s = rules.CLOSED
+        if row is not None and row.state == "claimed":
+            if row.owner == asker.owner:
+                # Claimed in this very batch, it is not among the running yet.
+                asker = asker._replace(running=key in batch.changed or key in self._running)
+            else:
+                now_s = self._clock.monotonic_s()
+                rest_s = self._lease.judged(batch.table.rest_s(row.owner, now_s), now_s)
+        elif key in self._running:
+            asker = asker._replace(running=True)
+        decision = rules.decide(row, asker, rest_s)
+        if decision.row is not None:
+            batch.put(key, decision.row)
+        return decision.claim
+
+    def _finish(self, key: str, token: int, outputs: bytes, batch: Batch) -> bool:
+        row = batch.rows.get(key)
+        done = rules.finished(row, owner=self._owner, token=token, outputs=outputs)
+        if done is not None and done is not row:
+            batch.put(key, done)
+        return done is not None
+
+    def _release(self, key: str, token: int, batch: Batch) -> None:
+        self._forget(key, token)
+        row = rules.released(batch.rows.get(key), owner=self._owner, token=token)
+        if row is not None:
+            batch.put(key, row)
+
+    def _purge(self, batch: Batch) -> int:
+        return batch.table.purge(self._clock.now_ms(), self._clock.monotonic_s(), _PURGED_AT_ONCE)
+
+    def _renew_when_due(self, table: Table) -> None:
+        now_s = self._clock.monotonic_s()
+        self._renewing_s = None
+        if self._owner != rules.NOBODY and self._lease.is_due(now_s):
+            table.renew(self._owner, self._name, self._lease.length_s, self._clock.now_ms(), now_s)
+            self._renewing_s = now_s
+
+    def _committed(self, results: Sequence[Result]) -> None:
+        if self._renewing_s is not None:
+            self._lease.renewed(self._renewing_s)
+        for job, value, _ in results:
+            if isinstance(value, Claimed):
+                self._running[job.keys[0]] = value.token
+
+    # On the loop --------------------------------------------------------------------------------------------------------------------
+
+    def _submit(self, action: Callable[[Batch], T], *keys: str, session: Session | None = None, begins: bool = False) -> asyncio.Future[T]:
+        if not self._open:
+            raise InboxError("the inbox is not open")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Job(action, future, keys, session, begins=begins))
+        return future
+
+    async def _run(self, action: Callable[[Batch], T], *keys: str) -> T:
+        return await self._submit(action, *keys)
+
+    def _settle(self, results: Sequence[Result]) -> None:
+        for job, value, error in results:
+            if job.future.done():
+                self._give_back(job.keys[0] if job.keys else "", value)
+            elif error is None:
+                job.future.set_result(value)
+            else:
+                job.future.set_exception(error)
+
+    def _give_back(self, key: str, value: Any) -> None:
+        """Nobody waits for the answer any more; where it is a claim, others shall have it."""
+        if isinstance(value, Claimed):
+            self._forget(key, value.token)
+            with contextlib.suppress(InboxError):
+                self._submit(partial(self._release, key, value.token), key).add_done_callback(_heard)
+
+    def _forget(self, key: str, token: int) -> None:
+        if self._running.get(key) == token:
+            self._running.pop(key, None)
+
+    async def _keep_alive(self) -> None:
+        failing = False
+        while True:
+            await self._clock.sleep(self._lease.interval_s)
+            try:
+                # Every transaction renews the lease where that is due.
+                await self._run(_nothing)
+            except InboxError as error:
+                if not failing:
+                    _log.warning("inbox.lease_not_renewed", error=str(error))
+                failing = True
+            else:
+                failing = False
+
+
+def _nothing(_: Batch) -> None:
+    """For what the transaction does by itself."""
+
+
+def _or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
+    """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
+    is_done = finish(batch)
+    if not batch.changed:
+        batch.table.rollback()
+    return is_done
+
+
+def _heard(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,217 @@
+"""The inbox's tables in a SQLite file, and one write transaction at a time on them.
+
+Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`) or what is decided
+(`consumers.inbox.rules`). Raises sqlite3's errors; InboxError where the file is not the one it was.
+
+Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
+switch interval before it hands the interpreter back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+from bus.errors import ConfigurationError, InboxError
+from bus.transports.sqlite.faults import code_of
+from consumers.inbox.rules import CLOSED, Row
+
+__all__ = ["MEMORY", "Table"]
+
+MEMORY = ":memory:"
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 5.0
+
+_MOST_AT_ONCE = 256
+_FORGET_OWNERS_MS = 30 * 86_400_000
+"""A death that nobody has looked at for so long is not held against anybody."""
+
+_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs"
+_TABLES = (
+    """CREATE TABLE sealbus_inbox (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL, state TEXT NOT NULL,
+       owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL, starts INTEGER NOT NULL, deaths INTEGER NOT NULL,
+       suspect INTEGER NOT NULL, alone INTEGER NOT NULL, reopened INTEGER NOT NULL, outputs BLOB NOT NULL)""",
+    "CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms)",
+    # AUTOINCREMENT: a number is one incarnation of an owner, so it must never come back.
+    """CREATE TABLE sealbus_inbox_owners (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, renewed_s REAL NOT NULL,
+       lease_s REAL NOT NULL, renewed_ms INTEGER NOT NULL)""",
+)
+
+
+class Table:
+    """The writing connection. Used by one thread at a time; opened by the first `begin`, and again after a failure."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection that `begin` has opened."""
+        assert self._connection is not None  # noqa: S101 - see above
+        return self._connection
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection is not None and self._connection.in_transaction
+
+    def begin(self) -> None:
+        """Take the write lock. Raises InboxError when the file is not the one at its path any more."""
+        if self._identity is not None and self._identity != _identity(self.path):
+            raise InboxError(f"the inbox {self.path} was deleted or replaced while it was open; start again")
+        if self._connection is None:
+            self._connection = _opened(self.path)
+            self._identity = _identity(self.path)
+        self._connection.execute("BEGIN IMMEDIATE TRANSACTION")
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT TRANSACTION")
+
+    def rollback(self) -> None:
+        """Undo everything since `begin`, by closing the connection if it will not."""
+        try:
+            if self.in_transaction:
+                self.connection.execute("ROLLBACK TRANSACTION")
+        except sqlite3.Error:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection, which undoes what it has not committed; a database in memory stays."""
+        if self._connection is not None and self.path != MEMORY:
+            self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
+        """What stands under *keys*."""
+        found: dict[str, Row] = {}
+        remaining = iter(keys)
+        while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
+            for key, content_hash, state, owner, token, until_ms, starts, deaths, suspect, alone, *rest in self.connection.execute(
+                _select(len(chunk)), chunk
+            ):
+                found[key] = Row(content_hash, state, owner, token, until_ms, starts, deaths, bool(suspect), bool(alone), *rest)
+        return found
+
+    def write(self, rows: Mapping[str, Row]) -> None:
+        """Put *rows* in the place of whatever stands under their keys."""
+        remaining = iter(rows.items())
+        while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
+            values: list[object] = []
+            for key, row in chunk:
+                values += (key, row.content_hash, row.state, row.owner, row.token, row.keep_until_ms)
+                values += (row.starts, row.deaths, row.suspect, row.alone, row.reopened, row.outputs)
+            self.connection.execute(_upsert(len(chunk)), values)
+
+    def purge(self, now_ms: int, now_s: float, most: int) -> int:
+        """Forget at most *most* rows whose time has passed and that no living owner has; how many."""
+        self.connection.execute("DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ?", (now_ms - _FORGET_OWNERS_MS,))
+        return self.connection.execute(
+            """DELETE FROM sealbus_inbox WHERE id IN (SELECT id FROM sealbus_inbox WHERE keep_until_ms < ? AND NOT (state = 'claimed'
+               AND owner IN (SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s)) ORDER BY keep_until_ms LIMIT ?)""",
+            (now_ms, now_s, most),
+        ).rowcount
+
+    def enrol(self, name: str, lease_s: float, now_ms: int, now_s: float) -> int:
+        """The number of a new owner, alive from now on."""
+        number = self.connection.execute(
+            "INSERT INTO sealbus_inbox_owners (name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?)", (name, now_s, lease_s, now_ms)
+        ).lastrowid
+        assert number is not None  # noqa: S101 - of an INSERT
+        return number
+
+    def renew(self, owner: int, name: str, lease_s: float, now_ms: int, now_s: float) -> None:
+        """*owner* lives, also where it had been forgotten."""
+        self.connection.execute(
+            """INSERT INTO sealbus_inbox_owners (id, name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?, ?)
+               ON CONFLICT (id) DO UPDATE SET renewed_s = excluded.renewed_s, renewed_ms = excluded.renewed_ms""",
+            (owner, name, now_s, lease_s, now_ms),
+        )
+
+    def strike(self, owner: int) -> None:
+        """*owner* has closed in order."""
+        self.connection.execute("DELETE FROM sealbus_inbox_owners WHERE id = ?", (owner,))
+
+    def rest_s(self, owner: int, now_s: float) -> float | None:
+        """How long the lease of *owner* still runs."""
+        row = self.connection.execute("SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)).fetchone()
+        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
+        return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
+
+
+@lru_cache(maxsize=_MOST_AT_ONCE)
+def _select(count: int) -> str:
+    return f"SELECT {_COLUMNS} FROM sealbus_inbox WHERE key IN ({', '.join('?' * count)})"  # noqa: S608
+
+
+@lru_cache(maxsize=_MOST_AT_ONCE)
+def _upsert(count: int) -> str:
+    changing = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
+    values = ", ".join([f"({', '.join('?' * len(_COLUMNS.split(',')))})"] * count)
+    return f"INSERT INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO UPDATE SET {changing}"  # noqa: S608
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    if path != MEMORY and not Path(path).parent.is_dir():
+        raise InboxError(f"cannot open the inbox {path}: there is no directory {Path(path).parent}; create it or correct the URL")
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=2 * _MOST_AT_ONCE + 64
+    )
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    _switch_to_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 16000")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("BEGIN IMMEDIATE TRANSACTION")
+    connection.execute("CREATE TABLE IF NOT EXISTS sealbus_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+    row = connection.execute("SELECT version FROM sealbus_schema WHERE part = 'inbox'").fetchone()
+    if row is None:
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', ?)", (SCHEMA_VERSION,))
+    elif row[0] > SCHEMA_VERSION:
+        raise ConfigurationError(f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+    connection.execute("COMMIT TRANSACTION")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    # Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting.
+    give_up_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    if path == MEMORY:
+        return None
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
