@@ -39,6 +39,7 @@ class Metrics:
         self.oldest_unsettled_seconds = self._gauge("oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group")
         self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
+        self.inbox = self._counter("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
         self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")

@@ -20,7 +20,7 @@ from bus import durations, sources
 from bus.errors import ConfigurationError
 from bus.names import is_namespace
 
-__all__ = ["Bus", "DeadLetter", "Kafka", "Loaded", "Log", "Publish", "Retry", "Settings", "Topics", "Worker", "describe", "load"]
+__all__ = ["Bus", "DeadLetter", "Inbox", "Kafka", "Loaded", "Log", "Publish", "Retry", "Settings", "Topics", "Worker", "describe", "load"]
 
 _MIB = 1_048_576
 # What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
@@ -94,6 +94,21 @@ class DeadLetter(_Section, frozen=True):
     details: bool
 
 
+class Inbox(_Section, frozen=True):
+    """Where it is remembered what was done. `local`: accept on Kafka a store that only this machine's workers see."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|off|(sqlite|memory|postgres|postgresql)://.*)$",
+            extra={"expected": "auto, off, sqlite:///..., memory:// or postgresql://..."},
+        ),
+    ]
+    lease_s: Annotated[float, Meta(ge=1, extra=_DURATION)]
+    keep_s: Duration
+    local: bool
+
+
 class Kafka(_Section, frozen=True):
     """How to reach Kafka's brokers. What sealbus forces on the client has no setting (`bus.transports.kafka.options`)."""
 
@@ -128,6 +143,7 @@ class Settings(_Section, frozen=True):
     publish: Publish
     worker: Worker
     retry: Retry
+    inbox: Inbox
     deadletter: DeadLetter
     kafka: Kafka
     log: Log

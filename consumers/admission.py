@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bus.clock import Clock
+from bus.failpoints import reach
 from bus.metrics import Meter
 from bus.transports.base import Record
 from consumers.delivery import Delivery, Partition
@@ -76,3 +77,4 @@ class Admission:
         self._meters[delivery.label].received += 1
         self._flight.take(delivery, now_s)
         self._lanes.add(delivery.key, delivery, delivery.priority)
+        reach("taken")

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args
 
 import msgspec
 
@@ -23,15 +23,17 @@ from bus.payloads import PayloadType, Registry, payload_type
 from bus.policy import AllowAll, Policy
 from bus.signing import Signer, Verifier
 from bus.topics import check_group, check_namespace, group_of_agent
+from consumers.blocking import in_thread
 from consumers.retry import Retry
 
 if TYPE_CHECKING:
     from bus.settings import Settings
     from consumers.testing import AppBus
 
-__all__ = ["App", "Handler", "Order", "Subscription"]
+__all__ = ["App", "Dedup", "Handler", "Order", "Subscription"]
 
-Order = Literal["key", "none"]
+Order = Literal["key", "key_strict", "none"]
+Dedup = Literal["key", "always", "off"]
 Handler = Callable[..., Awaitable[Any]]
 _Function = TypeVar("_Function", bound=Handler)
 
@@ -45,6 +47,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry | None
     timeout_s: float | None
     order: Order
+    dedup: Dedup = "key"
 
 
 class App:
@@ -104,16 +107,23 @@ class App:
         retry: Retry | None = None,
         timeout_s: float | None = None,
         order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: bool = False,
     ) -> Callable[[_Function], _Function]:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
+
+        *order*: one message of a key after the other ("key"), also while one of them waits to be tried again ("key_strict"), or any ("none").
+        *dedup*: what the inbox remembers: messages with an idempotency key ("key"), all of them by their ids ("always"), nothing ("off").
+        *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut short.
 
         Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for an unmarked class.
         """
         kind = payload_type(payload)
         if kind.name in self._subscriptions:
             raise ConfigurationError(f"{kind.name} has a handler already: {_name_of(self._subscriptions[kind.name].handler)}")
-        if order not in ("key", "none"):
-            raise ConfigurationError(f"order {order!r} is none of key, none")
+        for name, value, known in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
+            if value not in known:
+                raise ConfigurationError(f"{name} {value!r} is none of {', '.join(known)}")
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(f"retry is a {type(retry).__name__}, not a Retry")
         if timeout_s is not None and not timeout_s > 0:
@@ -121,7 +131,13 @@ class App:
 
         def register(function: _Function) -> _Function:
             self._subscriptions[kind.name] = Subscription(
-                kind=kind, handler=function, takes_context=_takes_context(function), retry=retry, timeout_s=timeout_s, order=order
+                kind=kind,
+                handler=in_thread(function) if blocking else function,
+                takes_context=_takes_context(function, blocking=blocking),
+                retry=retry,
+                timeout_s=timeout_s,
+                order=order,
+                dedup=dedup,
             )
             self._types += _returned_types(function)
             return function
@@ -135,9 +151,10 @@ class App:
         return run_in_memory(self, settings)
 
 
-def _takes_context(function: Handler) -> bool:
-    if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"{_name_of(function)} is no coroutine function: write `async def`")
+def _takes_context(function: Handler, *, blocking: bool) -> bool:
+    if inspect.iscoroutinefunction(function) == blocking:
+        wanted = "a coroutine function: leave blocking=True out" if blocking else "no coroutine function: write `async def`, or blocking=True"
+        raise ConfigurationError(f"{_name_of(function)} is {wanted}")
     accepted = inspect.signature(function).parameters.values()
     for parameter in accepted:
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:

@@ -7,7 +7,7 @@ for answers `producers.requests`'s.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar, Unpack
 
 import msgspec
@@ -16,6 +16,7 @@ from bus.clock import Clock
 from bus.errors import DeadlineError, PublishRejected
 from bus.payloads import encode_payload
 from bus.sealing import Message
+from consumers.inbox.base import Transaction
 from producers.draft import Draft, Options, RequestOptions
 from producers.publisher import Publisher, Receipt
 from producers.requests import Requests
@@ -41,9 +42,19 @@ _QUEUED = _Queued()
 class Context:
     """One run of a handler. Not to be kept after it returns."""
 
-    __slots__ = ("_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs")
+    __slots__ = ("_begin", "_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs")
 
-    def __init__(self, message: Message, *, attempt: int, deadline_s: float, publisher: Publisher, requests: Requests, clock: Clock) -> None:
+    def __init__(
+        self,
+        message: Message,
+        *,
+        attempt: int,
+        deadline_s: float,
+        publisher: Publisher,
+        requests: Requests,
+        clock: Clock,
+        begin: Callable[[], Awaitable[Transaction]],
+    ) -> None:
         self.message = message
         """The sealed message; it passed every gate."""
         self.attempt = attempt
@@ -54,6 +65,7 @@ class Context:
         self._publisher = publisher
         self._requests = requests
         self._clock = clock
+        self._begin = begin
 
     @property
     def remaining_s(self) -> float:
@@ -88,3 +100,12 @@ class Context:
             error = DeadlineError("no time is left to this run")
             raise PublishRejected(f"not sent: {error}", error)
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)
+
+    async def transaction(self) -> Transaction:
+        """The inbox's own transaction, the same one each time: what is written in it is durable if and only if this run counts as done.
+
+        It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken writes nothing. So an
+        effect in the same database happens once, however often the message comes. Raises ContractError where the message has no row in an
+        inbox, InboxError (retriable) where the store is away.
+        """
+        return await self._begin()

@@ -78,7 +78,7 @@ class Intake:
         return Delivery(
             record=record,
             partition=partition,
-            key=(kind.name, key) if subscription.order == "key" else (record.partition, record.offset, record.topic),
+            key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
             size=len(value) + len(key),
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
@@ -150,7 +150,7 @@ class Intake:
         return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
     def _schedule(self, delivery: Delivery, message: Message, subscription: Subscription, now_ms: int) -> None:
-        if subscription.order == "key":
+        if subscription.order != "none":
             delivery.key = (message.message_type, delivery.record.key)
         if delivery.control.not_before_ms > now_ms:
             # It asked for longer than the largest tier: one more hop, no attempt used.

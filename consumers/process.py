@@ -29,6 +29,7 @@ from bus.topology import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.app import App
+from consumers.inbox.choosing import choose_inbox
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
@@ -45,7 +46,8 @@ def make_worker(app: App, transport: Transport, settings: Settings, *, member: s
     """A worker of *app* on *transport*, with a publisher of its own for what it sends."""
     settings = _in_namespace(settings, app.namespace)
     publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
-    return Worker(app, make_plan(app, settings), transport, publisher, settings, member=member, clock=clock, metrics=metrics)
+    inbox = choose_inbox(app, settings, owner=member, clock=clock)
+    return Worker(app, make_plan(app, settings), transport, publisher, settings, inbox=inbox, member=member, clock=clock, metrics=metrics)
 
 
 async def run_process(app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None) -> int:

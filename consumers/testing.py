@@ -199,6 +199,8 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
     if settings is None:
         flags: dict[str, object] = {} if app.namespace is None else {"bus.namespace": app.namespace}
         settings = load(flags=flags, env={}, file=None).settings
+    # Whatever lies beside the log, lies in memory as well.
+    settings = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, url="memory://"))
     clock = ManualClock()
     metrics = Metrics()
     # The test's clock may leap by hours: this member is alone and is not to lose its partitions over it.

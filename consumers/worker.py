@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bus.clock import Clock
 from bus.errors import ClosedError, TransportError
+from bus.failpoints import reach
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
@@ -19,15 +20,19 @@ from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
 from consumers.admission import Admission
 from consumers.app import App
-from consumers.delivery import Delivery, Partition
+from consumers.claims import Claims
+from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
+from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.execution import Execution
 from consumers.flight import Flight
+from consumers.inbox.base import Inbox
 from consumers.intake import Intake
 from consumers.lanes import Lanes
+from consumers.outcomes import Outcomes
 from consumers.partitions import Partitions
 from consumers.plan import Plan
-from consumers.runners import HandlerCutError, Runners
+from consumers.runners import Runners
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
 from producers.requests import Requests
@@ -37,10 +42,8 @@ __all__ = ["Worker"]
 _POLL_S = 0.5
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
-_CUT_GRACE_S = 2.0
 _LAST_COMMIT_S = 3.0
 _LAG_S = 5.0
-_TURN_S = 0.01
 
 _log = get_logger("worker")
 
@@ -56,6 +59,7 @@ class Worker:
         publisher: Publisher,
         settings: Settings,
         *,
+        inbox: Inbox | None,
         member: str,
         clock: Clock,
         metrics: Metrics,
@@ -73,29 +77,55 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
         self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
+        self._inbox = inbox
         intake = Intake(plan.view, clock)
         self._admission = Admission(self._partitions, intake, self.flight, self.lanes, meters=metrics.meters(plan.group), clock=clock)
-        execution = Execution(
+        claims = None
+        if inbox is not None:
+            claims = Claims(
+                inbox,
+                namespace=plan.namespace,
+                group=plan.group,
+                keep_s=settings.inbox.keep_s,
+                clock=clock,
+                metrics=metrics,
+                hold=self._partitions.hold,
+            )
+        dependencies = Dependencies(plan.group, clock, metrics, self._partitions.let_rest)
+        outcomes = Outcomes(
             plan,
             publisher=publisher,
-            requests=self.requests,
             settlement=self.settlement,
+            intake=intake,
+            flight=self.flight,
+            clock=clock,
+            metrics=metrics,
+            dependencies=dependencies,
+        )
+        execution = Execution(
+            plan,
+            outcomes,
+            publisher=publisher,
+            requests=self.requests,
             intake=intake,
             flight=self.flight,
             lanes=self.lanes,
             clock=clock,
             metrics=metrics,
             wake=self._wake,
-            dependencies=Dependencies(plan.group, clock, metrics, self._partitions.let_rest),
+            dependencies=dependencies,
+            claims=claims,
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create topics where that is wanted, then join the group. Raises TopicMissingError, UnreachableError."""
+        """Create topics where that is wanted, open the inbox, then join the group. Raises TopicMissingError, UnreachableError, InboxError."""
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
             await self._transport.admin.create_topics([*message_topics(self._settings, sorted(names)), *own])
+        if self._inbox is not None:
+            await self._inbox.open()
         self._partitions.subscription = await self._transport.subscribe(self._plan.group, self._plan.topics, self, member=self._member)
         _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 
@@ -145,7 +175,9 @@ class Worker:
             if not moved:
                 return
             started_s = self._clock.monotonic_s()
+            reach("committing")
             refused = await self._joined().commit(moved)
+            reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
             for partition in self._partitions.chosen(moved):
                 partition.committed = moved[partition.assignment]
@@ -156,7 +188,7 @@ class Worker:
     async def stop(self, drain_timeout_s: float) -> int:
         """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
         self.runners.stop()
-        cut = await self._drain(self._partitions.all(), drain_timeout_s)
+        left = await drain(self.runners, self._partitions.all(), drain_timeout_s, self._clock)
         if self._partitions.subscription is not None:
             try:
                 # A log that does not answer must not keep the process: what is not committed is delivered again.
@@ -167,8 +199,10 @@ class Worker:
             self._partitions.subscription = None
         await self.runners.close()
         await self.requests.close()
-        _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=cut)
-        return cut
+        if self._inbox is not None:
+            await self._inbox.close()
+        _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=left)
+        return left
 
     # The transport's Listener.
 
@@ -181,7 +215,7 @@ class Worker:
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are about to go: finish what runs, commit, and only then let go."""
         leaving = self._partitions.chosen(assignments)
-        cut = await self._drain(leaving, self._settings.worker.drain_timeout_s)
+        left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock)
         try:
             await self.commit()
         except TransportError as error:
@@ -189,33 +223,15 @@ class Worker:
             _log.warning("worker.commit_failed", error=str(error))
         self._partitions.forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
-        _log.info("worker.revoked", partitions=_names(assignments), cut=cut)
+        _log.info("worker.revoked", partitions=_names(assignments), cut=left)
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are another's already: whatever still runs for them must not count."""
         gone = self._partitions.chosen(assignments)
         self._partitions.forget(assignments)
-        for runner in self.runners.running():
-            if runner.delivery is not None and runner.delivery.partition in gone:
-                runner.interrupt(HandlerCutError)
+        cut(self.runners, gone)
+        self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
         _log.warning("worker.partitions_lost", partitions=_names(assignments))
-
-    async def _drain(self, partitions: Sequence[Partition], timeout_s: float) -> int:
-        for partition in partitions:
-            partition.draining = True
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        cut_at_s = deadline_s + _CUT_GRACE_S
-        cut = 0
-        while running := [runner for runner in self.runners.running() if runner.delivery and runner.delivery.partition in partitions]:
-            now_s = self._clock.monotonic_s()
-            if now_s >= cut_at_s:
-                break
-            if now_s >= deadline_s and not cut:
-                cut = len(running)
-                for runner in running:
-                    runner.interrupt(HandlerCutError)
-            await asyncio.sleep(_TURN_S)
-        return cut
 
     async def _wait_for_room(self, timeout_s: float) -> None:
         self.flight.landed.clear()

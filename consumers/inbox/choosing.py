@@ -1,0 +1,57 @@
+"""Which inbox a worker gets, by its settings and the log it works on.
+
+Owns the defaults: beside the embedded log a file of its own, on Kafka none, and the refusal of a store on Kafka that only one machine sees, since
+the next owner of a partition may be elsewhere. Does not own opening it.
+"""
+
+from __future__ import annotations
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError
+from bus.logs import get_logger
+from bus.settings import Settings
+from consumers.app import App
+from consumers.inbox.base import Inbox
+from consumers.inbox.opening import open_inbox
+
+__all__ = ["choose_inbox", "inbox_url"]
+
+_log = get_logger("inbox")
+
+
+def inbox_url(settings: Settings) -> str | None:
+    """Where the inbox is; None for no inbox. Raises ConfigurationError for one that other machines' workers would not see."""
+    log, wanted = settings.bus.url, settings.inbox.url
+    scheme = log.partition("://")[0]
+    if wanted == "off":
+        return None
+    if wanted == "auto":
+        return None if scheme == "kafka" else beside(log)
+    if scheme == "kafka" and not wanted.startswith("postgres") and not settings.inbox.local:
+        raise ConfigurationError(
+            f"inbox.url {wanted} is seen by this machine only, and on Kafka the next worker of a partition may be elsewhere: "
+            "use postgresql://..., or say inbox.local = true where all workers of the group are here"
+        )
+    return wanted
+
+
+def beside(log_url: str) -> str:
+    """The inbox's own file beside the log's, which has the same life."""
+    if log_url.startswith("memory://"):
+        return "memory://"
+    path = log_url.partition("?")[0]
+    stem = path.removesuffix(".db")
+    return f"{stem}-inbox.db"
+
+
+def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
+    """The inbox of a worker of *app* as *owner*, not yet open; None where nothing of the app is remembered."""
+    wanted = {subscription.dedup for subscription in app.subscriptions.values()} - {"off"}
+    if not wanted:
+        return None
+    url = inbox_url(settings)
+    if url is None:
+        if settings.inbox.url == "auto":
+            _log.warning("inbox.none", detail="idempotency keys are not looked at on Kafka without inbox.url: give it postgresql://..., or off")
+        return None
+    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s)

@@ -1,0 +1,208 @@
+"""Outcomes: what becomes of one delivery, made durable and counted.
+
+Owns the four ends of a run: done with its outputs sent, tried again in its lane or a tier, dead with its requester told, or turned away before
+it ran. The decision about a failure is `consumers.retry`'s, durability `consumers.settlement`'s, running handlers `consumers.execution`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ContractError, DependencyDown, HandlerError, PublishRejected, RecordTooLargeError, TopicMissingError, text_of
+from bus.failpoints import reach
+from bus.logs import get_logger
+from bus.metrics import Metrics
+from bus.sealing import Message
+from bus.topics import retry_topic
+from bus.transports.base import NewRecord
+from consumers.answers import report_of, wants_report
+from consumers.app import Subscription
+from consumers.deadletter import Control, Failure, reappend
+from consumers.delivery import Delivery
+from consumers.dependencies import Dependencies
+from consumers.flight import Flight
+from consumers.intake import Intake
+from consumers.plan import Plan
+from consumers.retry import Decision, Die, Tier, WaitInLane, decide, effective
+from consumers.runners import HandlerTimeoutError
+from consumers.settlement import Settlement
+from producers.publisher import Publisher
+
+__all__ = ["Outcomes"]
+
+_log = get_logger("handler")
+
+
+class Outcomes:
+    """Settles the deliveries of one group."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        publisher: Publisher,
+        settlement: Settlement,
+        intake: Intake,
+        flight: Flight,
+        clock: Clock,
+        metrics: Metrics,
+        dependencies: Dependencies,
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self._plan = plan
+        self._publisher = publisher
+        self._settlement = settlement
+        self._intake = intake
+        self._flight = flight
+        self._clock = clock
+        self._metrics = metrics
+        self._dependencies = dependencies
+        self._randomness = randomness
+
+    async def done(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
+        """The handler went through, now or the first time: *outputs* leave, and the message is done."""
+        try:
+            if outputs:
+                await self._send(outputs, delivery)
+                reach("sent")
+        except RecordTooLargeError as error:
+            text = f"its output is too large for the log: {error}"
+            await self.bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
+            return
+        except TopicMissingError as error:
+            # Whoever could be told of it would be told in that very topic.
+            failure = Failure(reason="rejected", error=type(error).__name__, text=f"nobody reads its answer: {error}")
+            await self._settlement.bury(delivery, failure)
+            self._flight.dead(delivery, failure.reason)
+            return
+        self._flight.done(delivery)
+        reach("settled")
+
+    async def wait(self, delivery: Delivery, wait_s: float) -> float | None:
+        """Wait for something outside, without using an attempt: in the lane, or again in the tier it came from, whose head it must not block."""
+        if delivery.partition.tier is None:
+            return wait_s
+        await self.move(delivery, delivery.partition.tier, delivery.control)
+        return None
+
+    async def _send(self, outputs: Sequence[NewRecord], delivery: Delivery) -> None:
+        started_s = self._clock.monotonic_s()
+        await self._settlement.send(outputs, delivery.partition)
+        elapsed_s = self._clock.monotonic_s() - started_s
+        for record in outputs:
+            label = self._plan.view.registry.label(next((value.decode() for name, value in record.headers if name == "sb-type"), ""))
+            self._metrics.accepted(label).inc()
+            self._metrics.publish_seconds.labels(label).observe(elapsed_s)
+
+    async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
+        """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled elsewhere."""
+        attempt = delivery.control.attempt + 1
+        if isinstance(error, DependencyDown):
+            wait_s = self._dependencies.blame(error, message.message_type, message.message_id)
+            if wait_s is not None:
+                return await self.wait(delivery, wait_s)
+        else:
+            self._dependencies.release(message.message_id)
+        decision = self._decide(delivery, message, subscription, error, attempt)
+        self._log_failure(delivery, error, attempt, decision)
+        now_ms = self._clock.now_ms()
+        control = msgspec.structs.replace(
+            delivery.control,
+            attempt=attempt,
+            error=type(error).__name__,
+            first_failed_at_ms=delivery.control.first_failed_at_ms or now_ms,
+        )
+        delivery.control = control
+        if isinstance(decision, WaitInLane):
+            self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
+            return decision.delay_s
+        if isinstance(decision, Die):
+            text = f"{decision.text}: {text_of(error)}"
+            failure = Failure(reason=decision.reason, error=type(error).__name__, text=text, pointer=_pointer_of(error), exception=error)
+            await self.bury(delivery, failure)
+            return None
+        due_ms = now_ms + round(decision.delay_s * 1000)
+        await self.move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
+        return None
+
+    def _decide(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int) -> Decision:
+        if _breaks_contract(error) is not None:
+            # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
+            return Die("rejected", "its output was refused")
+        return decide(
+            error,
+            attempt=attempt,
+            policy=effective(subscription.retry or self._plan.retry, message.routing.retry),
+            # A failing message that must hold its key waits where it is, however long.
+            tiers=() if subscription.order == "key_strict" else self._plan.tiers,
+            remaining_s=self._intake.remaining_s(delivery),
+            randomness=self._randomness(),
+        )
+
+    async def move(self, delivery: Delivery, tier: Tier, control: Control) -> None:
+        """Append *delivery* to *tier*."""
+        topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
+        try:
+            await self._settlement.send([reappend(delivery.record, control, topic)], delivery.partition)
+        except RecordTooLargeError as error:
+            failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
+            await self.bury(delivery, failure)
+            return
+        reach("retried")
+        self._flight.moved(delivery, tier.name)
+        reach("settled")
+
+    async def refuse(self, delivery: Delivery, error: ContractError) -> None:
+        """A gate has refused *delivery*."""
+        await self.bury(delivery, Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
+
+    async def bury(self, delivery: Delivery, failure: Failure) -> None:
+        """*delivery* dies, and its requester is told."""
+        await self._settlement.bury(delivery, failure)
+        reach("buried")
+        await self._report(delivery, failure)
+        self._flight.dead(delivery, failure.reason)
+        reach("settled")
+
+    async def _report(self, delivery: Delivery, failure: Failure) -> None:
+        """Tell the requester, where there is one."""
+        message = delivery.message
+        if message is None or not wants_report(message, failure.reason):
+            return
+        try:
+            sealed = report_of(self._publisher, message, failure.reason, self._plan.agent_id)
+            await self._settlement.send([sealed.record], delivery.partition)
+            reach("reported")
+        except (PublishRejected, RecordTooLargeError, TopicMissingError) as error:
+            _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
+
+    def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:
+        message_id = delivery.message.message_id if delivery.message else None
+        facts: dict[str, Any] = {
+            "message_id": message_id,
+            "type": delivery.label,
+            "attempt": attempt,
+            "error": f"{type(error).__name__}: {text_of(error)}"[:300],
+        }
+        again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
+        if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
+            _log.warning("handler.failed", again_in_s=again_in_s, **facts)
+        else:
+            # The trace once a message; its repetitions get a line.
+            _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error, **facts)
+
+
+def _breaks_contract(error: BaseException) -> ContractError | None:
+    """The breach of the contract behind *error*: a payload or options that receivers would refuse. None for a log that failed."""
+    cause = error.__cause__ if isinstance(error, PublishRejected) else error
+    return cause if isinstance(cause, ContractError) else None
+
+
+def _pointer_of(error: BaseException) -> str:
+    breach = _breaks_contract(error)
+    return breach.pointer if breach is not None else ""

@@ -1,0 +1,275 @@
+"""What a message does that comes again: nothing twice, and the same answer as the first time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import msgspec
+import pytest
+
+from bus.errors import ConfigurationError, ContractError
+from bus.settings import load
+from bus.transports.base import NewRecord
+from bus.transports.scanning import scan
+from consumers.inbox.choosing import inbox_url
+from sealbus import App, Context, Reject, Retry, payload
+
+
+@payload("repeat.order")
+class Order(msgspec.Struct, frozen=True):
+    number: int
+    amount: int = 1
+
+
+@payload("repeat.receipt")
+class OrderReceipt(msgspec.Struct, frozen=True):
+    number: int
+
+
+def ledger(runs: list[int], **options) -> App:
+    app = App("ledger@tests")
+
+    @app.on(Order, **options)
+    async def handle(order: Order) -> OrderReceipt:
+        runs.append(order.number)
+        return OrderReceipt(order.number)
+
+    return app
+
+
+async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_same_bytes() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        for _ in range(3):
+            await bus.publish(Order(1), idempotency_key="one")
+            await bus.settle()
+        answers = [record.value async for record in scan(bus.transport, "agents.repeat.receipt")]
+    assert runs == [1]
+    assert len(answers) == 3
+    assert len(set(answers)) == 1
+
+
+async def test_repeats_that_are_taken_together_run_once_as_well() -> None:
+    runs: list[int] = []
+    async with ledger(runs, order="none").test() as bus:
+        await asyncio.gather(*(bus.publish(Order(1), idempotency_key="one", key=f"k{number}") for number in range(8)))
+        await bus.settle()
+        await bus.advance(5)
+        assert len(bus.sent(OrderReceipt)) == 8
+    assert runs == [1]
+
+
+async def test_other_content_under_the_same_key_is_a_conflict() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        for number in (1, 2):
+            await bus.publish(Order(number), idempotency_key="one")
+            await bus.settle()
+        (letter,) = bus.dead
+    assert (runs, letter.reason) == ([1], "idempotency_conflict")
+
+
+async def test_messages_without_a_key_all_run_unless_their_ids_count() -> None:
+    for options, expected in (({}, [1, 1]), ({"dedup": "always"}, [1, 1]), ({"dedup": "off"}, [1, 1])):
+        runs: list[int] = []
+        async with ledger(runs, **options).test() as bus:
+            await bus.publish(Order(1))
+            await bus.publish(Order(1))
+            await bus.settle()
+        assert runs == expected, options
+
+
+async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -> None:
+    runs: list[int] = []
+    async with ledger(runs, dedup="always").test() as bus:
+        await bus.publish(Order(1))
+        await bus.settle()
+        (first,) = [record async for record in scan(bus.transport, "agents.repeat.order")]
+        await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
+        await bus.settle()
+    assert runs == [1]
+
+
+async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
+    runs: list[int] = []
+    app = App("ledger@tests")
+
+    @app.on(Order, retry=Retry(attempts=3, base_s=0.1))
+    async def handle(order: Order) -> OrderReceipt:
+        runs.append(order.number)
+        if len(runs) < 3:
+            raise ValueError("not yet")
+        return OrderReceipt(order.number)
+
+    async with app.test() as bus:
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.settle()
+        await bus.advance(10)
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.settle()
+        assert len(bus.sent(OrderReceipt)) == 2
+    assert runs == [1, 1, 1]
+
+
+async def test_what_is_written_in_the_transaction_is_there_if_and_only_if_the_run_counts() -> None:
+    balances: list[list[tuple[object, ...]]] = []
+    app = App("ledger@tests")
+
+    @app.on(Order, retry=Retry(attempts=2, base_s=0.1))
+    async def handle(order: Order, context: Context) -> None:
+        transaction = await context.transaction()
+        assert transaction is await context.transaction()
+        await transaction.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER, amount INTEGER)")
+        await transaction.execute("INSERT INTO booked VALUES ($1, $2)", order.number, order.amount)
+        balances.append(await transaction.fetch("SELECT number, sum(amount) FROM booked GROUP BY number ORDER BY number"))
+        if order.number == 2 and context.attempt == 1:
+            raise ValueError("after the effect")
+        if order.number == 3:
+            raise Reject("after the effect")
+
+    async with app.test() as bus:
+        for number in (1, 1, 2, 3, 4):
+            await bus.publish(Order(number, amount=10), idempotency_key=f"order-{number}")
+            await bus.settle()
+            await bus.advance(5)
+    assert balances[-1] == [(1, 10), (2, 10), (4, 10)]
+
+
+async def test_there_is_no_transaction_for_a_message_that_nothing_is_remembered_of() -> None:
+    refused: list[str] = []
+    app = App("ledger@tests")
+
+    @app.on(Order)
+    async def handle(order: Order, context: Context) -> None:
+        try:
+            await context.transaction()
+        except ContractError as error:
+            refused.append(str(error))
+
+    async with app.test() as bus:
+        await bus.publish(Order(1))
+        await bus.settle()
+    assert "no idempotency key" in refused[0]
+
+
+async def test_in_strict_order_a_failing_message_holds_its_key_and_nobody_elses() -> None:
+    done: list[int] = []
+    failures = [10]
+    app = App("ledger@tests")
+
+    @app.on(Order, order="key_strict", retry=Retry(attempts=20, backoff="constant", base_s=60, cap_s=60))
+    async def handle(order: Order) -> None:
+        if order.number == 1 and failures[0]:
+            failures[0] -= 1
+            raise ValueError("not yet")
+        done.append(order.number)
+
+    async with app.test() as bus:
+        for number in (1, 2, 3):
+            await bus.publish(Order(number), key="a")
+        await bus.publish(Order(4), key="b")
+        await bus.settle()
+        assert done == [4]
+        await bus.advance(700)
+    assert done == [4, 1, 2, 3]
+
+
+async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
+    done: list[int] = []
+    app = App("ledger@tests")
+
+    @app.on(Order, order="key_strict", retry=Retry(attempts=2, backoff="constant", base_s=10))
+    async def handle(order: Order) -> None:
+        if order.number == 1:
+            raise ValueError("never")
+        done.append(order.number)
+
+    async with app.test() as bus:
+        await bus.publish(Order(1), key="a")
+        await bus.publish(Order(2), key="a")
+        await bus.settle()
+        assert not bus.dead
+        await bus.advance(30)
+        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+    assert done == [2]
+
+
+async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> None:
+    threads: list[str] = []
+    app = App("ledger@tests")
+
+    @app.on(Order, blocking=True, retry=Retry(attempts=2, base_s=0.01))
+    def handle(order: Order, context: Context) -> OrderReceipt:
+        threads.append(threading.current_thread().name)
+        if order.number == 2:
+            raise Reject("no")
+        context.send(OrderReceipt(order.number + 100))
+        return OrderReceipt(order.number)
+
+    async with app.test() as bus:
+        await bus.publish(Order(1))
+        await bus.publish(Order(2))
+        await bus.settle()
+        assert [receipt.number for receipt in bus.sent(OrderReceipt)] == [101, 1]
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
+    assert threads == ["handler-handle", "handler-handle"]
+
+
+async def test_a_blocking_handler_keeps_its_message_until_it_ends_even_past_its_timeout() -> None:
+    ends: list[str] = []
+    release = threading.Event()
+    app = App("ledger@tests")
+
+    @app.on(Order, blocking=True, timeout_s=5, retry=Retry(attempts=2, base_s=0.01, backoff="constant"))
+    def handle(order: Order, context: Context) -> None:
+        if context.attempt == 1:
+            release.wait(30)
+        ends.append(f"attempt {context.attempt}")
+
+    async with app.test() as bus:
+        await bus.publish(Order(1))
+        threading.Timer(1.0, release.set).start()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bus.settle(), 0.2)
+        bus.clock.advance(6)
+        await asyncio.sleep(0.1)
+        assert ends == []
+        await bus.settle()
+        await bus.advance(1)
+    assert ends == ["attempt 1", "attempt 2"]
+
+
+def test_a_handler_is_declared_as_what_it_is() -> None:
+    async def waits(order: Order) -> None: ...
+
+    def blocks(order: Order) -> None: ...
+
+    for function, blocking in ((waits, True), (blocks, False)):
+        with pytest.raises(ConfigurationError, match="blocking=True"):
+            App("a@b").on(Order, blocking=blocking)(function)
+
+
+@pytest.mark.parametrize("name", ["order", "dedup"])
+def test_an_unknown_mode_names_the_known_ones(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is none of"):
+        App("a@b").on(Order, **{name: "sometimes"})
+
+
+def settings_for(url: str, inbox: str, **more):
+    return load(flags={"bus.url": url, "inbox.url": inbox, **more}, env={}, file=None).settings
+
+
+def test_beside_the_embedded_log_lies_a_file_of_its_own() -> None:
+    assert inbox_url(settings_for("sqlite:///work/x.db", "auto")) == "sqlite:///work/x-inbox.db"
+    assert inbox_url(settings_for("sqlite:////abs/x.db?y=1", "auto")) == "sqlite:////abs/x-inbox.db"
+    assert inbox_url(settings_for("memory://t", "auto")) == "memory://"
+    assert inbox_url(settings_for("kafka://h:1", "auto")) is None
+    assert inbox_url(settings_for("sqlite:///x.db", "off")) is None
+
+
+def test_on_kafka_a_store_that_others_cannot_see_is_refused_unless_told_so() -> None:
+    with pytest.raises(ConfigurationError, match=r"inbox\.local = true"):
+        inbox_url(settings_for("kafka://h:1", "sqlite:///x.db"))
+    assert inbox_url(settings_for("kafka://h:1", "sqlite:///x.db", **{"inbox.local": True})) == "sqlite:///x.db"
+    assert inbox_url(settings_for("kafka://h:1", "postgresql://h/d")) == "postgresql://h/d"
