@@ -40,6 +40,7 @@ class Metrics:
         self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
         self.inbox = self._counter("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
+        self.brake_on = self._gauge("brake_on", "1 while a type pauses because too large a share of it died.", "group", "type")
         self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")

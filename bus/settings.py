@@ -89,9 +89,12 @@ class Retry(_Section, frozen=True):
 
 
 class DeadLetter(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets."""
+    """Whether dead letters carry error texts and traces, which may hold secrets; and when so many die that a type pauses."""
 
     details: bool
+    brake_share: Annotated[float, Meta(gt=0, le=1)]
+    brake_window: Annotated[int, Meta(ge=2, le=100_000)]
+    brake_pause_s: Duration
 
 
 class Inbox(_Section, frozen=True):

@@ -20,6 +20,7 @@ from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.answers import seal_outputs
 from consumers.app import Subscription
+from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
 from consumers.deadletter import Failure
@@ -69,6 +70,7 @@ class Execution:
         metrics: Metrics,
         wake: Callable[[], None],
         dependencies: Dependencies,
+        braking: Braking,
         claims: Claims | None,
     ) -> None:
         self._plan = plan
@@ -82,6 +84,7 @@ class Execution:
         self._meters = metrics.meters(plan.group)
         self._wake = wake
         self._dependencies = dependencies
+        self._braking = braking
         self._claims = claims
         self._solitude = Solitude()
 
@@ -144,6 +147,8 @@ class Execution:
         remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
         if wait_s := self._dependencies.delay_s(message.message_type, message.message_id):
             return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
+        if self._braking.enabled and (wait_s := self._braking.delay_s(delivery.label)):
+            return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
         claim: _Claim | None = None
         if self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
             answer = await self._claim(self._claims, key, delivery, message)
@@ -162,13 +167,15 @@ class Execution:
 
     async def _claim(self, claims: Claims, key: Key, delivery: Delivery, message: Message) -> _Claim | float | None:
         """The claim, if this run is the one; else *delivery* is settled as it was before, or there are seconds to wait."""
-        match await claims.claim(key, delivery, message):
-            case Claimed(token=token, alone=alone):
-                return _Claim(key, token, alone)
+        answer = await claims.claim(key, delivery, message)
+        if isinstance(answer, Claimed):
+            return _Claim(key, answer.token, answer.alone)
+        # It was let through as a probe, perhaps, and will not be one.
+        self._dependencies.release(message.message_id)
+        match answer:
             case Done(outputs=outputs):
                 await self._outcomes.done(delivery, outputs)
             case Held(wait_s=wait_s):
-                self._dependencies.release(message.message_id)
                 return await self._outcomes.wait(delivery, wait_s)
             case Conflict(content_hash=first):
                 text = f"its idempotency key was used for other content, {first}"
@@ -214,8 +221,7 @@ class Execution:
         if outputs:
             await self._outcomes.done(delivery, outputs)
         else:
-            self._flight.done(delivery)
-            reach("settled")
+            self._outcomes.succeeded(delivery)
         return None
 
     def _context(self, message: Message, delivery: Delivery, deadline_s: float, claim: _Claim | None) -> Context:

@@ -22,6 +22,7 @@ from bus.topics import retry_topic
 from bus.transports.base import NewRecord
 from consumers.answers import report_of, wants_report
 from consumers.app import Subscription
+from consumers.braking import Braking
 from consumers.deadletter import Control, Failure, reappend
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
@@ -52,6 +53,7 @@ class Outcomes:
         clock: Clock,
         metrics: Metrics,
         dependencies: Dependencies,
+        braking: Braking,
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
@@ -62,6 +64,7 @@ class Outcomes:
         self._clock = clock
         self._metrics = metrics
         self._dependencies = dependencies
+        self._braking = braking
         self._randomness = randomness
 
     async def done(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
@@ -80,7 +83,13 @@ class Outcomes:
             await self._settlement.bury(delivery, failure)
             self._flight.dead(delivery, failure.reason)
             return
+        self.succeeded(delivery)
+
+    def succeeded(self, delivery: Delivery) -> None:
+        """It is done, and there is nothing to send."""
         self._flight.done(delivery)
+        if self._braking.enabled:
+            self._braking.done(delivery.label)
         reach("settled")
 
     async def wait(self, delivery: Delivery, wait_s: float) -> float | None:
@@ -167,6 +176,7 @@ class Outcomes:
         reach("buried")
         await self._report(delivery, failure)
         self._flight.dead(delivery, failure.reason)
+        self._braking.dead(delivery.label, failure.reason)
         reach("settled")
 
     async def _report(self, delivery: Delivery, failure: Failure) -> None:

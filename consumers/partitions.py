@@ -28,7 +28,7 @@ class Partitions:
         self._clock = clock
         self._held: dict[Assignment, Partition] = {}
         self._places: dict[tuple[str, int], Partition] = {}
-        self._resting: set[str] = set()
+        self._resting: dict[str, set[str]] = {}
         self.subscription: Subscription | None = None
 
     def all(self) -> list[Partition]:
@@ -56,7 +56,7 @@ class Partitions:
             )
             self._held[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
-        self.let_rest(self._resting)
+        self._rest()
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
         """These are gone: nothing of theirs is settled or committed any more."""
@@ -78,11 +78,15 @@ class Partitions:
         elif not paused and partition.paused == 0:
             self.subscription.resume([partition.assignment])
 
-    def let_rest(self, message_types: set[str]) -> None:
-        """Fetch nothing of these types, and everything of the others again."""
-        self._resting = message_types
+    def let_rest(self, reason: str, message_types: set[str]) -> None:
+        """For *reason*, fetch nothing of these types; those of before are fetched again where no other reason speaks against it."""
+        self._resting[reason] = message_types
+        self._rest()
+
+    def _rest(self) -> None:
+        types = set().union(*self._resting.values())
         for partition in self._held.values():
-            resting = partition.expected_type in message_types
+            resting = partition.expected_type in types
             if resting != partition.resting:
                 partition.resting = resting
                 self.hold(partition, resting)

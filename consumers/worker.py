@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from bus.clock import Clock
 from bus.errors import ClosedError, TransportError
@@ -20,6 +21,8 @@ from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
 from consumers.admission import Admission
 from consumers.app import App
+from consumers.brake import Brake
+from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
@@ -91,7 +94,9 @@ class Worker:
                 metrics=metrics,
                 hold=self._partitions.hold,
             )
-        dependencies = Dependencies(plan.group, clock, metrics, self._partitions.let_rest)
+        dependencies = Dependencies(plan.group, clock, metrics, partial(self._partitions.let_rest, "dependency"))
+        brake = Brake(share=settings.deadletter.brake_share, window=settings.deadletter.brake_window, pause_s=settings.deadletter.brake_pause_s)
+        braking = Braking(brake, plan.group, clock, metrics, partial(self._partitions.let_rest, "brake"))
         outcomes = Outcomes(
             plan,
             publisher=publisher,
@@ -101,6 +106,7 @@ class Worker:
             clock=clock,
             metrics=metrics,
             dependencies=dependencies,
+            braking=braking,
         )
         execution = Execution(
             plan,
@@ -114,6 +120,7 @@ class Worker:
             metrics=metrics,
             wake=self._wake,
             dependencies=dependencies,
+            braking=braking,
             claims=claims,
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)

@@ -1,0 +1,85 @@
+"""The brake: mass dying pauses a type, and a few messages decide when it goes on."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.settings import load
+from consumers.brake import Brake
+from sealbus import App, Reject, payload
+
+
+@payload("brake.job")
+class Job(msgspec.Struct, frozen=True):
+    number: int
+
+
+def test_it_is_pulled_when_more_than_the_share_of_a_full_window_died() -> None:
+    brake = Brake(share=0.5, window=4, pause_s=60)
+    assert [brake.note("a", 0, died=died) for died in (True, True, False, False)] == [None] * 4
+    assert brake.note("a", 0, died=True) is None
+    assert brake.note("a", 0, died=True) is None
+    assert brake.note("a", 0, died=True) == 60
+    assert brake.delay_s("a", 10) == 50
+    assert brake.delay_s("b", 10) == 0
+    assert brake.paused(10) == {"a"}
+    assert brake.paused(60) == set()
+
+
+def test_after_a_pause_a_few_decide_and_each_failed_trial_doubles_it() -> None:
+    brake = Brake(share=0.5, window=100, pause_s=60)
+    for _ in range(99):
+        assert brake.note("a", 0, died=True) is None
+    assert brake.note("a", 0, died=True) == 60
+    assert [brake.note("a", 60, died=True) for _ in range(10)][-1] == 120
+    assert [brake.note("a", 180, died=False) for _ in range(10)] == [None] * 10
+    assert brake.delay_s("a", 180) == 0
+
+
+def test_what_began_before_the_pause_does_not_count() -> None:
+    brake = Brake(share=0.5, window=2, pause_s=60)
+    brake.note("a", 0, died=True)
+    assert brake.note("a", 0, died=True) == 60
+    assert [brake.note("a", 30, died=True) for _ in range(50)] == [None] * 50
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_a_share_of_one_never_pulls_it(outcomes: list[bool]) -> None:
+    brake = Brake(share=1, window=5, pause_s=60)
+    assert not brake.enabled
+    assert all(brake.note("a", 0, died=died) is None for died in outcomes)
+
+
+@given(st.lists(st.booleans(), max_size=300), st.integers(2, 20), st.floats(0.1, 0.9))
+def test_it_is_never_pulled_while_no_window_holds_too_many_deaths(outcomes: list[bool], window: int, share: float) -> None:
+    brake = Brake(share=share, window=window, pause_s=60)
+    pulled = any(brake.note("a", 0, died=died) is not None for died in outcomes)
+    too_many = any(sum(outcomes[at : at + window]) > share * window for at in range(len(outcomes) - window + 1))
+    assert pulled == too_many
+
+
+async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
+    app = App("brake@tests")
+    broken = [True]
+    done: list[int] = []
+
+    @app.on(Job)
+    async def handle(job: Job) -> None:
+        if broken[0]:
+            raise Reject("broken deploy")
+        done.append(job.number)
+
+    settings = load(flags={"worker.concurrency": 4, "deadletter.brake_share": 0.5, "deadletter.brake_window": 20}, env={}, file=None).settings
+    async with app.test(settings) as bus:
+        for number in range(100):
+            await bus.publish(Job(number))
+        await bus.settle()
+        # Those that ran already when it was pulled went on.
+        assert 20 <= (died := len(bus.dead)) <= 24
+        broken[0] = False
+        await bus.advance(59)
+        assert not done
+        await bus.advance(2)
+        assert len(done) == 100 - died
