@@ -62,15 +62,19 @@ class Claims:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
-    async def claim(self, key: Key, delivery: Delivery, message: Message) -> Claim:
-        """Ask for *message*, for as long as it takes. Raises GaveUpError when its partition has gone meanwhile."""
+    async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False) -> Claim:
+        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes.
+
+        Raises GaveUpError when its partition has gone meanwhile.
+        """
         claim = await self._insist(
             delivery.partition,
             lambda: self._inbox.claim(
                 key,
                 message.verification.content_hash,
                 keep_until_ms=delivery.expires_ms + self._keep_ms,
-                reopen=delivery.control.redrive_count > 0,
+                reopen=delivery.control.redrive_count,
+                alone=alone,
             ),
         )
         if name := _NAMES.get(type(claim)):

@@ -27,7 +27,7 @@ from consumers.deadletter import Failure
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
-from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Key, Transaction
+from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Key, Suspect, Transaction
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes
@@ -49,7 +49,6 @@ class _Claim(msgspec.Struct):
 
     key: Key
     token: int
-    alone: bool
     transaction: Transaction | None = None
 
 
@@ -149,27 +148,25 @@ class Execution:
             return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
         if self._braking.enabled and (wait_s := self._braking.delay_s(delivery.label)):
             return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
-        claim: _Claim | None = None
         if self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
-            answer = await self._claim(self._claims, key, delivery, message)
-            if not isinstance(answer, _Claim):
-                return answer
-            claim = answer
-        alone = claim is not None and claim.alone
-        if alone or self._solitude.closed:
-            await self._solitude.enter(alone=alone)
-        else:
-            self._solitude.inside += 1
-        try:
-            return await self._run(delivery, message, subscription, runner, claim)
-        finally:
-            self._solitude.leave(alone=alone)
+            return await self._claim(key, delivery, message, subscription, runner)
+        return await self._run_beside(delivery, message, subscription, runner, None)
 
-    async def _claim(self, claims: Claims, key: Key, delivery: Delivery, message: Message) -> _Claim | float | None:
-        """The claim, if this run is the one; else *delivery* is settled as it was before, or there are seconds to wait."""
+    async def _claim(self, key: Key, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner) -> float | None:
+        """Run it if nobody has, alone where it may be deadly; else do again what was done then."""
+        claims = self._claims
+        assert claims is not None  # noqa: S101 - it gave the key
         answer = await claims.claim(key, delivery, message)
         if isinstance(answer, Claimed):
-            return _Claim(key, answer.token, answer.alone)
+            return await self._run_beside(delivery, message, subscription, runner, _Claim(key, answer.token))
+        if isinstance(answer, Suspect):
+            await self._solitude.enter(alone=True)
+            try:
+                answer = await claims.claim(key, delivery, message, alone=True)
+                if isinstance(answer, Claimed):
+                    return await self._run(delivery, message, subscription, runner, _Claim(key, answer.token))
+            finally:
+                self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
         self._dependencies.release(message.message_id)
         match answer:
@@ -184,6 +181,18 @@ class Execution:
                 text = f"{deaths} workers died while they ran it alone"
                 await self._outcomes.bury(delivery, Failure(reason="crash_loop", error="CrashLoop", text=text))
         return None
+
+    async def _run_beside(
+        self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, claim: _Claim | None
+    ) -> float | None:
+        if self._solitude.closed:
+            await self._solitude.enter(alone=False)
+        else:
+            self._solitude.inside += 1
+        try:
+            return await self._run(delivery, message, subscription, runner, claim)
+        finally:
+            self._solitude.leave(alone=False)
 
     async def _run(self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, claim: _Claim | None) -> float | None:
         if delivery.partition.draining or delivery.partition.closed:

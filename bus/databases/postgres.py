@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bus.errors import BusError, ConfigurationError, InboxError
 
-__all__ = ["TIMEOUT_S", "cut", "driver", "is_of_store", "place", "translated", "translating"]
+__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_of_store", "place", "translated", "translating"]
 
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
@@ -39,6 +39,12 @@ def place(url: str) -> str:
     return f"{parts.hostname or 'localhost'}{parts.path}"
 
 
+def failures() -> tuple[type[BaseException], ...]:
+    """What a statement, or the way to the server, can raise."""
+    asyncpg = driver()
+    return (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
 def is_of_store(error: BaseException) -> bool:
     """Whether *error* is the server's or the connection's, and not about the statement that met it."""
     if isinstance(error, OSError | TimeoutError):
@@ -46,14 +52,21 @@ def is_of_store(error: BaseException) -> bool:
     state = getattr(error, "sqlstate", None)
     if state is not None:
         return str(state).startswith(_OF_STORE)
+    asyncpg = driver()
+    if isinstance(error, asyncpg.InternalClientError):
+        # The server has gone just when something was being sent.
+        return True
     # What asyncpg says of its own accord: a connection that is closed; or, as a ValueError, an argument it cannot send.
-    return isinstance(error, driver().InterfaceError) and not isinstance(error, ValueError) and "in progress" not in str(error)
+    return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError) and "in progress" not in str(error)
 
 
-def translated(error: BaseException, where: str) -> BusError:
-    """The error of the bus that says what *error* means for the database at *where*."""
+def translated(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
+    """The error of the bus that says what *error* means for the database at *where*.
+
+    Being refused is a wrong setting only *at_start*: later, whoever was let in once waits, as through a failover or a change of passwords.
+    """
     state = str(getattr(error, "sqlstate", None) or "")
-    if state.startswith(_OF_SETUP):
+    if at_start and state.startswith(_OF_SETUP):
         return ConfigurationError(f"the database {where} refuses: {error}")
     text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     return InboxError(f"the database {where} cannot be used just now: {text}")
@@ -67,12 +80,11 @@ def cut(connection: Any) -> None:
 
 
 @contextmanager
-def translating(where: str, connection: Any = None) -> Iterator[None]:
+def translating(where: str, connection: Any = None, *, at_start: bool = False) -> Iterator[None]:
     """Translate what our own statements meet; a *connection* that has failed is cut, so that nobody waits for it."""
-    asyncpg = driver()
     try:
         yield
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except failures() as error:
         if connection is not None and is_of_store(error):
             cut(connection)
-        raise translated(error, where) from error
+        raise translated(error, where, at_start=at_start) from error

@@ -18,7 +18,7 @@ import msgspec
 
 from bus.transports.base import NewRecord
 
-__all__ = ["Claim", "Claimed", "Conflict", "CrashLoop", "Done", "Held", "Inbox", "Key", "Transaction"]
+__all__ = ["Claim", "Claimed", "Conflict", "CrashLoop", "Done", "Held", "Inbox", "Key", "Suspect", "Transaction"]
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -38,7 +38,11 @@ class Claimed(msgspec.Struct, frozen=True):
     starts: int = 1
     """How often it was started since it last ended in order, this start included."""
     alone: bool = False
-    """A worker died while it ran this message among others. Alone, it will be seen who is to blame."""
+    """It is under suspicion, and claimed by a process that runs nothing else: should that die, the message is to blame."""
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A worker died while it ran this among others: ask again when nothing else runs in this process, and say so (*alone*)."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ class CrashLoop(msgspec.Struct, frozen=True):
     deaths: int
 
 
-Claim: TypeAlias = Claimed | Done | Held | Conflict | CrashLoop
+Claim: TypeAlias = Claimed | Suspect | Done | Held | Conflict | CrashLoop
 
 
 class Transaction(Protocol):
@@ -97,7 +101,7 @@ class Inbox(Protocol):
     async def open(self) -> None:
         """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in the background."""
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         """Decide about a message; a Claimed is durable when this returns. The row may be forgotten after *keep_until_ms*.
 
         *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any more. Every claim is

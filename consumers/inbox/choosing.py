@@ -1,7 +1,7 @@
 """Which inbox a worker gets, by its settings and the log it works on.
 
-Owns the defaults: beside the embedded log a file of its own, on Kafka none, and the refusal of a store on Kafka that only one machine sees, since
-the next owner of a partition may be elsewhere. Does not own opening it.
+Owns the defaults: beside the embedded log a file of its own, on Kafka none; and the refusal of a store on Kafka that only one machine sees,
+since the next owner of a partition may be elsewhere. Does not own opening it.
 """
 
 from __future__ import annotations

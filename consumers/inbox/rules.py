@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held
+from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Suspect
 from consumers.inbox.outputs import decode_outputs
 
 __all__ = ["CLOSED", "MOST_DEATHS", "NOBODY", "SHORTEST_WAIT_S", "WAIT_S", "Asker", "Decision", "Row", "decide", "finished", "released"]
@@ -59,6 +59,7 @@ class Asker(NamedTuple):
     keep_until_ms: int
     running: bool = False
     reopen: int = 0
+    alone: bool = False
 
 
 class Decision(NamedTuple):
@@ -137,6 +138,9 @@ def _reopened(row: Row, asker: Asker) -> Row:
 
 
 def _claimed(row: Row, asker: Asker) -> Decision:
+    if row.suspect and not asker.alone:
+        # Claimed before it is alone, its worker's death by another suspect would count against it.
+        return Decision(row, Suspect())
     claimed = msgspec.structs.replace(
         row,
         state="claimed",

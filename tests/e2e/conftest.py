@@ -22,13 +22,14 @@ class Workers:
         self.folder = folder
         self.url = f"sqlite:///{folder}/log.db"
         self.ledger = folder / "ledger.txt"
+        self.env: dict[str, str] = {}
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "LEDGER": str(self.ledger)}
+    def start(self, *options: str, app: str = "ledger_app:app") -> subprocess.Popen[bytes]:
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "LEDGER": str(self.ledger)} | self.env
         with (self.folder / f"worker-{len(self._running)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "consumers.cli", "worker", "ledger_app:app", "--bus", self.url, *options],
+                [sys.executable, "-m", "consumers.cli", "worker", app, "--bus", self.url, *options],
                 cwd=self.folder,
                 env=environment,
                 stdout=log,

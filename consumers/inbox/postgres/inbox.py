@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
-from bus.databases.postgres import TIMEOUT_S, driver, place, translating
+from bus.databases.postgres import TIMEOUT_S, driver, failures, place, translating
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
@@ -71,11 +71,10 @@ class PostgresInbox:
             with translating(self._where):
                 await self._pool
                 await self._session_pool
-            async with self._connection() as connection:
+            async with self._connection(at_start=True) as connection:
                 await statements.migrate(connection)
-                now_s = self._clock.monotonic_s()
+                self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
-                self._lease.renewed(now_s)
         except BaseException:
             self._pool.terminate()
             self._session_pool.terminate()
@@ -83,13 +82,13 @@ class PostgresInbox:
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
         identity = _identity(text)
         if identity in self._asking:
             return Held(rules.SHORTEST_WAIT_S)
         self._asking.add(identity)
-        task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)))
+        task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -239,16 +238,16 @@ class PostgresInbox:
                 failing = False
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Any]:
+    async def _connection(self, *, at_start: bool = False) -> AsyncGenerator[Any]:
         if self._pool is None:
             raise InboxError("the inbox is not open")
-        with translating(self._where):
+        with translating(self._where, at_start=at_start):
             connection = await self._pool.acquire(timeout=self._timeout_s)
         try:
-            with translating(self._where, connection):
+            with translating(self._where, connection, at_start=at_start):
                 yield connection
         finally:
-            with contextlib.suppress(OSError, TimeoutError, driver().PostgresError, driver().InterfaceError):
+            with contextlib.suppress(*failures()):
                 await self._pool.release(connection, timeout=self._timeout_s)
 
     def _made_pool(self, most: int, **options: Any) -> Any:
@@ -279,7 +278,7 @@ class PostgresInbox:
 
     async def _ended(self, transaction: PostgresTransaction) -> None:
         self._transactions.discard(transaction)
-        with contextlib.suppress(OSError, TimeoutError, driver().PostgresError, driver().InterfaceError):
+        with contextlib.suppress(*failures()):
             await self._session_pool.release(transaction.connection, timeout=self._timeout_s)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from bus.databases.postgres import cut, driver, is_of_store, translated
+from bus.databases.postgres import cut, failures, is_of_store, translated
 from bus.errors import InboxError
 
 __all__ = ["PostgresTransaction"]
@@ -53,7 +53,7 @@ class PostgresTransaction:
             return
         try:
             await self._transaction.rollback()
-        except (OSError, TimeoutError, driver().PostgresError, driver().InterfaceError):
+        except failures():
             # A connection that is cut undoes its transaction.
             cut(self.connection)
         finally:

@@ -65,9 +65,9 @@ class SqliteInbox:
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0) -> Claim:
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
-        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)
+        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)
         future = self._submit(partial(self._claim, text, asker), text)
         try:
             claim: Claim = await future
@@ -129,7 +129,9 @@ class SqliteInbox:
     # On the writer's thread ---------------------------------------------------------------------------------------------------------
 
     def _enrol(self, batch: Batch) -> int:
-        return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        self._lease = Lease(self._lease.length_s, now_s)
+        return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
 
     def _claim(self, key: str, asker: Asker, batch: Batch) -> Claim:
         row = batch.rows.get(key)

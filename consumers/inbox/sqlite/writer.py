@@ -201,7 +201,7 @@ class Writer:
             return job, None, None
         try:
             self._start()
-        except (sqlite3.Error, BusError) as error:
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
             self._table.rollback()
             return job, None, self._told(error)
         self._session = job.session
@@ -240,7 +240,7 @@ class Writer:
             self._table.disconnect()
             raise
 
-    def _told(self, error: sqlite3.Error | BusError) -> BaseException:
+    def _told(self, error: Exception) -> Exception:
         if isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error)):
             return translated(error, self._table.path)
         return error

@@ -1,0 +1,130 @@
+"""What is PostgreSQL's alone: a server that restarts, hangs or refuses, and what a handler can do with its connection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from bus.clock import SystemClock
+from bus.errors import ConfigurationError, InboxError
+from consumers.inbox.base import Claimed, Done
+from consumers.inbox.postgres import PostgresInbox
+from tests.consumers.inbox.stores import OUTPUTS, claim, claimed, key
+from tests.databases import Postgres
+
+
+@pytest.fixture
+async def url(postgres: Postgres) -> str:
+    return await postgres.create_database()
+
+
+@pytest.fixture
+async def inbox(url: str) -> AsyncIterator[PostgresInbox]:
+    opened = PostgresInbox(url, owner="a", clock=SystemClock(), lease_s=20.0, timeout_s=1.0)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_a_restart_of_the_server_is_an_inbox_error_and_then_nothing(inbox: PostgresInbox, postgres: Postgres) -> None:
+    done, running = (await claimed(inbox, "done")).token, (await claimed(inbox, "running")).token
+    assert await inbox.finish(key("done"), done, OUTPUTS)
+    transaction = await inbox.begin()
+    postgres.stop()
+    for call in (claim(inbox), inbox.finish(key("running"), running, ()), inbox.begin(), transaction.execute("SELECT 1"), inbox.purge()):
+        with pytest.raises(InboxError):
+            await call
+    postgres.start()
+    assert await claim(inbox, "done") == Done(OUTPUTS)
+    assert await inbox.finish(key("running"), running, ())
+
+
+async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbox, postgres: Postgres) -> None:
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    postgres.freeze()
+    try:
+        started_s = time.monotonic()
+        calls = (claim(inbox, "other"), transaction.execute("SELECT 1"), inbox.finish(key(), token, ()))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [InboxError] * 3
+        assert time.monotonic() - started_s < 5
+    finally:
+        postgres.thaw()
+    assert await inbox.finish(key(), token, OUTPUTS)
+    assert await claim(inbox) == Done(OUTPUTS)
+
+
+async def test_a_transaction_that_the_server_ends_is_an_inbox_error(inbox: PostgresInbox, url: str) -> None:
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    pid = transaction.connection.get_server_pid()
+    operator = await asyncpg.connect(url)
+    await operator.execute("SELECT pg_terminate_backend($1)", pid)
+    await operator.close()
+    with pytest.raises(InboxError):
+        await inbox.finish(key(), token, (), transaction)
+    assert await inbox.finish(key(), token, ())
+
+
+async def test_the_raw_connection_can_do_what_the_driver_can(inbox: PostgresInbox) -> None:
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    await transaction.execute("CREATE TABLE orders (number integer PRIMARY KEY)")
+    await transaction.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        async with transaction.connection.transaction():
+            await transaction.execute("INSERT INTO orders VALUES (1)")
+    await transaction.connection.copy_records_to_table("orders", records=[(2,), (3,)])
+    assert await inbox.finish(key(), token, (), transaction)
+    after = await inbox.begin()
+    assert await after.fetch("SELECT number FROM orders ORDER BY number") == [(1,), (2,), (3,)]
+    await after.rollback()
+
+
+async def test_finishing_a_transaction_that_a_statement_has_spoilt_is_the_databases_error(inbox: PostgresInbox) -> None:
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    with pytest.raises(asyncpg.PostgresError):
+        await transaction.execute("SELECT 1/0")
+    with pytest.raises(asyncpg.InFailedSQLTransactionError):
+        await inbox.finish(key(), token, (), transaction)
+    assert await inbox.finish(key(), token, ())
+
+
+async def test_many_open_transactions_do_not_hold_up_claims(inbox: PostgresInbox) -> None:
+    transactions = await asyncio.gather(*(inbox.begin() for _ in range(16)))
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*(claim(inbox, f"task-{number}") for number in range(100))) == [Claimed(1)] * 100
+    await asyncio.gather(*(transaction.rollback() for transaction in transactions))
+
+
+async def test_a_server_that_is_not_there_is_an_inbox_error() -> None:
+    inbox = PostgresInbox("postgresql://nobody@127.0.0.1:1/none", owner="a", clock=SystemClock())
+    with pytest.raises(InboxError, match=r"127\.0\.0\.1/none"):
+        await inbox.open()
+
+
+async def test_a_database_that_does_not_exist_is_a_wrong_setting(url: str) -> None:
+    inbox = PostgresInbox(url.replace("/test_", "/no_such_"), owner="a", clock=SystemClock())
+    with pytest.raises(ConfigurationError):
+        await inbox.open()
+
+
+async def test_no_password_is_shown() -> None:
+    inbox = PostgresInbox("postgresql://user:s3cret@127.0.0.1:1/none", owner="a", clock=SystemClock())
+    with pytest.raises(InboxError) as caught:
+        await inbox.open()
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_tables_of_a_newer_sealbus_are_refused(inbox: PostgresInbox, url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE sealbus_schema SET version = 99")
+    await connection.close()
+    with pytest.raises(ConfigurationError, match="install the newer sealbus"):
+        await PostgresInbox(url, owner="b", clock=SystemClock()).open()
