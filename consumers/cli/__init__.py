@@ -19,6 +19,7 @@ _VERBS = {
     "topics": Verb("consumers.cli.topics", "topics", "List, create and compare topics."),
     "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
     "dlq": Verb("consumers.cli.dlq", "dlq", "Look at dead letters, send them back, put them away."),
+    "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.payload_types", "types", "Show message types and their schemas."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),
 }

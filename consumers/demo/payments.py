@@ -31,6 +31,7 @@ from rich.table import Table
 
 from bus.databases.postgres import driver
 from bus.errors import BusError, ConfigurationError, TopicMissingError
+from bus.payloads import payload
 from bus.settings import Settings, load
 from bus.transports import open_configured
 from bus.transports.scanning import scan
@@ -38,7 +39,6 @@ from consumers.app import App
 from consumers.context import Context
 from producers.connection import connect
 from producers.publisher import Receipt
-from sealbus import payload
 
 __all__ = ["app", "main"]
 

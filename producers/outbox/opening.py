@@ -1,0 +1,36 @@
+"""Choosing the database of an outbox by its URL.
+
+Owns the table of schemes. Does not own what a database makes of it; asyncpg is imported only when its scheme is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError
+from producers.outbox.rows import Rows
+
+__all__ = ["open_rows"]
+
+_KNOWN: Final = "postgresql://user@host/database, sqlite:///relative.db, sqlite:////absolute.db"
+
+
+def open_rows(url: str, *, clock: Clock) -> Rows:
+    """The outbox in the database behind *url*, still to be opened. Raises ConfigurationError."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in ("postgresql", "postgres"):
+        from bus.databases.postgres import driver
+        from producers.outbox.postgres import PostgresRows
+
+        driver()
+        return PostgresRows(url)
+    if not separator or scheme != "sqlite":
+        raise ConfigurationError(f"no outbox in this database (scheme {scheme[:20]!r}); known are {_KNOWN}")
+    from producers.outbox.sqlite import SqliteRows
+
+    path = unquote(rest.removeprefix("/"))
+    if not rest.startswith("/") or not path or "?" in rest:
+        raise ConfigurationError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db")
+    return SqliteRows(path, clock)

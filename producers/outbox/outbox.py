@@ -1,0 +1,112 @@
+"""Adding messages to an outbox, in whatever transaction the caller has open.
+
+Owns sealing without a log at hand, and choosing how a connection is spoken to. Does not own the SQL (`sqlite`, `postgres`), transactions (the
+caller's; nothing here begins or ends one) or sending (`relay`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Unpack, cast, overload
+
+import msgspec
+
+from bus.clock import Clock, SystemClock
+from bus.envelope import Agent
+from bus.metrics import Metrics
+from bus.settings import Settings, load
+from bus.signing import Signer
+from bus.transports.base import Features, Transport
+from producers.connection import make_publisher
+from producers.draft import Draft, Options
+from producers.outbox import postgres, sqlite
+from producers.outbox.rows import NewRow, row_of
+
+__all__ = ["AsyncConnection", "Outbox"]
+
+
+class AsyncConnection(Protocol):
+    """asyncpg's Connection, and the inbox's Transaction: `$1` placeholders, and awaited."""
+
+    def execute(self, statement: str, /, *arguments: Any) -> Awaitable[Any]:
+        """Run one statement."""
+
+
+class Outbox:
+    """Messages of one *agent*, to be published when the transaction they are added in is committed.
+
+    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's) and the defaults. Raises
+    PublishRejected for an illegal agent id, ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        agent: str | Agent,
+        *,
+        namespace: str | None = None,
+        config: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        signer: Signer | None = None,
+    ) -> None:
+        if settings is None:
+            flags = {"bus.namespace": namespace} if namespace is not None else {}
+            settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
+        self._clock = clock or SystemClock()
+        nowhere = cast("Transport", _Nowhere())
+        self._publisher = make_publisher(nowhere, settings, agent, clock=self._clock, metrics=Metrics(), signer=signer)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace everything is published in."""
+        return self._publisher.origin.namespace
+
+    @overload
+    def create(self, connection: sqlite3.Connection) -> None: ...
+    @overload
+    def create(self, connection: AsyncConnection) -> Awaitable[None]: ...
+    def create(self, connection: sqlite3.Connection | AsyncConnection) -> Awaitable[None] | None:
+        """Create the table `sealbus_outbox` where it is missing; to be awaited on asyncpg."""
+        if isinstance(connection, sqlite3.Connection):
+            sqlite.create(connection)
+            return None
+        if not hasattr(connection, "fetchval"):
+            raise TypeError(f"cannot create tables over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg")
+        return postgres.create(connection)
+
+    @overload
+    def add(self, connection: sqlite3.Connection, payload: msgspec.Struct, **options: Unpack[Options]) -> str: ...
+    @overload
+    def add(self, connection: AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]) -> Awaitable[str]: ...
+    def add(self, connection: sqlite3.Connection | AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]) -> str | Awaitable[str]:
+        """Seal *payload* with the options of `publish`, and insert its row; answers with the message id.
+
+        On sqlite3 at once; on asyncpg, and on an inbox's transaction, when awaited. Raises PublishRejected at once.
+        """
+        row = self.seal(payload, **options)
+        if isinstance(connection, sqlite3.Connection):
+            sqlite.insert(connection, row)
+            return row.message_id
+        if not hasattr(connection, "execute"):
+            raise TypeError(f"no outbox over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg, or insert `seal(...)`")
+        return _inserted(connection, row)
+
+    def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
+        """The row of a message, for drivers that this does not know. Raises PublishRejected."""
+        sealed = self._publisher.seal(Draft(payload=payload, **options)) if options else self._publisher.seal_plain(payload)
+        return row_of(sealed, self._clock.now_ms())
+
+
+class _Nowhere:
+    """In place of a log: nothing is ever sent from here."""
+
+    features = Features(name="outbox", durable=False, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+
+
+async def _inserted(connection: AsyncConnection, row: NewRow) -> str:
+    await connection.execute(postgres.INSERT, *msgspec.structs.astuple(row))
+    return row.message_id

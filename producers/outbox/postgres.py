@@ -1,0 +1,130 @@
+"""The outbox in PostgreSQL. Needs the extra `postgres`.
+
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it. Does not own what is sent.
+
+One connection does everything for a relay and holds the advisory lock that makes it the only one: whoever has lost the connection has lost the
+lock, and can mark nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from bus.databases.postgres import TIMEOUT_S, cut, driver, failures, place, translating
+from bus.errors import ConfigurationError
+from producers.outbox.rows import Backlog, PendingRow
+
+__all__ = ["INSERT", "PostgresRows", "create"]
+
+# Any numbers, but always the same: whoever changes tables of sealbus holds the one, the relay of a table the other, beside the table's own.
+_SCHEMA_LOCK: Final = 0x5EA1B050
+_RELAY_LOCK: Final = 0x5EA1B0 << 32
+
+INSERT: Final = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES ($1, $2, $3, $4, $5, $6)"
+"""Without anything that only PostgreSQL knows: an inbox's transaction on SQLite runs it too."""
+
+_CREATE: Final = f"""
+SELECT pg_advisory_xact_lock({_SCHEMA_LOCK});
+CREATE TABLE IF NOT EXISTS sealbus_outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL,
+    added_ms bigint NOT NULL, topic text NOT NULL, key bytea, value bytea NOT NULL, headers bytea, error text)"""
+_EXISTS: Final = "SELECT to_regclass('sealbus_outbox') IS NOT NULL"
+_LEAD: Final = "SELECT pg_try_advisory_lock($1::bigint + to_regclass('sealbus_outbox')::oid::bigint)"
+_PENDING: Final = """
+SELECT id, message_id, topic, key, value, headers FROM sealbus_outbox
+WHERE error IS NULL AND topic <> ALL ($2::text[]) ORDER BY id LIMIT $1"""
+_DELETE: Final = "DELETE FROM sealbus_outbox WHERE id = ANY ($1::bigint[])"
+_FAIL: Final = "UPDATE sealbus_outbox SET error = $2 WHERE id = $1"
+_BACKLOG: Final = """
+SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE error IS NULL), count(error),
+    (array_agg(error ORDER BY id DESC) FILTER (WHERE error IS NOT NULL))[1]
+FROM sealbus_outbox GROUP BY topic ORDER BY topic"""
+
+# A relay whose machine has vanished is given up by the server after about ten seconds, not after hours.
+_SERVER_SETTINGS: Final = {
+    "application_name": "sealbus outbox relay",
+    "tcp_keepalives_idle": "4",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+}
+
+
+async def create(connection: Any) -> None:
+    """Create the table where it is missing, in whatever transaction is open."""
+    await connection.execute(_CREATE)
+
+
+class PostgresRows:
+    """The database behind *url*, as a relay uses it; see `producers.outbox.rows.Rows`."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._url = url
+        self._where = place(url)
+        self._timeout_s = timeout_s
+        self._connection: Any = None
+        self._leads = False
+        self._one_at_a_time = asyncio.Lock()
+
+    async def open(self) -> None:
+        async with self._connected(at_start=True) as connection:
+            if not await connection.fetchval(_EXISTS):
+                await connection.execute(_CREATE)
+
+    async def lead(self) -> bool:
+        async with self._connected() as connection:
+            if not self._leads:
+                self._leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
+        return self._leads
+
+    async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
+        async with self._connected() as connection:
+            return [PendingRow(*row) for row in await connection.fetch(_PENDING, most, list(but))]
+
+    async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
+        async with self._connected() as connection:
+            if not self._leads:
+                return False
+            async with connection.transaction():
+                await connection.execute(_DELETE, list(sent))
+                await connection.executemany(_FAIL, list(failed.items()))
+        return True
+
+    async def backlog(self) -> Sequence[Backlog]:
+        async with self._connected(at_start=True) as connection:
+            if not await connection.fetchval(_EXISTS):
+                raise ConfigurationError(f"{self._where} has no table sealbus_outbox: `await outbox.create(connection)` makes it")
+            return [
+                Backlog(topic=topic, pending=pending, oldest_ms=oldest_ms, failed=failed, error=error)
+                for topic, pending, oldest_ms, failed, error in await connection.fetch(_BACKLOG)
+            ]
+
+    async def close(self) -> None:
+        async with self._one_at_a_time:
+            if self._connection is not None:
+                with contextlib.suppress(*failures()):
+                    await self._connection.close(timeout=self._timeout_s)
+                self._lose()
+
+    @asynccontextmanager
+    async def _connected(self, *, at_start: bool = False) -> AsyncGenerator[Any]:
+        async with self._one_at_a_time:
+            with translating(self._where, at_start=at_start):
+                if self._connection is None or self._connection.is_closed():
+                    self._leads = False
+                    self._connection = await driver().connect(
+                        self._url, timeout=self._timeout_s, command_timeout=self._timeout_s, server_settings=_SERVER_SETTINGS
+                    )
+                try:
+                    yield self._connection
+                except BaseException:
+                    self._lose()
+                    raise
+
+    def _lose(self) -> None:
+        """The connection, and the lock with it."""
+        self._leads = False
+        cut(self._connection)
+        self._connection = None

@@ -1,0 +1,200 @@
+"""The relay: rows of an outbox become records of the log, in the order of ids per topic and key, at least once.
+
+Owns the rounds, what each outcome means for a row, standing by while another relay leads, and waiting for a database or a log that is away.
+Does not own SQL (`producers.outbox.rows.Rows`) or appending (`producers.publisher`).
+
+A lane is the rows of one topic and key. Its rows are sent one after another, each when the one before is acknowledged; lanes run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bus.errors import (
+    BusError,
+    ConfigurationError,
+    ContractError,
+    InboxError,
+    NameRefusedError,
+    NotPermittedError,
+    PublishError,
+    RecordTooLargeError,
+    TopicMissingError,
+)
+from bus.failpoints import reach
+from bus.logs import get_logger
+from producers.outbox.opening import open_rows
+from producers.outbox.rows import PendingRow, Rows, sealed_of
+from producers.publisher import Publisher
+
+__all__ = ["BATCH", "INTERVAL_S", "Relay", "Round"]
+
+BATCH = 500
+INTERVAL_S = 0.25
+
+_LONGEST_PAUSE_S = 10.0
+_TOPIC_PAUSE_S = 5.0
+
+_log = get_logger("outbox")
+
+
+class Round(msgspec.Struct):
+    """What came of some rows."""
+
+    sent: int = 0
+    failed: int = 0
+    trouble: BusError | None = None
+    """Why others wait, where that is more than their topic's own matter."""
+    has_moved: bool = False
+    """Whether the next round finds other rows than this one, so that it is worth having at once."""
+
+    def __add__(self, other: Round) -> Round:
+        return Round(self.sent + other.sent, self.failed + other.failed, other.trouble, other.has_moved)
+
+
+class Relay:
+    """Publishes what stands in the outbox of *database*, a URL or rows that a test has made, through *publisher*."""
+
+    def __init__(
+        self,
+        database: str | Rows,
+        publisher: Publisher,
+        *,
+        batch: int = BATCH,
+        interval_s: float = INTERVAL_S,
+        on_round: Callable[[Round], object] | None = None,
+    ) -> None:
+        self._clock = publisher.clock
+        self._rows = open_rows(database, clock=self._clock) if isinstance(database, str) else database
+        self._publisher = publisher
+        self._batch = batch
+        self._interval_s = interval_s
+        self._on_round = on_round
+        self._blocked: dict[str, float] = {}
+        self._stopping = asyncio.Event()
+        self._said: str | None = None
+
+    def stop(self) -> None:
+        """End after the round that is running."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Relay until `stop`, whatever goes away meanwhile. Raises ConfigurationError."""
+        pause_s = self._interval_s
+        is_open = False
+        while not self._stopping.is_set():
+            try:
+                if not is_open:
+                    await self._rows.open()
+                    is_open = True
+                done = await self._round() if await self._leads() else Round()
+            except InboxError as error:
+                self._say("outbox.database_unreachable", str(error))
+                done = Round(trouble=error)
+            if done.trouble is None and done.has_moved:
+                pause_s = self._interval_s
+                continue
+            pause_s = self._interval_s if done.trouble is None else min(_LONGEST_PAUSE_S, pause_s * 2)
+            await self._wait(pause_s)
+
+    async def run_once(self) -> Round:
+        """Send what can be sent now. Raises InboxError, also where another relay leads, and ConfigurationError."""
+        await self._rows.open()
+        if not await self._rows.lead():
+            raise InboxError("another relay is at work on this outbox")
+        total = Round()
+        while not self._stopping.is_set():
+            done = await self._round()
+            total += done
+            if done.trouble is not None or not done.has_moved:
+                break
+        if self._blocked and total.trouble is None:
+            total.trouble = TopicMissingError(f"not sent, the log does not take them now: {', '.join(sorted(self._blocked))}")
+        return total
+
+    async def close(self) -> None:
+        """Let another relay lead."""
+        await self._rows.close()
+
+    async def _leads(self) -> bool:
+        leads = await self._rows.lead()
+        self._say(None if leads else "outbox.standing_by", "another relay is at work on this outbox")
+        return leads
+
+    async def _round(self) -> Round:
+        now_s = self._clock.monotonic_s()
+        self._blocked = {topic: until_s for topic, until_s in self._blocked.items() if until_s > now_s}
+        blocked = len(self._blocked)
+        rows = await self._rows.pending(self._batch, but=tuple(self._blocked))
+        lanes: dict[tuple[str, bytes | None], list[PendingRow]] = {}
+        for row in rows:
+            lanes.setdefault((row.topic, row.key), []).append(row)
+        sent: list[int] = []
+        failed: dict[int, str] = {}
+        troubles = await asyncio.gather(*(self._send(lane, sent, failed) for lane in lanes.values()))
+        if sent:
+            reach("sent")
+        if (sent or failed) and not await self._rows.settle(sent, failed):
+            return Round()
+        trouble = next((trouble for trouble in troubles if trouble is not None), None)
+        if isinstance(trouble, ConfigurationError):
+            raise trouble
+        if trouble is not None:
+            self._say("outbox.log_unreachable", str(trouble))
+        has_moved = bool(sent or failed) or len(self._blocked) > blocked
+        done = Round(len(sent), len(failed), trouble, has_moved)
+        if self._on_round is not None:
+            self._on_round(done)
+        return done
+
+    async def _send(self, lane: Sequence[PendingRow], sent: list[int], failed: dict[int, str]) -> BusError | None:
+        """Send a lane as far as it goes; why it stopped, where that is more than its topic's own matter."""
+        for row in lane:
+            try:
+                await self._publisher.send(sealed_of(row))
+            except (PublishError, ContractError, msgspec.DecodeError) as error:
+                cause = error.__cause__ if isinstance(error, PublishError) and isinstance(error.__cause__, BusError) else error
+                if _is_for_ever(cause):
+                    failed[row.id] = str(cause)
+                    _log.error("outbox.refused", message=row.message_id, topic=row.topic, error=str(cause))
+                    continue
+                if isinstance(cause, TopicMissingError | NotPermittedError):
+                    self._block(row.topic, cause)
+                    return None
+                return cause if isinstance(cause, BusError) else None
+            sent.append(row.id)
+        return None
+
+    def _block(self, topic: str, error: BusError) -> None:
+        if topic not in self._blocked:
+            _log.warning("outbox.topic_waits", topic=topic, error=str(error), again_in_s=_TOPIC_PAUSE_S)
+        self._blocked[topic] = self._clock.monotonic_s() + _TOPIC_PAUSE_S
+
+    def _say(self, event: str | None, why: str) -> None:
+        """Once, until it is something else."""
+        if event is not None and event != self._said:
+            _log.warning(event, error=why)
+        elif event is None and self._said is not None:
+            _log.info("outbox.relaying")
+        self._said = event
+
+    async def _wait(self, seconds: float) -> None:
+        timer = self._clock.call_later(seconds, (woken := asyncio.Event()).set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (woken, self._stopping)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            for wait in waits:
+                wait.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _is_for_ever(error: BaseException) -> bool:
+    """Whether the same bytes can never be taken."""
+    return isinstance(error, RecordTooLargeError | NameRefusedError | msgspec.DecodeError)

@@ -1,0 +1,169 @@
+"""The outbox in a SQLite file.
+
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it, with a lease that keeps other relays waiting.
+Does not own what is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from bus.clock import Clock
+from bus.databases.sqlite import translated
+from bus.errors import ConfigurationError, InboxError
+from producers.outbox.rows import Backlog, NewRow, PendingRow
+
+__all__ = ["LEASE_S", "SqliteRows", "create", "insert"]
+
+T = TypeVar("T")
+
+LEASE_S: Final = 5.0
+"""A relay that has been silent for so long is replaced."""
+
+_BUSY_TIMEOUT_S: Final = 5.0
+_TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL,
+    added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
+_RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
+_INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
+_BACKLOG = """SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE error IS NULL), count(error),
+    (SELECT error FROM sealbus_outbox AS f WHERE f.topic = o.topic AND error IS NOT NULL ORDER BY id DESC LIMIT 1)
+    FROM sealbus_outbox AS o GROUP BY topic ORDER BY topic"""
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Create the table where it is missing, in whatever transaction is open."""
+    connection.execute(_TABLE)
+
+
+def insert(connection: sqlite3.Connection, row: NewRow) -> None:
+    """Add *row*, in whatever transaction is open."""
+    connection.execute(_INSERT, msgspec.structs.astuple(row))
+
+
+class SqliteRows:
+    """The file at *path*, as a relay uses it; see `producers.outbox.rows.Rows`."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._holder = secrets.token_hex(8)
+        self._connection: sqlite3.Connection | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+        self._leads_until_s = 0.0
+
+    async def open(self) -> None:
+        await self._run(_prepared)
+
+    async def lead(self) -> bool:
+        if self._clock.monotonic_s() < self._leads_until_s:
+            return True
+        leads = await self._run(self._take_lease)
+        if leads and self._renewal is None:
+            self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
+        return leads
+
+    async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
+        marks = ", ".join("?" * len(but))
+        statement = f"""SELECT id, message_id, topic, key, value, headers FROM sealbus_outbox
+            WHERE error IS NULL AND topic NOT IN ({marks}) ORDER BY id LIMIT ?"""  # noqa: S608 - marks
+        return await self._run(lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False)
+
+    async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
+        return await self._run(lambda connection: self._settled(connection, sent, failed))
+
+    async def backlog(self) -> Sequence[Backlog]:
+        def read(connection: sqlite3.Connection) -> list[Backlog]:
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sealbus_outbox'").fetchone() is None:
+                raise ConfigurationError(f"{self._path} has no table sealbus_outbox: `outbox.create(connection)` makes it")
+            return [
+                Backlog(topic=topic, pending=pending, oldest_ms=oldest_ms, failed=failed, error=error)
+                for topic, pending, oldest_ms, failed, error in connection.execute(_BACKLOG)
+            ]
+
+        return await self._run(read, writes=False)
+
+    async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
+            with contextlib.suppress(InboxError):
+                await self._run(lambda connection: connection.execute("DELETE FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)))
+        async with self._one_at_a_time:
+            self._disconnect()
+
+    def _take_lease(self, connection: sqlite3.Connection) -> bool:
+        now_s = self._clock.monotonic_s()
+        row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
+        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
+        if row is not None and row[0] != self._holder and abs(now_s - row[1]) <= LEASE_S:
+            self._leads_until_s = 0.0
+            return False
+        connection.execute("INSERT OR REPLACE INTO sealbus_outbox_relay VALUES (1, ?, ?)", (self._holder, now_s))
+        self._leads_until_s = now_s + LEASE_S / 2
+        return True
+
+    def _settled(self, connection: sqlite3.Connection, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
+        if connection.execute("SELECT 1 FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)).fetchone() is None:
+            self._leads_until_s = 0.0
+            return False
+        connection.executemany("DELETE FROM sealbus_outbox WHERE id = ?", [(number,) for number in sent])
+        connection.executemany("UPDATE sealbus_outbox SET error = ? WHERE id = ?", [(error, number) for number, error in failed.items()])
+        return True
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await self._clock.sleep(LEASE_S / 4)
+            with contextlib.suppress(InboxError):
+                await self._run(self._take_lease)
+
+    async def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
+        async with self._one_at_a_time:
+            running = asyncio.ensure_future(asyncio.to_thread(self._transacted, action, writes=writes))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # Nobody waits for it any more, but the next one is to have the connection to itself.
+                await asyncio.wait([running])
+                raise
+
+    def _transacted(self, action: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            value = action(connection)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._disconnect()
+            raise translated(error, self._path) from error
+        except BaseException:
+            self._disconnect()
+            raise
+        return value
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            # The application makes its database; a typing error makes none.
+            if not Path(self._path).is_file():
+                raise InboxError(f"there is no database at {self._path}")
+            self._connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        """Closing a connection without COMMIT undoes its transaction."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _prepared(connection: sqlite3.Connection) -> None:
+    connection.execute(_TABLE)
+    connection.execute(_RELAY)

@@ -1,0 +1,91 @@
+"""`sealbus outbox`: what it says and its exit codes; that it relays rightly is tested with the outbox."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.payloads import payload
+from producers.outbox import Outbox
+
+
+@payload("parcel.sent", version="1.0.0")
+class ParcelSent(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+@pytest.fixture
+def shop(folder: Any) -> str:
+    """The URL of a database with three messages in its outbox."""
+    connection = sqlite3.connect(folder.path / "shop.db")
+    outbox = Outbox("shop@svc", env={})
+    with connection:
+        outbox.create(connection)
+        for number in range(3):
+            outbox.add(connection, ParcelSent(number=number))
+    connection.close()
+    return "sqlite:///shop.db"
+
+
+def test_list_shows_what_waits(folder: Any, shop: str) -> None:
+    result = folder.call("outbox", "list", shop)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split()[:2] == ["agents.parcel.sent", "3"]
+    assert "3 pending, the oldest for" in result.stderr
+    (row,) = folder.objects(folder.call("outbox", "list", shop, "--output", "json").stdout)
+    assert (row["topic"], row["pending"], row["failed"], row["error"]) == ("agents.parcel.sent", 3, 0, None)
+    assert 0 <= row["oldest_s"] < 60
+
+
+def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None:
+    result = folder.call("outbox", "relay", shop, "--once")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "3 sent, 0 refused for ever" in result.stderr
+    assert "0 pending; 0 refused for ever" in folder.call("outbox", "list", shop).stderr
+    assert len(folder.call("tail", "agents.parcel.sent", "--output", "json").stdout.splitlines()) == 3
+
+
+def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
+    relay = folder.start("outbox", "relay", shop, "--interval", "50ms")
+    folder.wait_until(lambda: "0 pending" in folder.call("outbox", "list", shop).stderr)
+    assert folder.end(relay, signal.SIGINT) == 130
+
+
+def test_a_relay_waits_for_a_database_that_is_not_there_yet(folder: Any) -> None:
+    relay = folder.start("outbox", "relay", "sqlite:///later.db")
+    assert "there is no database at later.db" in relay.stderr.readline()
+    assert folder.end(relay) == 143
+
+
+def test_once_a_database_that_is_not_there_ends_it(folder: Any) -> None:
+    result = folder.call("outbox", "relay", "sqlite:///missing.db", "--once")
+    assert result.exit_code == 69
+    assert "there is no database at missing.db" in result.stderr
+    assert not Path("missing.db").exists()
+    assert folder.call("outbox", "list", "postgresql://nobody@127.0.0.1:1/none").exit_code == 69
+
+
+def test_once_a_bus_that_is_not_there_ends_it(folder: Any, shop: str) -> None:
+    assert folder.call("outbox", "relay", shop, "--once", "--bus", "sqlite:////nowhere/log.db").exit_code == 69
+
+
+def test_a_database_of_another_kind_is_a_wrong_setting(folder: Any) -> None:
+    result = folder.call("outbox", "list", "mysql://host/db")
+    assert result.exit_code == 78
+    assert "postgresql://" in result.stderr
+
+
+def test_a_database_without_an_outbox_is_a_wrong_setting(folder: Any) -> None:
+    sqlite3.connect("empty.db").executescript("CREATE TABLE x (y)").connection.close()
+    result = folder.call("outbox", "list", "sqlite:///empty.db")
+    assert result.exit_code == 78
+    assert "outbox.create(connection)" in result.stderr
+
+
+def test_a_password_is_not_shown(folder: Any) -> None:
+    assert "s3cret" not in folder.call("outbox", "list", "postgresql://user:s3cret@127.0.0.1:1/none").stderr
