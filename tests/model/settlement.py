@@ -200,7 +200,7 @@ class World:
         places: dict[str, int] = {}
         for offset, entry in enumerate(self.records["log"]):
             places.setdefault(entry.key, offset)
-        # What has died and is delivered once more, because its worker died before the commit, runs once more: behind those that followed its death.
+        # What has died and is delivered once more, its worker having died before the commit, runs again: behind those that followed its death.
         effects = [entry for entry in self.effects if entry.message_id not in self.dead]
         for order in {entry.order for entry in effects}:
             offsets = [places[entry.key] for entry in effects if entry.order == order]

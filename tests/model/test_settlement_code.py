@@ -1,0 +1,328 @@
+"""The worker itself, on a log in memory, killed at any failpoint in any life: what the model promises holds of the code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bus import sealing
+from bus.clock import ManualClock
+from bus.failpoints import NAMES
+from bus.metrics import Metrics
+from bus.settings import load
+from bus.topics import dead_letter_topic
+from bus.transports import open_transport
+from bus.transports.base import NewRecord
+from bus.transports.scanning import scan
+from consumers import admission, claims, execution, outcomes, worker
+from consumers.delivery import Delivery
+from consumers.frontier import Frontier
+from consumers.inbox import rules
+from consumers.inbox.base import Claim, Key, Transaction
+from consumers.inbox.outputs import encode_outputs
+from consumers.plan import make_plan
+from consumers.retry import Tier
+from consumers.settlement import Settlement
+from consumers.worker import Worker
+from producers.connection import make_publisher
+from producers.draft import Draft
+from sealbus import App, Reject, Retry, payload
+
+SETTINGS = load(flags={"bus.url": "memory://", "topics.partitions": 2, "retry.tiers": "5s"}, env={}, file=None).settings
+LEASE_S = 20.0
+LONG_S = 120.0
+
+
+@payload("model.job")
+class Job(msgspec.Struct, frozen=True):
+    number: int
+    fails: int = 0
+    """So many runs raise before one goes through; negative: it is rejected."""
+
+
+@payload("model.answer")
+class Answer(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Killed(BaseException):
+    """As a kill is: no handler of exceptions stands in its way."""
+
+
+class Life:
+    """One life of a worker: whatever it asks for after its death never happens."""
+
+    def __init__(self, failpoint: str | None, count: int) -> None:
+        self.failpoint = failpoint
+        self.left = count
+        self.over = False
+
+    def reach(self, name: str) -> None:
+        if self.over:
+            raise Killed
+        if name == self.failpoint:
+            self.left -= 1
+            if self.left <= 0:
+                self.over = True
+                raise Killed
+
+    def ask(self) -> None:
+        if self.over:
+            raise Killed
+
+
+class Severed:
+    """Passes everything on while its owner lives."""
+
+    def __init__(self, behind: object, life: Life) -> None:
+        self._behind = behind
+        self._life = life
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._behind, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: object, **named: object) -> object:
+            self._life.ask()
+            return found(*arguments, **named)
+
+        return call
+
+
+class Store:
+    """The rows of a paper inbox, and who lives."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.rows: dict[Key, rules.Row] = {}
+        self.effects: Counter[str] = Counter()
+        self.alive_until_s: dict[int, float] = {}
+
+
+class PaperInbox:
+    """An inbox that follows `rules` and keeps its rows on paper; one owner."""
+
+    shared = True
+
+    def __init__(self, store: Store, life: Life) -> None:
+        self.store = store
+        self.owner = len(store.alive_until_s) + 1
+        self._life = life
+        self._running: dict[Key, int] = {}
+
+    async def open(self) -> None:
+        self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
+
+    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
+        await asyncio.sleep(0)
+        self._life.ask()
+        self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
+        row = self.store.rows.get(key)
+        asker = rules.Asker(self.owner, content_hash, keep_until_ms, running=key in self._running, reopen=reopen, alone=alone)
+        rest_s = self.store.alive_until_s[row.owner] - self.store.clock.monotonic_s() if row is not None and row.owner else rules.CLOSED
+        written, claim = rules.decide(row, asker, rest_s)
+        if written is not None:
+            self.store.rows[key] = written
+        if isinstance(claim, rules.Claimed):
+            self._running[key] = claim.token
+        return claim
+
+    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+        await asyncio.sleep(0)
+        self._life.ask()
+        written = rules.finished(self.store.rows.get(key), owner=self.owner, token=token, outputs=encode_outputs(outputs))
+        self._running.pop(key, None)
+        if written is None:
+            return False
+        self.store.rows[key] = written
+        # The handler's effect is in the same transaction.
+        self.store.effects[key.idempotency_key] += 1
+        return True
+
+    async def release(self, key: Key, token: int) -> None:
+        self._life.ask()
+        written = rules.released(self.store.rows.get(key), owner=self.owner, token=token)
+        self._running.pop(key, None)
+        if written is not None:
+            self.store.rows[key] = written
+
+    async def close(self) -> None:
+        self._life.ask()
+
+
+jobs = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-1, 3), st.booleans()), min_size=1, max_size=8)
+deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6)), max_size=4)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(jobs=jobs, deaths=deaths, strict=st.booleans())
+def test_wherever_workers_die_nothing_is_lost_and_no_effect_happens_twice(
+    jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int]], strict: bool
+) -> None:
+    asyncio.run(live_and_die(jobs, deaths, strict))
+
+
+async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int]], strict: bool) -> None:
+    clock = ManualClock()
+    transport = open_transport("memory://", clock=clock, session_timeout_s=30, heartbeat_s=5)
+    store = Store(clock)
+    left = {number: fails for number, (_, fails, _) in enumerate(jobs)}
+    done: list[int] = []
+    app = App("model@tests")
+
+    @app.on(Job, order="key_strict" if strict else "key", retry=Retry(attempts=5, base_s=3, cap_s=3, backoff="constant"))
+    async def handle(job: Job) -> Answer:
+        if job.fails < 0:
+            raise Reject("as asked")
+        if left[job.number] > 0:
+            left[job.number] -= 1
+            raise ValueError("not yet")
+        done.append(job.number)
+        return Answer(job.number)
+
+    publisher = make_publisher(transport, SETTINGS, "source@tests", clock=clock, metrics=Metrics())
+    accepted: dict[str, int] = {}
+    for failpoint, count in [*deaths, (None, 0)]:
+        life = Life(failpoint, count)
+        with reaching(life):
+            living = await born(app, transport, store, life, clock)
+            if not accepted:
+                for number, (key, fails, repeated) in enumerate(jobs):
+                    for _ in range(1 + repeated):
+                        draft = Draft(payload=Job(number, fails), key=key, idempotency_key=f"k{number}", ttl_s=86_400)
+                        accepted[(await publisher.publish(draft)).message_id] = number
+            await run(living, life, clock)
+            await bury(living, life)
+        # Whoever died is not missed at once.
+        clock.advance(LONG_S)
+    await judge(transport, store, accepted, jobs)
+    if strict and not deaths:
+        assert_in_order(done, jobs)
+    await publisher.close()
+    await transport.close()
+
+
+@contextlib.contextmanager
+def reaching(life: Life) -> Iterator[None]:
+    with contextlib.ExitStack() as patches:
+        for module in (admission, claims, execution, outcomes, worker):
+            patches.enter_context(patch.object(module, "reach", life.reach))
+        yield
+
+
+async def born(app: App, transport, store: Store, life: Life, clock: ManualClock) -> Worker:
+    severed = Severed(transport, life)
+    own = make_publisher(severed, SETTINGS, app.agent, clock=clock, metrics=Metrics())
+    name = f"w{len(store.alive_until_s)}"
+    living = Worker(
+        app, make_plan(app, SETTINGS), severed, own, SETTINGS, inbox=PaperInbox(store, life), member=name, clock=clock, metrics=Metrics()
+    )
+    await living.start(create_topics=True)
+    return living
+
+
+async def run(living: Worker, life: Life, clock: ManualClock) -> None:
+    """Until it is dead, or nothing is left to do for a long time."""
+    idle_s = 0.0
+    with contextlib.suppress(Killed):
+        while idle_s < LONG_S and living.runners.failure is None:
+            if await living.cycle(0):
+                idle_s = 0
+            for _ in range(30):
+                await asyncio.sleep(0)
+            await living.commit()
+            clock.advance(1)
+            idle_s += 1
+
+
+async def bury(living: Worker, life: Life) -> None:
+    """Its tasks are gone with it; an orderly end for one that lived."""
+    if not life.over and living.runners.failure is None:
+        await living.stop(0)
+        return
+    life.over = True
+    with contextlib.suppress(Killed):
+        await living.runners.close()
+    # What its session's end would do.
+    if living._partitions.subscription is not None:
+        await living._partitions.subscription.close()
+
+
+def assert_in_order(done: list[int], jobs: list[tuple[str, int, bool]]) -> None:
+    for key in "ab":
+        mine = [number for number in done if jobs[number][0] == key]
+        assert mine == sorted(mine)
+
+
+async def judge(transport, store: Store, accepted: dict[str, int], jobs: list[tuple[str, int, bool]]) -> None:
+    answers: dict[int, set[bytes]] = defaultdict(set)
+    answered: set[int] = set()
+    async for record in scan(transport, "agents.model.answer"):
+        number = msgspec.json.decode(record.value or b"")["data"]["number"]
+        answers[number].add(record.value or b"")
+        answered.add(number)
+    dead = {sealing.parse(record.value).message_id async for record in scan(transport, dead_letter_topic("agents.model.job"))}
+    lost = {message_id for message_id, number in accepted.items() if number not in answered and message_id not in dead}
+    assert not lost
+    assert [key for key, count in store.effects.items() if count > 1] == []
+    assert all(len(values) == 1 for values in answers.values()), "a repeat was answered in another way"
+    assert {accepted[message_id] for message_id in dead} <= {number for number, (_, fails, _) in enumerate(jobs) if fails < 0}
+
+
+def some_lives(count: int) -> None:
+    for seed in range(count):
+        chance = random.Random(seed)
+        jobs = [(chance.choice("ab"), chance.choice([0, 0, 1, 3, -1]), chance.random() < 0.4) for _ in range(chance.randint(1, 8))]
+        deaths = [(chance.choice(NAMES), chance.randint(1, 6)) for _ in range(chance.randint(0, 4))]
+        asyncio.run(live_and_die(jobs, deaths, chance.random() < 0.5))
+
+
+def commits_the_highest_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Frontier, "committable", property(lambda self: self._position))
+
+
+def marks_before_the_work(patch: pytest.MonkeyPatch) -> None:
+    decide = rules.decide
+
+    def marked(*arguments: object) -> rules.Decision:
+        row, claim = decide(*arguments)
+        return rules.Decision(msgspec.structs.replace(row, state="done", outputs=encode_outputs(())) if row else None, claim)
+
+    patch.setattr(rules, "decide", marked)
+    patch.setattr(rules, "finished", lambda row, **_: row)
+
+
+def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
+    async def bury(*_: object) -> None: ...
+
+    patch.setattr(Settlement, "bury", bury)
+
+
+def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:
+    async def move(self: outcomes.Outcomes, delivery: Delivery, tier: Tier, control: object) -> None:
+        self._flight.moved(delivery, tier.name)
+
+    patch.setattr(outcomes.Outcomes, "move", move)
+
+
+def asks_no_inbox(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claims.Claims, "key_of", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "bug", [commits_the_highest_seen, marks_before_the_work, settles_without_a_dead_letter, settles_without_the_retry_record, asks_no_inbox]
+)
+def test_a_worker_with_a_known_bug_is_found_out(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        some_lives(40)
