@@ -33,6 +33,7 @@ from bus.errors import (  # noqa: E402
     ConfigurationError,
     ContractError,
     DependencyDown,
+    InboxError,
     PublishError,
     PublishRejected,
     PublishUnknown,
@@ -51,6 +52,7 @@ from consumers.context import Context  # noqa: E402
 from consumers.retry import Retry  # noqa: E402
 from producers.connection import Bus, connect  # noqa: E402
 from producers.draft import Draft  # noqa: E402
+from producers.outbox import Outbox  # noqa: E402
 from producers.publisher import Receipt  # noqa: E402
 
 __all__ = [
@@ -64,7 +66,9 @@ __all__ = [
     "ContractError",
     "DependencyDown",
     "Draft",
+    "InboxError",
     "Message",
+    "Outbox",
     "PublishError",
     "PublishRejected",
     "PublishUnknown",

@@ -131,7 +131,8 @@ class Outcomes:
             self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
             return decision.delay_s
         if isinstance(decision, Die):
-            text = f"{decision.text}: {text_of(error)}"
+            why = text_of(error)
+            text = why if why == decision.text else f"{decision.text}: {why}"
             failure = Failure(reason=decision.reason, error=type(error).__name__, text=text, pointer=_pointer_of(error), exception=error)
             await self.bury(delivery, failure)
             return None

@@ -195,6 +195,22 @@ async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
     assert done == [2]
 
 
+async def test_the_reason_of_a_rejection_is_said_once() -> None:
+    app = App("ledger@tests")
+
+    @app.on(Order)
+    async def handle(order: Order) -> None:
+        raise Reject("no way")
+
+    settings = load(flags={"deadletter.details": True}, env={}, file=None).settings
+    async with app.test(settings) as bus:
+        await bus.publish(Order(1))
+        await bus.settle()
+        (record,) = [record async for record in scan(bus.transport, "agents.repeat.order.dlq")]
+    assert any(b"no way" in value for _, value in record.headers)
+    assert not any(b"no way: no way" in value for _, value in record.headers)
+
+
 async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> None:
     threads: list[str] = []
     app = App("ledger@tests")
