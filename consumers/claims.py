@@ -105,6 +105,16 @@ class Claims:
         """A transaction for one handler; raises InboxError."""
         return await self._inbox.begin()
 
+    async def purge(self) -> None:
+        """Forget the keys whose time has passed."""
+        try:
+            count = await self._inbox.purge()
+        except InboxError as error:
+            _log.warning("inbox.purge_failed", error=str(error))
+            return
+        if count:
+            _log.info("inbox.purged", rows=count)
+
     async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]]) -> T:
         pause_s, held = _FIRST_PAUSE_S, False
         try:

@@ -10,11 +10,15 @@ from collections.abc import Iterable
 import msgspec
 
 from bus.clock import Clock
+from bus.errors import TransportError
+from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.transports.base import PartitionRange, Transport
 from consumers.delivery import Partition
 
-__all__ = ["Lag", "measure", "publish"]
+__all__ = ["Lag", "measure", "publish", "show"]
+
+_log = get_logger("worker")
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -53,3 +57,11 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
     for lag in lags:
         metrics.lag_messages.labels(group, lag.topic, lag.partition).set(lag.messages)
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
+
+
+async def show(transport: Transport, partitions: Iterable[Partition], clock: Clock, metrics: Metrics, group: str) -> None:
+    """Measure and publish; a log that does not answer leaves the gauges as they are."""
+    try:
+        publish(await measure(transport, partitions, clock), metrics, group)
+    except TransportError as error:
+        _log.warning("worker.lag_unknown", error=str(error))

@@ -35,6 +35,7 @@ from consumers.lanes import Lanes
 from consumers.outcomes import Outcomes
 from consumers.partitions import Partitions
 from consumers.plan import Plan
+from consumers.rarely import Rarely
 from consumers.runners import Runners
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
@@ -47,6 +48,7 @@ _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S = 3.0
 _LAG_S = 5.0
+_PURGE_S = 600.0
 
 _log = get_logger("worker")
 
@@ -83,9 +85,9 @@ class Worker:
         self._inbox = inbox
         intake = Intake(plan.view, clock)
         self._admission = Admission(self._partitions, intake, self.flight, self.lanes, meters=metrics.meters(plan.group), clock=clock)
-        claims = None
+        self._claims = None
         if inbox is not None:
-            claims = Claims(
+            self._claims = Claims(
                 inbox,
                 namespace=plan.namespace,
                 group=plan.group,
@@ -121,7 +123,7 @@ class Worker:
             wake=self._wake,
             dependencies=dependencies,
             braking=braking,
-            claims=claims,
+            claims=self._claims,
         )
         self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
 
@@ -248,23 +250,18 @@ class Worker:
             timer.cancel()
 
     async def _keep(self) -> None:
-        """Commit at intervals and refresh the gauges; its death ends `run`."""
+        """Commit at intervals, refresh the gauges, forget old keys; its death ends `run`."""
         interval_s = self._settings.worker.commit_interval_s
-        measured_s = -_LAG_S
+        rarely = Rarely(self._clock)
         while True:
             expected_s = self._clock.monotonic_s() + interval_s
             await self._clock.sleep(interval_s)
             self._metrics.loop_lag_seconds.set(max(0.0, self._clock.monotonic_s() - expected_s))
             await self.keep_up()
-            if self._clock.monotonic_s() - measured_s >= _LAG_S:
-                measured_s = self._clock.monotonic_s()
-                await self._measure_lag()
-
-    async def _measure_lag(self) -> None:
-        try:
-            lag.publish(await lag.measure(self._transport, self._partitions.all(), self._clock), self._metrics, self._plan.group)
-        except TransportError as error:
-            _log.warning("worker.lag_unknown", error=str(error))
+            if rarely.is_time("lag", _LAG_S):
+                await lag.show(self._transport, self._partitions.all(), self._clock, self._metrics, self._plan.group)
+            if self._claims is not None and rarely.is_time("purge", _PURGE_S):
+                await self._claims.purge()
 
     async def keep_up(self) -> None:
         """One round of housekeeping: release full partitions, commit, refresh gauges."""

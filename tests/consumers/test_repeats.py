@@ -8,7 +8,7 @@ import threading
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, ContractError
+from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.settings import load
 from bus.transports.base import NewRecord
 from bus.transports.scanning import scan
@@ -289,3 +289,53 @@ def test_on_kafka_a_store_that_others_cannot_see_is_refused_unless_told_so() -> 
         inbox_url(settings_for("kafka://h:1", "sqlite:///x.db"))
     assert inbox_url(settings_for("kafka://h:1", "sqlite:///x.db", **{"inbox.local": True})) == "sqlite:///x.db"
     assert inbox_url(settings_for("kafka://h:1", "postgresql://h/d")) == "postgresql://h/d"
+
+
+class Away:
+    """A store that does not answer until it is back."""
+
+    def __init__(self, inbox) -> None:
+        self.inbox = inbox
+        self.back = False
+        self.asked = 0
+
+    def __getattr__(self, name: str):
+        async def call(*arguments, **named):
+            self.asked += 1
+            if not self.back:
+                raise InboxError("no answer")
+            return await getattr(self.inbox, name)(*arguments, **named)
+
+        return call
+
+
+async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_nothing_dies_of_it() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        claims = bus._worker._claims
+        away = claims._inbox = Away(claims._inbox)
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.publish(Order(2))
+        for _ in range(10):
+            await bus._work(0.02)
+            bus.clock.advance(30)
+        assert runs == [2]
+        assert away.asked > 5
+        away.back = True
+        bus.clock.advance(30)
+        await bus.settle()
+        assert (sorted(runs), bus.dead) == ([1, 2], [])
+        assert len(bus.sent(OrderReceipt)) == 2
+
+
+async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -> None:
+    async with ledger([]).test() as bus:
+        await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
+        await bus.settle()
+        claims = bus._worker._claims
+        assert await claims._inbox.purge() == 0
+        await bus.advance(8 * 86_400)
+        inbox, claims._inbox = claims._inbox, Away(claims._inbox)
+        await claims.purge()
+        claims._inbox = inbox
+        assert await inbox.purge() == 1
