@@ -6,10 +6,10 @@ TEST := .venv-test
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
-.PHONY: help demo test quick check bench kafka format clean
+.PHONY: help demo test quick check bench faults faults-quick kafka format clean
 
 help:  ## Show this list.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: $(DEMO)/ready  ## Three agents do real work over the bus, with trouble injected.
 	PYTHONPATH=. $(DEMO)/bin/python -m consumers.cli demo
@@ -28,6 +28,12 @@ check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 
 bench: $(TEST)/ready  ## Throughput and memory of the embedded log on this machine.
 	$(TEST)/bin/python tests/benchmarks/embedded.py
+
+faults: $(TEST)/ready  ## Kill, freeze and cut everything, on both logs, for hours; writes tests/faults/RESULTS.md.
+	$(TEST)/bin/python tests/faults/run.py --all --results $(ARGS)
+
+faults-quick: $(TEST)/ready  ## The faults that say most, one seed each: about five minutes.
+	$(TEST)/bin/python tests/faults/run.py --quick $(ARGS)
 
 kafka: $(TEST)/ready  ## A local Kafka in the foreground; make kafka ARGS=--help says more.
 	@exec $(TEST)/bin/python -m deploy.kafka $(ARGS)

@@ -1,0 +1,132 @@
+"""Bugs of the inbox: what it remembers, for whom, and in which order.
+
+Owns these patches. Each replaces one seam of the worker or of its inbox in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from harness.bugs import Bug
+
+from bus import sealing
+from consumers.claims import Claims
+from consumers.execution import Execution
+from consumers.inbox import choosing, rules
+from consumers.inbox.base import Done
+from producers.publisher import sealed_as
+
+__all__ = ["BUGS"]
+
+_numbers = itertools.count()
+
+
+def outputs_before_row() -> None:
+    """Answers leave, and only then is it written down that the message is done."""
+    finish = Execution._finish
+
+    async def patched(self: Execution, claim: Any, outputs: Sequence[Any], delivery: Any) -> bool:
+        if outputs:
+            await self._outcomes._send(outputs, delivery)
+            await asyncio.sleep(0.1)
+        return await finish(self, claim, outputs, delivery)
+
+    Execution._finish = patched  # type: ignore[method-assign]
+
+
+def fresh_bytes() -> None:
+    """A repetition is answered with the same words in another message."""
+    claim = Claims.claim
+
+    async def patched(self: Claims, *arguments: Any) -> Any:
+        answer = await claim(self, *arguments)
+        return Done(tuple(_anew(output) for output in answer.outputs)) if isinstance(answer, Done) else answer
+
+    def _anew(output: Any) -> Any:
+        message = sealing.parse(output.value)
+        metadata = msgspec.structs.replace(message.metadata, message_id=f"{message.message_id}-{next(_numbers)}")
+        parents = message.verification.parents or ()
+        again = sealing.seal(message.data, metadata, message.routing, parents=parents, proof_chain=message.verification.proof_chain or ())
+        return sealed_as(again, output.topic).record
+
+    Claims.claim = patched  # type: ignore[method-assign]
+
+
+def memory_only() -> None:
+    opened = choosing.open_inbox
+
+    def patched(_: str, **options: Any) -> Any:
+        return opened("memory://", **options)
+
+    choosing.open_inbox = patched  # type: ignore[assignment]
+
+
+def lease_ignored() -> None:
+    decide = rules.decide
+
+    def patched(row: Any, asker: Any, _: float | None) -> Any:
+        return decide(row, asker._replace(running=False), -1.0)
+
+    rules.decide = patched  # type: ignore[assignment]
+
+
+def stale_token() -> None:
+    def patched(row: Any, *, owner: int, token: int, outputs: bytes) -> Any:
+        return None if row is None else msgspec.structs.replace(rules._freed(row), state="done", owner=owner, token=token, outputs=outputs)
+
+    rules.finished = patched  # type: ignore[assignment]
+
+
+def key_ignored() -> None:
+    Claims.key_of = lambda *_: None  # type: ignore[method-assign, assignment]
+
+
+def deaths_forgotten() -> None:
+    rules._died = lambda row: msgspec.structs.replace(row, state="free", owner=rules.NOBODY, alone=False)  # type: ignore[assignment]
+
+
+def claim_is_done() -> None:
+    """What was begun counts as done."""
+    claimed = rules._claimed
+
+    def patched(row: Any, asker: Any) -> Any:
+        decision = claimed(row, asker)
+        return decision._replace(row=msgspec.structs.replace(decision.row, state="done"))
+
+    rules._claimed = patched  # type: ignore[assignment]
+    finished = rules.finished
+
+    def again(row: Any, *, owner: int, token: int, outputs: bytes) -> Any:
+        begun = None if row is None else msgspec.structs.replace(row, state="claimed")
+        return finished(begun, owner=owner, token=token, outputs=outputs)
+
+    rules.finished = again  # type: ignore[assignment]
+
+
+def failure_is_done() -> None:
+    """A run that failed and is given back counts as done."""
+
+    async def release(self: Claims, key: Any, token: int, transaction: Any) -> None:
+        if transaction is not None:
+            await transaction.rollback()
+        await self._inbox.finish(key, token, ())
+
+    Claims.release = release  # type: ignore[method-assign]
+
+
+_TWICE = ("16-duplicates",)
+BUGS = [
+    Bug("outputs-before-row", "answers leave before the result is durable", outputs_before_row, ("7-kill", "16-duplicates-kill"), ("ANSWERS",)),
+    Bug("fresh-bytes", "a repetition is answered with another message", fresh_bytes, _TWICE, ("ANSWERS", "I2")),
+    Bug("memory-only", "what is done is remembered in memory only", memory_only, ("16-duplicates-kill",), ("I3",)),
+    Bug("lease-ignored", "a message is claimed although a live worker has it", lease_ignored, _TWICE, ("I3",)),
+    Bug("stale-token", "a result is taken from a worker that was overtaken", stale_token, ("9-freeze",), ("I3", "ANSWERS")),
+    Bug("key-ignored", "idempotency keys are not looked at", key_ignored, _TWICE, ("I3",)),
+    Bug("deaths-forgotten", "nobody counts whom a message has killed", deaths_forgotten, ("11-crash-loop",), ("I1", "I8")),
+    Bug("claim-is-done", "a mark without a result counts as done", claim_is_done, ("7-kill",), ("I1", "I3", "ANSWERS")),
+    Bug("failure-is-done", "a run that failed counts as done", failure_is_done, ("7-kill",), ("I1",)),
+]

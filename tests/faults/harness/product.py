@@ -1,0 +1,53 @@
+"""What the product under test can do, asked of itself: rows that need more are listed as not run.
+
+Owns these questions and nothing else.
+"""
+
+from __future__ import annotations
+
+import typing
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import bus
+import consumers.app
+
+__all__ = ["STRICT_ORDER", "has_failpoints", "has_inbox", "has_strict_order", "setting_names"]
+
+ROOT = Path(str(bus.__file__)).resolve().parent.parent
+
+
+@cache
+def setting_names() -> frozenset[str]:
+    """Every setting, as `section.name`."""
+    from bus import settings
+
+    loaded = settings.load(flags={}, env={}, file=None)
+    return frozenset(name for name, _, _ in settings.describe(loaded))
+
+
+def has_strict_order() -> bool:
+    """Whether a subscription can keep order through retries."""
+    return "key_strict" in typing.get_args(consumers.app.Order)
+
+
+STRICT_ORDER: typing.Any = "key_strict" if has_strict_order() else "key"
+
+
+@cache
+def has_inbox() -> bool:
+    """Whether the inbox exists and the worker asks it."""
+    if "inbox.url" not in setting_names() or find_spec("consumers.inbox.sqlite") is None:
+        return False
+    # A store that nobody opens suppresses nothing.
+    return any("consumers.inbox" in path.read_text("utf-8") for path in (ROOT / "consumers").glob("*.py"))
+
+
+@cache
+def has_failpoints() -> frozenset[str]:
+    """The names of the failpoints that some line of the product reaches."""
+    from bus.failpoints import NAMES
+
+    sources = [path.read_text("utf-8") for package in ("consumers", "producers") for path in (ROOT / package).rglob("*.py")]
+    return frozenset(name for name in NAMES if any(f'reach("{name}")' in source for source in sources))

@@ -1,0 +1,33 @@
+"""Every row there is, by name.
+
+Owns the list, and the rows of the matrix that are covered elsewhere or not at all, with the reason.
+"""
+
+from __future__ import annotations
+
+from harness.rows import brokers, outcomes, workers
+from harness.rows.row import Row
+
+__all__ = ["ELSEWHERE", "ROWS", "matching"]
+
+ROWS: dict[str, Row] = {row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *brokers.ROWS)}
+
+ELSEWHERE = {
+    "12": "a full disk: tests/e2e/test_resources.py for the embedded log; not on Kafka: it needs a file system per broker",
+    "14": "altered bytes: tests/e2e/test_forged_records.py, and the forgeries in rows 7-kill, 19-late and 30-chaos",
+    "15": "sizes at the limits: tests/contract and tests/consumers",
+    "18": "hostile JSON: tests/bus",
+    "20": "forged senders: tests/bus",
+    "23": "no transactional producers: the product has none",
+    "4": "cuts between brokers are not made: the links stand between clients and brokers only",
+    "25": "offsets that are gone: tests/kafka/test_kafka_only.py; the worker must stop there, so nothing can heal",
+    "29": "rolling upgrades: there is no earlier release yet",
+}
+
+
+def matching(name: str) -> list[Row]:
+    """The row *name*, or all rows whose number it is. Raises KeyError."""
+    found = [row for row in ROWS.values() if name in (row.name, row.number)]
+    if not found:
+        raise KeyError(name)
+    return found
