@@ -16,7 +16,9 @@ from consumers.delivery import Delivery, Partition
 from consumers.flight import Flight
 from consumers.intake import Intake, due_ms
 from consumers.lanes import Lanes
+from consumers.logclock import LogClock
 from consumers.partitions import MAX_SPAN, Partitions
+from consumers.retry import Tier
 
 __all__ = ["Admission"]
 
@@ -28,7 +30,15 @@ class Admission:
     """Takes records in for one worker."""
 
     def __init__(
-        self, partitions: Partitions, intake: Intake, flight: Flight, lanes: Lanes[Delivery], *, meters: Mapping[str, Meter], clock: Clock
+        self,
+        partitions: Partitions,
+        intake: Intake,
+        flight: Flight,
+        lanes: Lanes[Delivery],
+        *,
+        meters: Mapping[str, Meter],
+        clock: Clock,
+        log_clock: LogClock,
     ) -> None:
         self._partitions = partitions
         self._intake = intake
@@ -36,11 +46,16 @@ class Admission:
         self._lanes = lanes
         self._meters = meters
         self._clock = clock
+        self._log_clock = log_clock
 
     def admit(self, records: Sequence[Record]) -> Iterator[None]:
         """Take *records*, in pieces; between two of them the caller may wait."""
         # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the same place.
         found = {place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}}
+        for (topic, number), partition in found.items():
+            if partition is not None and partition.tier is not None:
+                last = max(record.offset for record in records if record.partition == number and record.topic == topic)
+                partition.seen.see(last, self._clock.monotonic_s())
         passed_over: set[Partition] = set()
         for start in range(0, len(records), _PIECE_RECORDS):
             self._admit(records[start : start + _PIECE_RECORDS], found, passed_over)
@@ -57,14 +72,19 @@ class Admission:
                 partition = found[topic, number]
             if partition is None or partition.draining or partition.closed or partition in passed_over:
                 continue
-            if partition.tier is not None and (due := due_ms(record, partition.tier)) > now_ms:
-                self._partitions.rest(partition, record.offset, (due - now_ms) / 1000)
+            if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
+                self._partitions.rest(partition, record.offset, wait_s)
                 passed_over.add(partition)
             elif partition.frontier.span >= MAX_SPAN:
                 self._partitions.fill(partition, record.offset)
                 passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):
                 self._take(record, partition, now_ms, now_s)
+
+    def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
+        """Until the head of a tier is due: by the log's clock, or because it has been seen to be there for so long."""
+        by_clock_s = (due_ms(record, tier) - self._log_clock.now_ms()) / 1000
+        return min(by_clock_s, tier.delay_s - partition.seen.waited_s(record.offset, now_s))
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:
         delivery = self._intake.judge(record, partition, now_ms)

@@ -16,6 +16,7 @@ from consumers.app import Subscription
 from consumers.deadletter import Control
 from consumers.frontier import Frontier
 from consumers.retry import Tier
+from consumers.sightings import Sightings
 
 __all__ = ["Delivery", "Partition"]
 
@@ -23,7 +24,20 @@ __all__ = ["Delivery", "Partition"]
 class Partition:
     """One assignment: its frontier, what it is for, and whether anything may still happen to it."""
 
-    __slots__ = ("assignment", "closed", "committed", "draining", "expected_type", "frontier", "full", "own", "paused", "resting", "tier")
+    __slots__ = (
+        "assignment",
+        "closed",
+        "committed",
+        "draining",
+        "expected_type",
+        "frontier",
+        "full",
+        "own",
+        "paused",
+        "resting",
+        "seen",
+        "tier",
+    )
 
     def __init__(self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None) -> None:
         self.assignment = assignment
@@ -33,6 +47,8 @@ class Partition:
         self.own = own
         """Whether this is one of the bus's own topics, whose control headers are honoured."""
         self.tier = tier
+        self.seen = Sightings()
+        """Of a tier: since when its records are known to be there."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
         self.full = False

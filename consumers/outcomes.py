@@ -136,7 +136,8 @@ class Outcomes:
             failure = Failure(reason=decision.reason, error=type(error).__name__, text=text, pointer=_pointer_of(error), exception=error)
             await self.bury(delivery, failure)
             return None
-        due_ms = now_ms + round(decision.delay_s * 1000)
+        # Said only where the tier alone would let it go too early: it is this machine's clock, and that may jump.
+        due_ms = now_ms + round(decision.delay_s * 1000) if decision.delay_s > decision.tier.delay_s else 0
         await self.move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
         return None
 

@@ -31,6 +31,10 @@ class Partitions:
         self._resting: dict[str, set[str]] = {}
         self.subscription: Subscription | None = None
 
+    def know(self, tiers: Iterable[Tier]) -> None:
+        """Tiers that are read besides those of the settings."""
+        self._tiers |= {tier.name: tier for tier in tiers}
+
     def all(self) -> list[Partition]:
         """Every partition held now."""
         return list(self._held.values())

@@ -5,7 +5,7 @@ Owns composing them; nothing else reads an App and the settings together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -14,11 +14,11 @@ from bus.payloads import Registry
 from bus.policy import Policy
 from bus.settings import Settings
 from bus.signing import Verifier
-from bus.topics import message_topic, redrive_topic, retry_topic
+from bus.topics import message_topic, read_topic, redrive_topic, retry_topic
 from consumers.app import App, Subscription
 from consumers.retry import Retry, Tier
 
-__all__ = ["Plan", "View", "make_plan"]
+__all__ = ["Plan", "View", "leftover_tiers", "make_plan"]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +67,21 @@ def make_plan(app: App, settings: Settings) -> Plan:
         ),
         view=_make_view(app, settings),
     )
+
+
+def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
+    """By topic, tiers of this group that exist and are not in the settings any more: what waits in them must not wait for ever."""
+    known = {tier.name for tier in plan.tiers}
+    found = {}
+    for topic in topics:
+        name = read_topic(topic)
+        if name is None or (name.kind, name.namespace, name.group) != ("retry", plan.namespace, plan.group) or name.delay in known:
+            continue
+        try:
+            found[topic] = Tier(name.delay, durations.seconds(name.delay))
+        except ValueError:
+            continue
+    return found
 
 
 def _make_view(app: App, settings: Settings) -> View:

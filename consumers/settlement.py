@@ -17,6 +17,7 @@ from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
+from consumers.logclock import LogClock
 from producers.publisher import Publisher
 
 __all__ = ["GaveUpError", "Settlement"]
@@ -36,14 +37,15 @@ class GaveUpError(Exception):
 class Settlement:
     """Makes outcomes durable for one group."""
 
-    def __init__(self, publisher: Publisher, *, group: str, clock: Clock, details: bool, hold: Callable[[Partition, bool], None]) -> None:
+    def __init__(
+        self, publisher: Publisher, *, group: str, clock: Clock, log_clock: LogClock, details: bool, hold: Callable[[Partition, bool], None]
+    ) -> None:
         self._publisher = publisher
         self._group = group
         self._clock = clock
         self._details = details
         self._hold = hold
-        self.offset_s = 0.0
-        """Log's append time minus this clock, as of the last acknowledged append."""
+        self._log_clock = log_clock
 
     async def send(self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None) -> None:
         """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
@@ -118,7 +120,7 @@ class Settlement:
         first: BusError | None = None
         for record, outcome in zip(records, outcomes, strict=True):
             if isinstance(outcome, Appended):
-                self.offset_s = outcome.timestamp_ms / 1000 - self._clock.now_ms() / 1000
+                self._log_clock.learn(outcome.timestamp_ms)
             else:
                 failed.append(record)
                 first = first or outcome

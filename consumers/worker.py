@@ -1,14 +1,14 @@
 """The worker: one group member that takes records from a log and settles each of them in exactly one way.
 
 Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is `consumers.admission`'s, running handlers
-`consumers.execution`'s, durable outcomes `consumers.settlement`'s, the process around it `consumers.process`'s.
+`consumers.execution`'s, durable outcomes `consumers.settlement`'s, putting these together `consumers.assembly`'s, the process around it
+`consumers.process`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from bus.clock import Clock
 from bus.errors import ClosedError, TransportError
@@ -19,27 +19,13 @@ from bus.settings import Settings
 from bus.topology import group_topics, message_topics, namespace_topics
 from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
-from consumers.admission import Admission
 from consumers.app import App
-from consumers.brake import Brake
-from consumers.braking import Braking
-from consumers.claims import Claims
-from consumers.delivery import Delivery
-from consumers.dependencies import Dependencies
+from consumers.assembly import assemble
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
-from consumers.execution import Execution
-from consumers.flight import Flight
 from consumers.inbox.base import Inbox
-from consumers.intake import Intake
-from consumers.lanes import Lanes
-from consumers.outcomes import Outcomes
-from consumers.partitions import Partitions
-from consumers.plan import Plan
+from consumers.plan import Plan, leftover_tiers
 from consumers.rarely import Rarely
-from consumers.runners import Runners
-from consumers.settlement import Settlement
 from producers.publisher import Publisher
-from producers.requests import Requests
 
 __all__ = ["Worker"]
 
@@ -76,56 +62,20 @@ class Worker:
         self._member = member
         self._clock = clock
         self._metrics = metrics
-        self._partitions = Partitions(plan.tiers, clock)
-        self._committing = asyncio.Lock()
-        self.requests = Requests(publisher, transport, verifier=app.verifier)
-        self.lanes: Lanes[Delivery] = Lanes()
-        self.flight = Flight(plan.group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
-        self.settlement = Settlement(publisher, group=plan.group, clock=clock, details=settings.deadletter.details, hold=self._partitions.hold)
         self._inbox = inbox
-        intake = Intake(plan.view, clock)
-        self._admission = Admission(self._partitions, intake, self.flight, self.lanes, meters=metrics.meters(plan.group), clock=clock)
-        self._claims = None
-        if inbox is not None:
-            self._claims = Claims(
-                inbox,
-                namespace=plan.namespace,
-                group=plan.group,
-                keep_s=settings.inbox.keep_s,
-                clock=clock,
-                metrics=metrics,
-                hold=self._partitions.hold,
-            )
-        dependencies = Dependencies(plan.group, clock, metrics, partial(self._partitions.let_rest, "dependency"))
-        brake = Brake(share=settings.deadletter.brake_share, window=settings.deadletter.brake_window, pause_s=settings.deadletter.brake_pause_s)
-        braking = Braking(brake, plan.group, clock, metrics, partial(self._partitions.let_rest, "brake"))
-        outcomes = Outcomes(
+        self._committing = asyncio.Lock()
+        parts = assemble(
+            app,
             plan,
+            transport=transport,
             publisher=publisher,
-            settlement=self.settlement,
-            intake=intake,
-            flight=self.flight,
-            clock=clock,
-            metrics=metrics,
-            dependencies=dependencies,
-            braking=braking,
-        )
-        execution = Execution(
-            plan,
-            outcomes,
-            publisher=publisher,
-            requests=self.requests,
-            intake=intake,
-            flight=self.flight,
-            lanes=self.lanes,
+            settings=settings,
+            inbox=inbox,
             clock=clock,
             metrics=metrics,
             wake=self._wake,
-            dependencies=dependencies,
-            braking=braking,
-            claims=self._claims,
         )
-        self.runners = Runners(self.lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
+        self._partitions, self._admission, self.flight, self.lanes, self.runners, self.requests, self._log_clock, self._claims = parts
 
     async def start(self, *, create_topics: bool) -> None:
         """Create topics where that is wanted, open the inbox, then join the group. Raises TopicMissingError, UnreachableError, InboxError."""
@@ -135,7 +85,14 @@ class Worker:
             await self._transport.admin.create_topics([*message_topics(self._settings, sorted(names)), *own])
         if self._inbox is not None:
             await self._inbox.open()
-        self._partitions.subscription = await self._transport.subscribe(self._plan.group, self._plan.topics, self, member=self._member)
+        left = leftover_tiers(await self._transport.admin.topics(), self._plan)
+        if left:
+            _log.warning(
+                "worker.leftover_tiers", group=self._plan.group, topics=sorted(left), detail="not in retry.tiers any more; read until empty"
+            )
+        self._partitions.know(left.values())
+        topics = (*self._plan.topics, *left)
+        self._partitions.subscription = await self._transport.subscribe(self._plan.group, topics, self, member=self._member)
         _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -278,7 +235,7 @@ class Worker:
         self._metrics.in_flight.labels(group).set(len(self.flight))
         self._metrics.lanes.labels(group).set(len(self.lanes))
         self._metrics.oldest_unsettled_seconds.labels(group).set(self.flight.oldest_s())
-        self._metrics.clock_offset_seconds.set(self.settlement.offset_s)
+        self._metrics.clock_offset_seconds.set(self._log_clock.offset_s)
 
     def _wake(self) -> None:
         self.runners.kick()

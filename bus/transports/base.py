@@ -142,6 +142,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """Largest key + value + headers that is accepted."""
     creates_topics_at_start: bool
     """Workers and publishers create their topics by default (`topics.create`)."""
+    own_clock: bool = False
+    """Append times are the wall clock of the machine that appends, which is this one."""
     appends_in_flight: int = 1
     """How many `append` calls are worth having at once: one where each commits by itself, more where partitions answer independently."""
 

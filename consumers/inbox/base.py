@@ -42,7 +42,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A worker died while it ran this among others: ask again when nothing else runs in this process, and say so (*alone*)."""
+    """Two workers died while they ran this among others: ask again when nothing else runs in this process, and say so (*alone*)."""
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -3,7 +3,8 @@
 Owns the whole of what base's picture leaves open: who may have a message next, what counts as a death, when a message runs alone and when it
 is given up. Does not own rows' storage, leases (`lease` says who lives) or what a worker does with the answer.
 
-A death is only held against a message that was running alone. Whoever ran among others when its worker died is a suspect, and runs alone next.
+A death is only held against a message that was running alone. Whoever ran among others at two deaths is a suspect, and runs alone next: after
+one death that would be everything a worker was at work on, and long handlers would be repeated one after another.
 """
 
 from __future__ import annotations
@@ -15,10 +16,26 @@ import msgspec
 from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Suspect
 from consumers.inbox.outputs import decode_outputs
 
-__all__ = ["CLOSED", "MOST_DEATHS", "NOBODY", "SHORTEST_WAIT_S", "WAIT_S", "Asker", "Decision", "Row", "decide", "finished", "released"]
+__all__ = [
+    "CLOSED",
+    "DEATHS_TO_SUSPICION",
+    "MOST_DEATHS",
+    "NOBODY",
+    "SHORTEST_WAIT_S",
+    "WAIT_S",
+    "Asker",
+    "Decision",
+    "Row",
+    "decide",
+    "finished",
+    "released",
+]
 
 MOST_DEATHS = 3
 """So many deaths alone, and nobody runs it any more."""
+
+DEATHS_TO_SUSPICION = 2
+"""So many starts that ended in its worker's death, and it runs alone."""
 
 WAIT_S = 1.0
 """After so long at the latest it is worth asking again about a message that another worker has."""
@@ -43,7 +60,7 @@ class Row(msgspec.Struct, frozen=True):
     starts: int = 0
     deaths: int = 0
     suspect: bool = False
-    """A worker died while it ran this: it runs alone, until a run of it ends in order."""
+    """Workers died while they ran this: it runs alone, until a run of it ends in order."""
     alone: bool = False
     """The run that holds the claim is alone in its process."""
     reopened: int = 0
@@ -129,7 +146,8 @@ def _freed(row: Row) -> Row:
 
 
 def _died(row: Row) -> Row:
-    return msgspec.structs.replace(row, state="free", owner=NOBODY, deaths=row.deaths + row.alone, suspect=True, alone=False)
+    suspect = row.suspect or row.starts >= DEATHS_TO_SUSPICION
+    return msgspec.structs.replace(row, state="free", owner=NOBODY, deaths=row.deaths + row.alone, suspect=suspect, alone=False)
 
 
 def _reopened(row: Row, asker: Asker) -> Row:

@@ -14,6 +14,7 @@ from consumers.delivery import Delivery
 from consumers.flight import Flight
 from consumers.intake import Intake
 from consumers.lanes import Lanes
+from consumers.logclock import LogClock
 from consumers.partitions import Partitions
 from consumers.plan import make_plan
 
@@ -33,7 +34,9 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
         meters = metrics.meters(plan.group)
-        self.admission = Admission(self.partitions, Intake(plan.view, clock), self.flight, self.lanes, meters=meters, clock=clock)
+        self.admission = Admission(
+            self.partitions, Intake(plan.view, clock), self.flight, self.lanes, meters=meters, clock=clock, log_clock=LogClock(clock, own=True)
+        )
         self.group = plan.group
 
     def received(self) -> float | None:

@@ -55,6 +55,7 @@ class SqliteTransport:
             between_processes=not in_memory,
             max_record_bytes=max_record_bytes,
             creates_topics_at_start=True,
+            own_clock=True,
         )
         self._clock = clock
         self._session_timeout_s = session_timeout_s

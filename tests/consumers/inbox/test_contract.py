@@ -274,28 +274,28 @@ async def test_what_another_living_owner_runs_is_held(shared_store: Store) -> No
     assert isinstance(await claim(second), Held)
 
 
-async def test_the_dead_ones_message_runs_alone_and_the_dead_cannot_finish_it(shared_store: Store) -> None:
+async def test_the_dead_ones_message_runs_again_and_the_dead_cannot_finish_it(shared_store: Store) -> None:
     first, second = await shared_store.open("a"), await shared_store.open("b")
     old = await claimed(first)
     await shared_store.die(first)
     assert isinstance(await claim(second), Held)
     await shared_store.run_out()
-    assert await claim(second) == Claimed(token=2, starts=2, alone=True)
+    assert await claim(second) == Claimed(token=2, starts=2, alone=False)
     assert not await first.finish(key(), old.token, OUTPUTS)
     await first.release(key(), old.token)
     assert await second.finish(key(), 2, ())
 
 
 async def test_only_deaths_alone_count_and_the_third_is_the_last(shared_store: Store) -> None:
-    for starts in range(1, 5):
+    for starts in range(1, 6):
         owner = await shared_store.open(f"owner {starts}")
-        assert await claim(owner) == Claimed(token=starts, starts=starts, alone=starts > 1)
+        assert await claim(owner) == Claimed(token=starts, starts=starts, alone=starts > 2)
         await shared_store.die(owner)
         await shared_store.run_out()
     last = await shared_store.open("last")
     assert await claim(last) == CrashLoop(3)
     assert await claim(last) == CrashLoop(3)
-    assert await claim(last, reopen=1) == Claimed(token=5, starts=5, alone=True)
+    assert await claim(last, reopen=1) == Claimed(token=6, starts=6, alone=True)
 
 
 async def test_one_who_closed_in_order_leaves_messages_free_and_unsuspected(shared_store: Store) -> None:
@@ -320,7 +320,7 @@ async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -
     assert isinstance(await claim(inbox), Held)
     child.kill()
     await child.wait()
-    assert await unheld(inbox) == Claimed(token=2, starts=2, alone=True)
+    assert await unheld(inbox) == Claimed(token=2, starts=2, alone=False)
 
 
 async def test_two_processes_run_each_of_two_thousand_messages_once(shared_store: Store) -> None:

@@ -63,9 +63,16 @@ def test_a_holder_that_closed_in_order_is_no_death() -> None:
     assert decide(row(), asker(), CLOSED).claim == Claimed(token=5, starts=1, alone=False)
 
 
-def test_whoever_ran_among_others_when_its_worker_died_is_a_suspect_and_runs_alone() -> None:
-    written, claim = decide(row(), asker(), DEAD)
-    assert claim == Claimed(token=5, starts=2, alone=True)
+def test_after_one_death_it_runs_among_others_again() -> None:
+    written, claim = decide(row(starts=1), asker(alone=False), DEAD)
+    assert claim == Claimed(token=5, starts=2, alone=False)
+    assert written is not None
+    assert (written.deaths, written.suspect, written.alone) == (0, False, False)
+
+
+def test_whoever_ran_among_others_at_two_deaths_is_a_suspect_and_runs_alone() -> None:
+    written, claim = decide(row(starts=2), asker(), DEAD)
+    assert claim == Claimed(token=5, starts=3, alone=True)
     assert written is not None
     assert (written.deaths, written.suspect, written.alone) == (0, True, True)
 

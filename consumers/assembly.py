@@ -1,0 +1,109 @@
+"""Assembly: the parts of one worker, put together.
+
+Owns which part is given which; no part makes another. What the parts do is their own, when they do it the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from bus.clock import Clock
+from bus.metrics import Metrics
+from bus.settings import Settings
+from bus.transports.base import Transport
+from consumers.admission import Admission
+from consumers.app import App
+from consumers.brake import Brake
+from consumers.braking import Braking
+from consumers.claims import Claims
+from consumers.delivery import Delivery
+from consumers.dependencies import Dependencies
+from consumers.execution import Execution
+from consumers.flight import Flight
+from consumers.inbox.base import Inbox
+from consumers.intake import Intake
+from consumers.lanes import Lanes
+from consumers.logclock import LogClock
+from consumers.outcomes import Outcomes
+from consumers.partitions import Partitions
+from consumers.plan import Plan
+from consumers.runners import Runners
+from consumers.settlement import Settlement
+from producers.publisher import Publisher
+from producers.requests import Requests
+
+__all__ = ["Parts", "assemble"]
+
+
+class Parts(NamedTuple):
+    """What a worker drives."""
+
+    partitions: Partitions
+    admission: Admission
+    flight: Flight
+    lanes: Lanes[Delivery]
+    runners: Runners
+    requests: Requests
+    log_clock: LogClock
+    claims: Claims | None
+
+
+def assemble(
+    app: App,
+    plan: Plan,
+    *,
+    transport: Transport,
+    publisher: Publisher,
+    settings: Settings,
+    inbox: Inbox | None,
+    clock: Clock,
+    metrics: Metrics,
+    wake: Callable[[], None],
+) -> Parts:
+    """The parts of a worker of *app*; *wake* tells it that a lane has become ready."""
+    group, deadletter = plan.group, settings.deadletter
+    partitions = Partitions(plan.tiers, clock)
+    requests = Requests(publisher, transport, verifier=app.verifier)
+    lanes: Lanes[Delivery] = Lanes()
+    flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
+    log_clock = LogClock(clock, own=transport.features.own_clock)
+    intake = Intake(plan.view, clock)
+    admission = Admission(partitions, intake, flight, lanes, meters=metrics.meters(group), clock=clock, log_clock=log_clock)
+    dependencies = Dependencies(group, clock, metrics, partial(partitions.let_rest, "dependency"))
+    brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
+    braking = Braking(brake, group, clock, metrics, partial(partitions.let_rest, "brake"))
+    settlement = Settlement(publisher, group=group, clock=clock, log_clock=log_clock, details=deadletter.details, hold=partitions.hold)
+    claims = None
+    if inbox is not None:
+        keep_s = settings.inbox.keep_s
+        claims = Claims(inbox, namespace=plan.namespace, group=group, keep_s=keep_s, clock=clock, metrics=metrics, hold=partitions.hold)
+    outcomes = Outcomes(
+        plan,
+        publisher=publisher,
+        settlement=settlement,
+        intake=intake,
+        flight=flight,
+        clock=clock,
+        metrics=metrics,
+        dependencies=dependencies,
+        braking=braking,
+    )
+    execution = Execution(
+        plan,
+        outcomes,
+        publisher=publisher,
+        requests=requests,
+        intake=intake,
+        flight=flight,
+        lanes=lanes,
+        clock=clock,
+        metrics=metrics,
+        wake=wake,
+        dependencies=dependencies,
+        braking=braking,
+        claims=claims,
+    )
+    runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
+    return Parts(partitions, admission, flight, lanes, runners, requests, log_clock, claims)

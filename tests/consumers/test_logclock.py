@@ -1,0 +1,99 @@
+"""What time it is for the log, whatever the wall clocks do; and what is due although nobody knows the time."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus.clock import ManualClock
+from consumers.logclock import LogClock
+from consumers.sightings import Sightings
+from sealbus import App, Context, Retry, RetryLater, payload
+
+
+class JumpyClock(ManualClock):
+    """Its wall clock can be set; its monotonic clock goes on."""
+
+    jump_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.jump_ms
+
+
+def test_with_clocks_that_agree_it_is_what_they_say() -> None:
+    clock = JumpyClock()
+    for own in (True, False):
+        log_clock = LogClock(clock, own=own)
+        clock.advance(7)
+        assert log_clock.now_ms() == clock.now_ms()
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+def test_a_wall_clock_that_jumps_never_makes_the_logs_time_run_ahead(jump_s: int) -> None:
+    clock = JumpyClock()
+    true_ms = clock.now_ms()
+    log_clock = LogClock(clock, own=True)
+    clock.jump_ms = jump_s * 1000
+    clock.advance(10)
+    assert log_clock.now_ms() <= true_ms + 10_000
+
+
+def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
+    clock = JumpyClock()
+    log_clock = LogClock(clock, own=False)
+    broker_ms = clock.now_ms() - 90_000
+    log_clock.learn(broker_ms)
+    assert log_clock.offset_s == -90
+    clock.jump_ms = 3_600_000
+    clock.advance(10)
+    assert log_clock.now_ms() == broker_ms + 10_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 10)), max_size=60), st.integers(0, 60))
+def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(steps: list[tuple[int, float]], asked: int) -> None:
+    sightings, now_s, first_s = Sightings(), 0.0, None
+    for offset, elapsed_s in steps:
+        now_s += elapsed_s
+        sightings.see(offset, now_s)
+        if offset >= asked and first_s is None:
+            first_s = now_s
+    assert sightings.waited_s(asked, now_s) == (0.0 if first_s is None else now_s - first_s)
+
+
+@payload("clock.job")
+class Job(msgspec.Struct, frozen=True):
+    number: int
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+@pytest.mark.parametrize("back_after_s", [1, 3, 1000])
+async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
+    jump_s: int, back_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: list[float] = []
+    app = App("clock@tests")
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job, context: Context) -> None:
+        runs.append(bus.clock.monotonic_s())
+        if context.attempt == 1:
+            raise RetryLater(after_s=5)
+
+    async with app.test() as bus:
+        await bus.publish(Job(1), ttl_s=86_400)
+        await bus.settle()
+        await bus.advance(2)
+        bus.clock.jump_ms = jump_s * 1000
+        await bus.publish(Job(2), ttl_s=86_400)
+        await bus.settle()
+        await bus.advance(back_after_s)
+        bus.clock.jump_ms = 0
+        await bus.advance(30)
+        assert not bus.dead
+    assert len(runs) == 4
+    firsts, seconds = sorted(runs)[:2], sorted(runs)[2:]
+    for first, second in zip(firsts, seconds, strict=True):
+        assert 5 <= second - first <= 16
