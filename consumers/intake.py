@@ -137,10 +137,12 @@ class Intake:
 
     def check_lifetime(self, delivery: Delivery, message: Message, now_ms: int) -> None:
         """The lifetime gate; raises ContractError."""
+        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was judged at the first.
+        append_ms = delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
         gates.lifetime_gate(
             message,
             now_ms=now_ms,
-            append_ms=delivery.record.timestamp_ms,
+            append_ms=append_ms,
             max_hops=self._view.max_hops,
             extend_until_ms=delivery.control.extend_until_ms,
         )

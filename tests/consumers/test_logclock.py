@@ -97,3 +97,23 @@ async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
     firsts, seconds = sorted(runs)[:2], sorted(runs)[2:]
     for first, second in zip(firsts, seconds, strict=True):
         assert 5 <= second - first <= 16
+
+
+async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: list[int] = []
+    app = App("clock@tests")
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job, context: Context) -> None:
+        runs.append(context.attempt)
+        if context.attempt == 1:
+            bus.clock.jump_ms = -3_600_000
+            raise RetryLater(after_s=5)
+
+    async with app.test() as bus:
+        await bus.publish(Job(1), ttl_s=86_400)
+        await bus.settle()
+        bus.clock.jump_ms = 0
+        await bus.advance(20)
+        assert (runs, bus.dead) == ([1, 2], [])
