@@ -24,6 +24,7 @@ __all__ = ["Admission"]
 
 # Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of it.
 _PIECE_RECORDS = 48
+_BACKWARDS_MS = 500
 
 
 class Admission:
@@ -83,8 +84,14 @@ class Admission:
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
         """Until the head of a tier is due: by the log's clock, or because it has been seen to be there for so long."""
-        by_clock_s = (due_ms(record, tier) - self._log_clock.now_ms()) / 1000
-        return min(by_clock_s, tier.delay_s - partition.seen.waited_s(record.offset, now_s))
+        by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
+        if record.timestamp_ms < partition.passed_ms - _BACKWARDS_MS:
+            # Appended by a clock that was set back: what it says would be too early.
+            return by_sight_s
+        wait_s = min(by_sight_s, (due_ms(record, tier) - self._log_clock.now_ms()) / 1000)
+        if wait_s <= 0:
+            partition.passed_ms = max(partition.passed_ms, record.timestamp_ms)
+        return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:
         delivery = self._intake.judge(record, partition, now_ms)

@@ -33,6 +33,7 @@ class Partition:
         "frontier",
         "full",
         "own",
+        "passed_ms",
         "paused",
         "resting",
         "seen",
@@ -49,6 +50,8 @@ class Partition:
         self.tier = tier
         self.seen = Sightings()
         """Of a tier: since when its records are known to be there."""
+        self.passed_ms = 0
+        """Of a tier: the latest append time among the records that were let through."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
         self.full = False

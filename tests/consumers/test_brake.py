@@ -7,13 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings import load
-from consumers.brake import Brake
+from consumers.brake import COUNTED, Brake
 from sealbus import App, Reject, payload
 
 
 @payload("brake.job")
 class Job(msgspec.Struct, frozen=True):
     number: int
+
+
+def test_only_what_handlers_make_of_messages_counts() -> None:
+    assert sorted(COUNTED) == ["crash_loop", "rejected", "retries_exhausted"]
 
 
 def test_it_is_pulled_when_more_than_the_share_of_a_full_window_died() -> None:
@@ -36,6 +40,26 @@ def test_after_a_pause_a_few_decide_and_each_failed_trial_doubles_it() -> None:
     assert [brake.note("a", 60, died=True) for _ in range(10)][-1] == 120
     assert [brake.note("a", 180, died=False) for _ in range(10)] == [None] * 10
     assert brake.delay_s("a", 180) == 0
+
+
+def test_a_trial_that_goes_well_brings_back_the_full_window_and_the_first_pause() -> None:
+    brake = Brake(share=0.5, window=20, pause_s=60)
+    assert [brake.note("a", 0, died=True) for _ in range(20)][-1] == 60
+    assert [brake.note("a", 60, died=True) for _ in range(10)][-1] == 120
+    assert [brake.note("a", 180, died=False) for _ in range(10)] == [None] * 10
+    # Ten deaths in twenty are not too many, eleven are.
+    assert [brake.note("a", 180, died=True) for _ in range(11)] == [None] * 10 + [60]
+
+
+def test_pauses_grow_sixteenfold_and_no_further() -> None:
+    brake = Brake(share=0.5, window=4, pause_s=1)
+    now_s, pauses = 0.0, []
+    for _ in range(7):
+        pause_s = [brake.note("a", now_s, died=True) for _ in range(4)][-1]
+        assert pause_s is not None
+        now_s += pause_s
+        pauses.append(pause_s)
+    assert pauses == [1, 2, 4, 8, 16, 16, 16]
 
 
 def test_what_began_before_the_pause_does_not_count() -> None:

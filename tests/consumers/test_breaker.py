@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -35,6 +36,37 @@ def test_a_failed_probe_waits_longer_and_another_message_has_its_turn() -> None:
     assert breakers.delay_s("t", "b", 1.0) == 0
     assert breakers.blame("db", "t", "b", 1.5) == 2.0
     assert breakers.delay_s("t", "c", 3.5) == 0
+
+
+@given(st.lists(st.permutations("abcd"), min_size=8, max_size=8))
+def test_while_all_keep_asking_nobody_probes_again_before_everybody_has(orders: list[list[str]]) -> None:
+    breakers, now_s, probes = Breakers(), 0.0, []
+    wait_s = breakers.blame("db", "t", "first", now_s)
+    for order in orders:
+        assert wait_s is not None
+        now_s += wait_s
+        turns = [message for message in order if breakers.delay_s("t", message, now_s) == 0]
+        assert len(turns) == 1
+        probes += turns
+        wait_s = breakers.blame("db", "t", turns[0], now_s)
+    assert sorted(probes[:4]) == sorted(probes[4:]) == list("abcd")
+
+
+@pytest.mark.parametrize(("now_s", "wait_s"), [(5.0, 1.0), (5.1, 0.0)])
+def test_whoever_stopped_asking_is_not_waited_for_longer_than_the_backoff_and_two_seconds(now_s: float, wait_s: float) -> None:
+    breakers = Breakers()
+    breakers.blame("db", "t", "a", 0.0)
+    breakers.delay_s("t", "b", 1.0)
+    breakers.delay_s("t", "gone", 1.0)
+    assert breakers.blame("db", "t", "b", 1.0) == 2.0
+    assert breakers.delay_s("t", "b", now_s) == wait_s
+
+
+def test_who_blames_what_is_down_already_waits_for_the_same_moment() -> None:
+    breakers = Breakers()
+    breakers.blame("db", "t", "a", 0.0)
+    assert breakers.blame("db", "t", "b", 0.25) == 0.75
+    assert breakers.blame("db", "t", "c", 1.5) == 0
 
 
 def test_waits_grow_to_half_a_minute_and_no_further() -> None:
@@ -70,6 +102,36 @@ def test_who_always_blames_is_its_own_fault_once_another_got_through() -> None:
     breakers.succeed("b")
     assert breakers.blame("db", "t", "a", 2.0) is None
     assert not breakers.open
+
+
+def test_each_time_another_gets_through_counts_anew() -> None:
+    breakers = Breakers()
+    for number in range(4):
+        now_s = 10.0 * number
+        assert breakers.blame("db", "t", f"m{number}", now_s) == 1.0
+        breakers.delay_s("t", "b", now_s + 1)
+        breakers.succeed("b")
+        assert breakers.blame("db", "t", f"m{number}", now_s + 2) is None
+
+
+def test_who_has_succeeded_since_is_believed_again() -> None:
+    breakers = Breakers()
+    breakers.blame("db", "t", "a", 0.0)
+    breakers.delay_s("t", "b", 1.0)
+    breakers.succeed("b")
+    assert not breakers.succeed("a")
+    assert breakers.blame("db", "t", "a", 2.0) == 1.0
+
+
+def test_the_last_ten_thousand_who_blamed_are_remembered() -> None:
+    breakers = Breakers()
+    for number in range(10_001):
+        breakers.blame("db", "t", f"m{number}", 0.0)
+    breakers.delay_s("t", "b", 1.0)
+    breakers.succeed("b")
+    assert breakers.blame("db", "t", "m1", 2.0) is None
+    assert breakers.blame("db", "t", "m10000", 2.0) is None
+    assert breakers.blame("db", "t", "m0", 2.0) == 1.0
 
 
 def test_a_dependency_may_be_down_again_later() -> None:

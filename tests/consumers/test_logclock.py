@@ -117,3 +117,27 @@ async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_o
         bus.clock.jump_ms = 0
         await bus.advance(20)
         assert (runs, bus.dead) == ([1, 2], [])
+
+
+async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: dict[int, list[float]] = {}
+    app = App("clock@tests")
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job, context: Context) -> None:
+        runs.setdefault(job.number, []).append(bus.clock.monotonic_s())
+        if context.attempt == 1:
+            raise RetryLater(after_s=5)
+
+    async with app.test() as bus:
+        for number, jump_ms in ((1, 0), (2, -3_600_000)):
+            bus.clock.jump_ms = 0
+            message = await bus.publish(Job(number), key="same", ttl_s=86_400)
+            assert message.message_id
+            bus.clock.jump_ms = jump_ms
+            await bus.settle()
+            bus.clock.jump_ms = 0
+            await bus.advance(6 if number == 1 else 1)
+        await bus.advance(20)
+    assert [later - first >= 5 for first, later in runs.values()] == [True, True]

@@ -73,6 +73,15 @@ def test_the_schedule_of_waits(backoff: Any, waits: list[float]) -> None:
     assert [decided(attempt=attempt, policy=policy).delay_s for attempt in (1, 2, 3, 4)] == waits
 
 
+def test_the_five_thousandth_attempt_waits_as_long_as_any() -> None:
+    assert decided(attempt=5_000, policy=Retry(attempts=10_000)).delay_s == 300.0
+
+
+@pytest.mark.parametrize(("randomness", "delay_s"), [(0.0, 1.0), (0.25, 0.95), (0.5, 0.9)])
+def test_jitter_takes_away_its_part_of_a_fifth(randomness: float, delay_s: float) -> None:
+    assert decided(randomness=randomness).delay_s == delay_s
+
+
 @given(POLICIES, st.integers(1, 99), st.floats(0, 1, exclude_max=True))
 def test_jitter_takes_away_at_most_a_fifth(policy: Retry, attempt: int, randomness: float) -> None:
     assume(attempt < policy.attempts)
@@ -107,8 +116,14 @@ def test_a_wait_that_would_outlive_the_message_is_its_end() -> None:
     assert decided(RetryLater(after_s=10), remaining_s=10.0).reason == "retries_exhausted"
 
 
+def test_a_wait_in_the_lane_that_ends_with_the_message_is_its_end() -> None:
+    assert isinstance(decided(remaining_s=1.1), WaitInLane)
+    assert decided(remaining_s=1.0) == Die("retries_exhausted", "the next attempt in 1.0 s would outlive the message")
+
+
 def test_a_tier_that_would_outlive_the_message_is_its_end_too() -> None:
-    assert decided(RetryLater(after_s=6), remaining_s=30.0).reason == "retries_exhausted"
+    late = "the next attempt in 30.0 s (tier 30s) would outlive the message"
+    assert decided(RetryLater(after_s=6), remaining_s=30.0) == Die("retries_exhausted", late)
     assert decided(RetryLater(after_s=6), remaining_s=30.1).tier.name == "30s"
 
 
@@ -128,7 +143,11 @@ def test_a_message_may_ask_for_less_never_for_more(asked: int | None, allowed: i
         assert told == Retry(attempts=min(asked, allowed), backoff="linear", base_s=0.05, cap_s=0.06)
 
 
+def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_to_five_minutes() -> None:
+    assert Retry() == Retry(attempts=5, backoff="exponential", base_s=0.2, cap_s=300.0)
+
+
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base_s": -1.0}, {"base_s": 2.0, "cap_s": 1.0}, {"backoff": "random"}])
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"Retry|backoff"):
+    with pytest.raises(ValueError, match=r"^(Retry needs|backoff 'random' is none)"):
         Retry(**wrong)

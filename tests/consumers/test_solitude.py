@@ -10,6 +10,20 @@ from hypothesis import strategies as st
 from consumers.solitude import Solitude
 
 
+async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
+    solitude = Solitude()
+    async with asyncio.timeout(2):
+        await solitude.enter(alone=False)
+        await solitude.enter(alone=False)
+        solitude.leave(alone=False)
+        assert (solitude.inside, solitude.closed) == (1, False)
+        solitude.leave(alone=False)
+        await solitude.enter(alone=True)
+        assert (solitude.inside, solitude.closed) == (1, True)
+        solitude.leave(alone=True)
+        assert (solitude.inside, solitude.closed) == (0, False)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
 def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
     solitude, inside, turns = Solitude(), [], []

@@ -8,7 +8,7 @@ import pytest
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Suspect
 from consumers.inbox.outputs import encode_outputs
-from consumers.inbox.rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
+from consumers.inbox.rules import CLOSED, MOST_DEATHS, NOBODY, Asker, Row, decide, finished, released
 
 ME, OTHER = 7, 8
 ALIVE, DEAD = 12.0, 0.0
@@ -85,8 +85,8 @@ def test_a_death_alone_counts() -> None:
 
 
 def test_the_third_death_alone_is_remembered() -> None:
-    written, claim = decide(row(suspect=True, alone=True, deaths=MOST_DEATHS - 1), asker(), DEAD)
-    assert claim == CrashLoop(MOST_DEATHS)
+    written, claim = decide(row(suspect=True, alone=True, deaths=2), asker(), DEAD)
+    assert claim == CrashLoop(MOST_DEATHS) == CrashLoop(3)
     assert written is not None
     assert (written.state, written.token) == ("free", 4)
     assert decide(written, asker(), CLOSED) == (None, CrashLoop(MOST_DEATHS))
@@ -140,6 +140,12 @@ def test_a_row_that_is_gone_or_free_is_not_finished() -> None:
     assert finished(row(state="free"), owner=OTHER, token=4, outputs=b"") is None
 
 
+def test_a_row_that_is_gone_free_or_done_is_not_released() -> None:
+    assert released(None, owner=OTHER, token=4) is None
+    assert released(row(state="free"), owner=OTHER, token=4) is None
+    assert released(row(state="done"), owner=OTHER, token=4) is None
+
+
 def test_released_in_order_nothing_is_held_against_it() -> None:
     freed = released(row(starts=3, deaths=2, suspect=True, alone=True), owner=OTHER, token=4)
     assert freed == row(state="free", owner=0, starts=0)
@@ -148,7 +154,6 @@ def test_released_in_order_nothing_is_held_against_it() -> None:
 def test_a_suspect_is_claimed_by_nobody_who_is_not_alone() -> None:
     written, claim = decide(row(suspect=True, alone=True), asker(alone=False), DEAD)
     assert claim == Suspect()
-    assert written is not None
-    assert (written.state, written.suspect, written.deaths) == ("free", True, 1)
-    assert decide(written, asker(alone=False), CLOSED).claim == Suspect()
+    assert written == row(state="free", owner=NOBODY, suspect=True, deaths=1)
+    assert decide(written, Asker(ME, "h", 1000), CLOSED).claim == Suspect()
     assert decide(written, asker(), CLOSED).claim == Claimed(token=5, starts=2, alone=True)
