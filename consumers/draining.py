@@ -58,7 +58,7 @@ def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os
     """End the process if one of these holds a key whose order is strict."""
     for runner in running:
         delivery = runner.delivery
-        if delivery is not None and delivery.subscription is not None and delivery.subscription.order == "key_strict":
+        if runner.in_handler and delivery is not None and delivery.subscription is not None and delivery.subscription.order == "key_strict":
             _log.critical("worker.ends", type=delivery.label, detail="a handler does not stop, and its partition goes to another worker")
             end(_EXIT_SOFTWARE)
             return

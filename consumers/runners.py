@@ -48,6 +48,11 @@ class Runner:
         self.ending = False
         """The worker closes: a cancellation is meant for the runner itself."""
 
+    @property
+    def in_handler(self) -> bool:
+        """Whether a handler runs in this slot now; else its outcome is being settled, or it waits for its turn."""
+        return self.deadline_s != math.inf
+
     async def call(self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float) -> Any:
         """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that, HandlerGoneError see there."""
         self.deadline_s = deadline_s
@@ -75,7 +80,7 @@ class Runner:
 
     def interrupt(self, reason: type[Exception]) -> None:
         """Cancel the handler that runs in this slot, once."""
-        if self.cut is None and self.deadline_s != math.inf and self.task is not None:
+        if self.cut is None and self.in_handler and self.task is not None:
             self.cut = reason
             self.task.cancel()
 
