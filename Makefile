@@ -3,10 +3,11 @@
 PYTHON ?= python3
 DEMO := .venv-demo
 TEST := .venv-test
+MUTANTS := .venv-mutants
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
-.PHONY: help demo test quick check bench faults faults-quick kafka format clean
+.PHONY: help demo test quick check bench faults faults-quick mutants kafka format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -35,6 +36,11 @@ faults: $(TEST)/ready  ## Kill, freeze and cut everything, on both logs, for hou
 faults-quick: $(TEST)/ready  ## The faults that say most, one seed each: about five minutes.
 	$(TEST)/bin/python tests/faults/run.py --quick $(ARGS)
 
+mutants: $(MUTANTS)/ready  ## Small changes to the tracker, lanes, inbox and retries that no test notices; some minutes.
+	rm -rf mutants
+	nice $(MUTANTS)/bin/mutmut run $(ARGS)
+	@for name in $$($(MUTANTS)/bin/mutmut results | sed 's/:.*//'); do $(MUTANTS)/bin/mutmut show $$name; done
+
 kafka: $(TEST)/ready  ## A local Kafka in the foreground; make kafka ARGS=--help says more.
 	@exec $(TEST)/bin/python -m deploy.kafka $(ARGS)
 
@@ -43,7 +49,7 @@ format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff format $(SOURCES)
 
 clean:  ## Remove the environments and caches.
-	rm -rf $(DEMO) $(TEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(DEMO) $(TEST) $(MUTANTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
 
 $(DEMO)/ready: constraints/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -55,4 +61,11 @@ $(TEST)/ready: constraints/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python -m pip install $(PIP_FLAGS) -r constraints/dev.txt
+	touch $@
+
+$(MUTANTS)/ready: constraints/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(MUTANTS)
+	$(MUTANTS)/bin/python -m pip install $(PIP_FLAGS) -r constraints/dev.txt
+	$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	touch $@
