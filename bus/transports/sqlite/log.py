@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from bus.databases.sqlitefile import identity_of
 from bus.errors import BusError, TransportError
 from bus.transports.base import TopicSpec
 from bus.transports.sqlite.schema import MEMORY, open_log
@@ -53,11 +53,11 @@ class Log:
         self.bytes: dict[int, int] = {}
         self.rows: list[Any] = []
         self._generation = -1
-        self._identity = _identity(path)
+        self._identity = identity_of(path)
 
     def begin(self) -> None:
         """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its path any more."""
-        if self._identity != _identity(self.path):
+        if self._identity != identity_of(self.path):
             raise TransportError(f"the log {self.path} was deleted or replaced while it was open: what is written here is lost; start again")
         self.connection.execute("BEGIN IMMEDIATE")
         generation = self.connection.execute("SELECT number FROM generation").fetchone()[0]
@@ -145,16 +145,6 @@ class Log:
             for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
         }
         self.ports = tuple(row[0] for row in self.connection.execute("SELECT port FROM listeners"))
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    if path == MEMORY:
-        return None
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _rows_at_once(left: int) -> int:

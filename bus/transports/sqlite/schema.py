@@ -7,18 +7,17 @@ package's docstring for what the tables mean.
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 
+from bus.databases.sqlitefile import MEMORY, switch_to_wal
 from bus.errors import ConfigurationError, UnreachableError
-from bus.transports.sqlite.faults import code_of, translated
+from bus.transports.sqlite.faults import translated
 
 __all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "MEMORY", "SCHEMA_VERSION", "open_log"]
 
 APPLICATION_ID = 0x5EA1B050
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 5.0
-MEMORY = ":memory:"
 
 _TABLES = (
     "CREATE TABLE generation (number INTEGER NOT NULL)",
@@ -103,24 +102,10 @@ def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
 
 def _create(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA page_size = 8192")
-    _switch_to_wal(connection)
+    switch_to_wal(connection, BUSY_TIMEOUT_S)
     connection.execute("BEGIN IMMEDIATE")
     # Another process may have created the tables since the first look.
     if not _is_ours(connection, path):
         for statement in _TABLES:
             connection.execute(statement)
     connection.execute("COMMIT")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting.
-    give_up_s = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
-                raise
-            time.sleep(0.01)
-        else:
-            return

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from bus.databases.sqlitefile import MEMORY, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
-from bus.transports.sqlite.faults import code_of
 from consumers.inbox.rules import CLOSED, Row
 
 __all__ = ["MEMORY", "Table"]
 
-MEMORY = ":memory:"
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 5.0
 
@@ -63,11 +61,11 @@ class Table:
 
     def begin(self) -> None:
         """Take the write lock. Raises InboxError when the file is not the one at its path any more."""
-        if self._identity is not None and self._identity != _identity(self.path):
+        if self._identity is not None and self._identity != identity_of(self.path):
             raise InboxError(f"the inbox {self.path} was deleted or replaced while it was open; start again")
         if self._connection is None:
             self._connection = _opened(self.path)
-            self._identity = _identity(self.path)
+            self._identity = identity_of(self.path)
         self._connection.execute("BEGIN IMMEDIATE TRANSACTION")
 
     def commit(self) -> None:
@@ -176,7 +174,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    _switch_to_wal(connection)
+    switch_to_wal(connection, BUSY_TIMEOUT_S)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 16000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -191,27 +189,3 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
     elif row[0] > SCHEMA_VERSION:
         raise ConfigurationError(f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
     connection.execute("COMMIT TRANSACTION")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting.
-    give_up_s = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    if path == MEMORY:
-        return None
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
