@@ -55,6 +55,7 @@ def test_an_expectation_that_does_not_hold_is_seen() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_payments_are_booked_once_while_workers_are_killed() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "consumers.demo.payments", "--payments", "400"],

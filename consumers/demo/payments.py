@@ -196,9 +196,10 @@ async def _publish(settings: Settings, orders: list[Payment], console: Console) 
 
 
 async def _answered(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
-    """By payment, every answer as it lies in the log; waits for *count* payments, killing workers meanwhile."""
+    """By payment, every answer as it lies in the log; waits for *count* payments, killing a worker whenever some are done."""
     transport = open_configured(settings)
     deadline_s = time.monotonic() + _PATIENCE_S
+    before = 0
     try:
         while True:
             answers: dict[str, list[bytes]] = defaultdict(list)
@@ -210,10 +211,13 @@ async def _answered(settings: Settings, crew: _Crew, count: int, console: Consol
                 return answers
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{found} of {count} payments were answered within {_PATIENCE_S:.0f} s")
-            if console.is_terminal:
-                console.print(f"[dim]{found} of {count} answered; one more worker is killed[/]")
             await asyncio.sleep(_KILL_EVERY_S)
-            await asyncio.to_thread(crew.kill_one)
+            if found > before:
+                # On a machine where a worker has hardly started by then, nothing would ever be done.
+                before = found
+                if console.is_terminal:
+                    console.print(f"[dim]{found} of {count} answered; one more worker is killed[/]")
+                await asyncio.to_thread(crew.kill_one)
     finally:
         await transport.close()
 

@@ -124,18 +124,19 @@ async def until(said, within_s: float = 60.0) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_takes_long_holds_up_nobody_when_members_come_and_go(settings: Settings) -> None:
     journal = Journal()
     async with publishing(settings) as accepted, working(journal, settings):
         await until(lambda: len(journal.finished) > 100)
         async with connect(agent="source@tests", settings=settings) as bus:
-            await asyncio.gather(*(bus.publish(Item(-number, takes_s=12.0), key=f"long{number}") for number in range(1, 9)))
+            await asyncio.gather(*(bus.publish(Item(-number, takes_s=15.0), key=f"long{number}") for number in range(1, 9)))
         await until(lambda: sum(count for number, count in journal.begun.items() if number < 0) == 8)
         since_s = time.monotonic()
         async with working(journal, settings):
-            await asyncio.sleep(8)
+            await asyncio.sleep(10)
             until_s = time.monotonic()
-        assert journal.longest_pause_s(since_s, until_s) < 5
+        assert journal.longest_pause_s(since_s, until_s) < 7.5
         await until(lambda: sum(count for number, count in journal.finished.items() if number < 0) == 8)
     count = len(accepted)
     async with working(journal, settings):
@@ -153,7 +154,7 @@ async def test_members_that_come_and_go_all_the_time_neither_stop_nor_repeat_the
             async with working(journal, settings):
                 await asyncio.sleep(2)
         until_s = time.monotonic()
-        assert journal.longest_pause_s(since_s, until_s) < 10
+        assert journal.longest_pause_s(since_s, until_s) < 15
         await until(lambda: len(journal.finished) >= len(accepted) - 100)
     async with working(journal, settings):
         await until(lambda: len(journal.finished) >= len(accepted))
