@@ -201,6 +201,10 @@ class Execution:
             return None
         started_s = self._clock.monotonic_s()
         remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
+        if remaining_s <= 0:
+            # The store, or its turn, has let it wait beyond its life: back to the gate.
+            await self._release(claim)
+            return _FRESH_S
         deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
         context: Context | None = None
         arguments: tuple[Any, ...] = (delivery.payload,)
@@ -219,6 +223,7 @@ class Execution:
             if drafts or returned is not None:
                 outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
             if claim is not None and not await self._finish(claim, outputs, delivery):
+                self._dependencies.succeeded(message.message_id)
                 return _MOMENT_S
         except (HandlerCutError, GaveUpError):
             await self._let_go(delivery, message, claim)

@@ -339,3 +339,19 @@ async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -
         await claims.purge()
         claims._inbox = inbox
         assert await inbox.purge() == 1
+
+
+async def test_a_message_that_outlived_itself_waiting_for_the_store_is_not_handled() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        claims = bus._worker._claims
+        away = claims._inbox = Away(claims._inbox)
+        await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
+        for _ in range(4):
+            await bus._work(0.02)
+            bus.clock.advance(30)
+        away.back = True
+        bus.clock.advance(30)
+        await bus._work(0.05)
+        await bus.advance(5)
+        assert (runs, [letter.reason for letter in bus.dead]) == ([], ["expired"])
