@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, RebalanceInProgressError
+from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError, RebalanceInProgressError
 
 from bus.errors import DeadlineError, UnreachableError
 from bus.transports.base import Record
@@ -156,6 +156,8 @@ def as_record(place: TopicPartition, record: Any) -> Record:
 
 
 async def _killed(consumer: AIOKafkaConsumer) -> None:
+    # Whoever waits for an assignment would wait for ever: stopping does not wake it.
+    consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - there is no public way
     quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)
     with quiet:
         await asyncio.wait_for(consumer.stop(), _KILL_S)

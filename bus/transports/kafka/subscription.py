@@ -47,6 +47,7 @@ class KafkaSubscription:
         self._life = Membership(group, topics, listener, member=member, options=options, link=link, clock=clock, changed=self._wake.set)
         self._holdings = self._life.holdings
         self._fetching: asyncio.Task[None] | None = None
+        self._fetching_from: Consumer | None = None
         self._closed = False
 
     async def open(self) -> None:
@@ -135,8 +136,11 @@ class KafkaSubscription:
                 await asyncio.wait([self._fetching], timeout=_PAUSE_S)
 
     def _fetch(self) -> None:
-        if self._fetching is None and self._life.consumer is not None:
-            self._fetching = asyncio.get_running_loop().create_task(self._fetched(self._life.consumer))
+        consumer = self._life.consumer
+        # A consumer that was replaced may never answer the fetch that was under way.
+        if consumer is not None and (self._fetching is None or self._fetching_from is not consumer):
+            self._fetching_from = consumer
+            self._fetching = asyncio.get_running_loop().create_task(self._fetched(consumer))
 
     async def _fetched(self, consumer: Consumer) -> None:
         wanted = self._holdings.versions()
@@ -151,7 +155,8 @@ class KafkaSubscription:
         except Exception as error:  # noqa: BLE001 - a fetch that dies unheard would leave the worker waiting for ever
             await self._fetch_failed(error)
         finally:
-            self._fetching = None
+            if self._fetching_from is consumer:
+                self._fetching = None
         for place, records in batch.items():
             self._store(place, records, wanted.get(place), consumer)
         if batch:

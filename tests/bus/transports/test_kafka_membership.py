@@ -10,6 +10,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.transports.kafka import membership
 from bus.transports.kafka.membership import Membership
+from bus.transports.kafka.subscription import KafkaSubscription
 
 
 class SlowToLeave:
@@ -68,3 +69,36 @@ async def test_a_consumer_that_is_being_replaced_is_ended_as_well() -> None:
     assert member.consumer is None
     await member.close()
     assert [consumer.left for consumer in member.joined] == [True]
+
+
+class Deaf:
+    """A consumer that was stopped while it waited for an assignment: its fetch never returns."""
+
+    async def fetch(self, timeout_s: float) -> dict:
+        await asyncio.get_running_loop().create_future()
+        return {}
+
+
+class Answering:
+    """Its successor."""
+
+    def __init__(self) -> None:
+        self.fetches = 0
+
+    async def fetch(self, timeout_s: float) -> dict:
+        self.fetches += 1
+        await asyncio.sleep(0.01)
+        return {}
+
+
+async def test_a_fetch_that_never_returns_does_not_keep_the_next_consumer_from_fetching() -> None:
+    subscription = KafkaSubscription("g", ["t"], None, member="m", options=None, link=Reachable(), clock=SystemClock())
+    life = subscription._life
+    life.polled = lambda: None
+    life.consumer = Deaf()
+    await subscription.poll(timeout_s=0.02, max_records=10, max_bytes=1000)
+    life.consumer = successor = Answering()
+    for _ in range(3):
+        await subscription.poll(timeout_s=0.05, max_records=10, max_bytes=1000)
+    assert successor.fetches > 1
+    subscription._closed = True
