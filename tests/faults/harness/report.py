@@ -101,7 +101,7 @@ def _versions() -> str:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return ", ".join(found) + f", {platform.system()} {platform.release()}"
+    return ", ".join(found) + f", {platform.system()}"
 
 
 def _number(row: str) -> int:
