@@ -277,7 +277,7 @@ def settings_for(url: str, inbox: str, **more):
 
 
 def test_beside_the_embedded_log_lies_a_file_of_its_own() -> None:
-    assert inbox_url(settings_for("sqlite:///work/x.db", "auto")) == "sqlite:///work/x-inbox.db"
+    assert inbox_url(settings_for("sqlite:///data/x.db", "auto")) == "sqlite:///data/x-inbox.db"
     assert inbox_url(settings_for("sqlite:////abs/x.db?y=1", "auto")) == "sqlite:////abs/x-inbox.db"
     assert inbox_url(settings_for("memory://t", "auto")) == "memory://"
     assert inbox_url(settings_for("kafka://h:1", "auto")) is None
