@@ -106,6 +106,7 @@ def lanes_ignored() -> None:
 
 def expired_handled() -> None:
     Intake.check_lifetime = lambda *_, **__: None  # type: ignore[method-assign, assignment]
+    Intake.remaining_s = lambda *_: 3600.0  # type: ignore[method-assign, assignment]
     gates.is_in_time = lambda *_, **__: True  # type: ignore[assignment]
     gates.lifetime_gate = lambda *_, **__: None  # type: ignore[assignment]
 
