@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from harness.clusterlogs import read_commit
 
 from bus.errors import PublishRejected, PublishUnknown
 from bus.settings import Settings, load
@@ -191,16 +191,3 @@ def commits(addresses: str, group: str, topic: str) -> list[tuple[int, int, floa
     finally:
         consumer.close()
     return found
-
-
-def read_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int] | None:
-    """Group, topic, partition and offset of a record of the offsets topic; None for one that is no commit."""
-    (version,) = struct.unpack_from(">h", key)
-    if version > 1 or value is None:
-        return None
-    at, texts = 2, []
-    for _ in range(2):
-        (length,) = struct.unpack_from(">h", key, at)
-        texts.append(key[at + 2 : at + 2 + length].decode())
-        at += 2 + length
-    return texts[0], texts[1], struct.unpack_from(">i", key, at)[0], struct.unpack_from(">hq", value)[1]

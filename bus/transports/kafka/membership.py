@@ -160,7 +160,7 @@ class Membership:
 
     def _held(self) -> Declared:
         """What this member says it holds when it joins. Under another id than before it was thrown out, and others have it all."""
-        if self.consumer is None or self.consumer.member_id != self._known_as:
+        if not self.knows(self.consumer):
             self._lose()
         return declared(self.generation, (held.place for held in self.holdings.all()))
 
@@ -175,7 +175,7 @@ class Membership:
         consumer = self.consumer
         if self._closed or consumer is None:
             return
-        if consumer.member_id != self._known_as:
+        if not self.knows(consumer):
             self._lose()
         self._known_as, self.generation = consumer.member_id, consumer.generation
         given, unwanted = set(places), self._unwanted
