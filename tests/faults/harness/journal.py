@@ -64,8 +64,12 @@ class Journal:
     """A journal as its publisher writes it; an earlier part of it stays."""
 
     def __init__(self, path: Path) -> None:
+        # A death may have cut the last line short; what comes next must not stand on it.
+        cut = path.exists() and path.read_bytes()[-1:] not in {b"", b"\n"}
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._encode = msgspec.json.Encoder().encode
+        if cut:
+            os.write(self._file, b"\n")
 
     def write(self, entries: Sequence[Intent | Outcome]) -> None:
         """Write *entries*; they are durable when this returns."""
@@ -87,7 +91,7 @@ def published_in(path: Path) -> dict[str, Published]:
         try:
             entry = decode(line)
         except msgspec.DecodeError:
-            # A death between two writes of one line; what follows stands on the same line and is no outcome of anything.
+            # A death in the middle of a write cut this line short.
             continue
         if isinstance(entry, Intent):
             intents[entry.message_id] = entry

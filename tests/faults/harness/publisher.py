@@ -72,7 +72,7 @@ class Publishing:
         self._bus = bus
         self._known = published_in(Path(config.journal))
         self._journal = Journal(Path(config.journal))
-        self._made: dict[str, Intent] = {}
+        self._made: dict[str, tuple[Intent, asyncio.Event]] = {}
         self._pending: list[Intent | Outcome] = []
         self._written = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,9 +145,10 @@ class Publishing:
             lane = draft.key if chance.random() < 0.5 else f"{draft.key}-again"
             await self._one(msgspec.structs.replace(draft, message_id=_fresh_id(), key=lane))
             return
-        known = self._made.get(draft.message_id or "")
-        if known is not None:
-            await self._send(self._sealed(known))
+        known, durable = self._made[draft.message_id or ""]
+        # The first one may still be waiting for the disk; a copy that overtakes its own intent would be a message of nobody's after a death.
+        await durable.wait()
+        await self._send(self._sealed(known))
 
     async def _forge(self, draft: Draft, number: int) -> None:
         """Bytes altered after sealing, put into the log past the publisher."""
@@ -194,9 +195,10 @@ class Publishing:
 
     async def _noted(self, intent: Intent) -> None:
         """Returns when *intent* is durable."""
-        self._made[intent.message_id] = intent
+        durable = self._written
+        self._made[intent.message_id] = (intent, durable)
         self._pending.append(intent)
-        await self._written.wait()
+        await durable.wait()
 
     def _told(self, message_id: str, outcome: str, place: Any = None, text: str = "") -> None:
         found = {} if place is None else {"topic": place.topic, "partition": place.partition, "offset": place.offset}

@@ -1,0 +1,40 @@
+"""What the harness's own publisher claims: no record is in the log before its journal says so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.journal import Journal, Outcome, published_in
+from harness.publisher import Config, Publishing
+
+from bus.sealing import parse
+from bus.transports.base import NewRecord
+from producers.connection import connect
+
+
+async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    config = Config(url="memory://", namespace="faults", journal=str(journal), count=40, rate=4_000, seed=1, duplicates=1.0, most_repeats=3, forged=0.1)
+    early: list[str] = []
+    async with connect("memory://", namespace="faults", agent="faults-publisher") as bus:
+        append = bus.transport.append
+
+        async def watched(records: Sequence[NewRecord], *, timeout_s: float) -> object:
+            durable = published_in(journal)
+            early.extend(name for record in records if (name := parse(record.value or b"").message_id) not in durable)
+            return await append(records, timeout_s=timeout_s)
+
+        bus.transport.append = watched  # type: ignore[method-assign,assignment]
+        await Publishing(config, bus).run()
+    assert len(published_in(journal)) >= 40
+    assert early == []
+
+
+def test_a_line_that_a_death_cut_short_takes_no_other_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    Journal(path).write([Outcome(message_id="a", outcome="accepted")])
+    path.write_bytes(path.read_bytes() + b'{"type":"out')
+    Journal(path).write([Outcome(message_id="b", outcome="accepted")])
+    assert [line[-1:] for line in path.read_bytes().splitlines()] == [b"}", b"t", b"}"]
