@@ -35,6 +35,8 @@ def test_the_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
     python = tmp_path / "clean" / "bin" / "python"
     installed = run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
     assert installed.returncode == 0, installed.stderr
+    found = run(python, "-c", "from bus import native; print(native.core is not None)", cwd=tmp_path)
+    assert found.stdout == f"{'any' not in wheel.name}\n", found.stderr
     shown = run(tmp_path / "clean" / "bin" / "sealbus", "config", "show", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     demo = run(tmp_path / "clean" / "bin" / "sealbus", "demo", cwd=tmp_path, timeout=60)

@@ -1,0 +1,26 @@
+//! The hot path of sealbus. Every function here has a twin in Python that says the same (`tests/bus/test_native.py`).
+
+mod canonical;
+mod records;
+mod sealing;
+
+use pyo3::prelude::*;
+
+/// Whether `data` are proven to be one canonical JSON object (RFC 8785) of at most `room` levels; False says nothing.
+#[pyfunction]
+fn is_canonical_object(data: &[u8], room: usize) -> bool {
+    canonical::is_object(data, room)
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(is_canonical_object, module)?)?;
+    module.add_function(wrap_pyfunction!(sealing::seal_plain, module)?)?;
+    module.add_function(wrap_pyfunction!(sealing::cast, module)?)?;
+    module.add_function(wrap_pyfunction!(records::write_records, module)?)?;
+    module.add_function(wrap_pyfunction!(records::write_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
+    module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Kafka's record batches, version 2 (KIP-98): the records in one, and the keys' partitions.
+
+use std::cell::RefCell;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+fn put_varint(out: &mut Vec<u8>, number: i64) {
+    let mut zigzag = ((number << 1) ^ (number >> 63)) as u64;
+    while zigzag >= 0x80 {
+        out.push(zigzag as u8 | 0x80);
+        zigzag >>= 7;
+    }
+    out.push(zigzag as u8);
+}
+
+fn varint_length(number: i64) -> usize {
+    let zigzag = ((number << 1) ^ (number >> 63)) as u64;
+    (64 - (zigzag | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+fn put_bytes(out: &mut Vec<u8>, content: Option<&[u8]>) {
+    match content {
+        Some(content) => {
+            put_varint(out, content.len() as i64);
+            out.extend_from_slice(content);
+        }
+        None => put_varint(out, -1),
+    }
+}
+
+fn bytes_length(content: Option<&[u8]>) -> usize {
+    content.map_or(1, |content| varint_length(content.len() as i64) + content.len())
+}
+
+fn bytes_of<'a>(content: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a [u8]>> {
+    Ok(if content.is_none() { None } else { Some(content.cast::<PyBytes>()?.as_bytes()) })
+}
+
+thread_local! {
+    /// Kept from batch to batch: a quarter of a megabyte anew each time costs more in page faults than the writing.
+    static SECTION: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+const MOST_KEPT: usize = 4 << 20;
+
+/// The records section of a batch, uncompressed: each of `records` (with `key`, `value` and `headers`) at the batch's own time.
+#[pyfunction]
+pub fn write_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut out = SECTION.take();
+    out.clear();
+    let written = put_records(py, records, &mut out);
+    let section = PyBytes::new(py, &out);
+    if out.capacity() <= MOST_KEPT {
+        SECTION.set(out);
+    }
+    written.map(|()| section)
+}
+
+fn put_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>, out: &mut Vec<u8>) -> PyResult<()> {
+    let mut pairs: Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)> = Vec::with_capacity(8);
+    for (place, record) in records.iter().enumerate() {
+        let key = record.getattr(intern!(py, "key"))?;
+        let value = record.getattr(intern!(py, "value"))?;
+        let headers = record.getattr(intern!(py, "headers"))?.cast_into::<PyTuple>()?;
+        let (key, value) = (bytes_of(&key)?, bytes_of(&value)?);
+        pairs.clear();
+        for header in headers.iter_borrowed() {
+            let header = header.cast::<PyTuple>()?;
+            pairs.push((header.get_item(0)?.cast_into()?, header.get_item(1)?.cast_into()?));
+        }
+        let mut length = 2 + varint_length(place as i64) + bytes_length(key) + bytes_length(value) + varint_length(pairs.len() as i64);
+        for (name, content) in &pairs {
+            length += bytes_length(Some(name.to_str()?.as_bytes())) + bytes_length(Some(content.as_bytes()));
+        }
+        put_varint(out, length as i64);
+        out.extend_from_slice(&[0, 0]);
+        put_varint(out, place as i64);
+        put_bytes(out, key);
+        put_bytes(out, value);
+        put_varint(out, pairs.len() as i64);
+        for (name, content) in &pairs {
+            put_bytes(out, Some(name.to_str()?.as_bytes()));
+            put_bytes(out, Some(content.as_bytes()));
+        }
+    }
+    Ok(())
+}
+
+const CRC_AT: usize = 17;
+
+/// A whole batch around its records section; `attributes` name the codec. Offsets begin at 0: the broker sets them.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn write_batch<'py>(
+    py: Python<'py>,
+    section: &[u8],
+    count: i32,
+    attributes: i16,
+    timestamp_ms: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
+) -> Bound<'py, PyBytes> {
+    let mut out = Vec::with_capacity(61 + section.len());
+    out.extend_from_slice(&0_i64.to_be_bytes());
+    out.extend_from_slice(&((49 + section.len()) as i32).to_be_bytes());
+    out.extend_from_slice(&(-1_i32).to_be_bytes());
+    out.push(2);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&attributes.to_be_bytes());
+    out.extend_from_slice(&(count - 1).to_be_bytes());
+    out.extend_from_slice(&timestamp_ms.to_be_bytes());
+    out.extend_from_slice(&timestamp_ms.to_be_bytes());
+    out.extend_from_slice(&producer_id.to_be_bytes());
+    out.extend_from_slice(&producer_epoch.to_be_bytes());
+    out.extend_from_slice(&base_sequence.to_be_bytes());
+    out.extend_from_slice(&count.to_be_bytes());
+    out.extend_from_slice(section);
+    let crc = crc32c::crc32c(&out[CRC_AT + 4..]);
+    out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
+    PyBytes::new(py, &out)
+}
+
+struct Reader<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.data.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<i64> {
+        let (mut number, mut shift) = (0_u64, 0);
+        loop {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return Some((number >> 1) as i64 ^ -((number & 1) as i64));
+            }
+            shift += 7;
+        }
+    }
+
+    /// None inside: null.
+    fn bytes(&mut self) -> Option<Option<&'a [u8]>> {
+        let length = self.varint()?;
+        if length < 0 {
+            return Some(None);
+        }
+        let end = self.at.checked_add(usize::try_from(length).ok()?)?;
+        let content = self.data.get(self.at..end)?;
+        self.at = end;
+        Some(Some(content))
+    }
+}
+
+/// The records of the first `length` bytes of an uncompressed section as `kind(topic, partition, offset, timestamp_ms, key, value, headers)`.
+///
+/// `append_ms` is the time of all of them where the log has set it, else None. Raises ValueError where they cannot be read.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub fn read_records<'py>(
+    py: Python<'py>,
+    section: PyBuffer<u8>,
+    length: usize,
+    count: usize,
+    kind: &Bound<'py, PyAny>,
+    topic: &Bound<'py, PyString>,
+    partition: i64,
+    base_offset: i64,
+    base_ms: i64,
+    append_ms: Option<i64>,
+    names: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyList>> {
+    let found = PyList::empty(py);
+    if !section.is_c_contiguous() || length > section.len_bytes() {
+        return Err(PyValueError::new_err("no such section"));
+    }
+    // SAFETY: the buffer is contiguous and kept by `section`; nobody writes into it while this thread holds the interpreter, and no
+    // Python code runs before the last record is copied but the constructor of `kind`, which knows nothing of it.
+    let section = unsafe { std::slice::from_raw_parts(section.buf_ptr().cast::<u8>(), length) };
+    let mut reader = Reader { data: section, at: 0 };
+    let broken = || PyValueError::new_err("the records of a batch cannot be read");
+    let partition = partition.into_pyobject(py)?;
+    for _ in 0..count {
+        let length = reader.varint().ok_or_else(broken)?;
+        let end = usize::try_from(length).ok().and_then(|length| reader.at.checked_add(length)).ok_or_else(broken)?;
+        reader.byte().ok_or_else(broken)?;
+        let delta_ms = reader.varint().ok_or_else(broken)?;
+        let offset = base_offset.wrapping_add(reader.varint().ok_or_else(broken)?);
+        let key = reader.bytes().ok_or_else(broken)?;
+        let value = reader.bytes().ok_or_else(broken)?;
+        let many = usize::try_from(reader.varint().ok_or_else(broken)?).map_err(|_| broken())?;
+        // A header takes two bytes at least: no more are made room for than there can be.
+        if many > section.len() {
+            return Err(broken());
+        }
+        let mut headers: Vec<Bound<'py, PyTuple>> = Vec::with_capacity(many.min(16));
+        for _ in 0..many {
+            let name = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
+            let content = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
+            headers.push(PyTuple::new(py, [header_name(py, names, name)?.into_any(), PyBytes::new(py, content).into_any()])?);
+        }
+        if reader.at != end {
+            return Err(broken());
+        }
+        let moment = append_ms.unwrap_or_else(|| base_ms.wrapping_add(delta_ms));
+        let given = |content: Option<&[u8]>| match content {
+            Some(content) => PyBytes::new(py, content).into_any(),
+            None => py.None().into_bound(py),
+        };
+        found.append(kind.call1((topic, &partition, offset, moment, given(key), given(value), PyTuple::new(py, headers)?))?)?;
+    }
+    if reader.at == section.len() { Ok(found) } else { Err(broken()) }
+}
+
+const MOST_NAMES: usize = 64;
+
+/// The text of a header's name; the few that there are, are made once.
+fn header_name<'py>(py: Python<'py>, names: &Bound<'py, PyDict>, name: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    let key = PyBytes::new(py, name);
+    if let Some(known) = names.get_item(&key)? {
+        return Ok(known.cast_into::<PyString>()?);
+    }
+    let text = PyString::new(py, &String::from_utf8_lossy(name));
+    if names.len() < MOST_NAMES {
+        names.set_item(key, &text)?;
+    }
+    Ok(text)
+}
+
+/// Kafka's murmur2 of a key, as its Java client computes it.
+fn hash_of(key: &[u8]) -> u32 {
+    const M: u32 = 0x5bd1_e995;
+    let mut hash = 0x9747_b28c ^ key.len() as u32;
+    let mut fours = key.chunks_exact(4);
+    for four in &mut fours {
+        let mut part = u32::from_le_bytes([four[0], four[1], four[2], four[3]]).wrapping_mul(M);
+        part ^= part >> 24;
+        hash = hash.wrapping_mul(M) ^ part.wrapping_mul(M);
+    }
+    let rest = fours.remainder();
+    if !rest.is_empty() {
+        for (place, &byte) in rest.iter().enumerate() {
+            hash ^= u32::from(byte) << (8 * place);
+        }
+        hash = hash.wrapping_mul(M);
+    }
+    hash ^= hash >> 13;
+    hash = hash.wrapping_mul(M);
+    hash ^ (hash >> 15)
+}
+
+/// The murmur2 of each of `keys`.
+#[pyfunction]
+pub fn murmur2_many(keys: Vec<Bound<'_, PyBytes>>) -> Vec<u32> {
+    keys.iter().map(|key| hash_of(key.as_bytes())).collect()
+}
+
+const RECORD_OVERHEAD: usize = 40;
+const HEADER_OVERHEAD: usize = 10;
+
+/// An upper bound of what each of `records` takes in a batch.
+#[pyfunction]
+pub fn record_sizes(py: Python<'_>, records: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<usize>> {
+    let size_of = |record: &Bound<'_, PyAny>| -> PyResult<usize> {
+        let key = record.getattr(intern!(py, "key"))?;
+        let value = record.getattr(intern!(py, "value"))?;
+        let mut size = RECORD_OVERHEAD + bytes_of(&key)?.map_or(0, <[u8]>::len) + bytes_of(&value)?.map_or(0, <[u8]>::len);
+        for header in record.getattr(intern!(py, "headers"))?.cast_into::<PyTuple>()?.iter_borrowed() {
+            let header = header.cast::<PyTuple>()?;
+            let name = header.get_borrowed_item(0)?;
+            let content = header.get_borrowed_item(1)?;
+            size += HEADER_OVERHEAD + name.cast::<PyString>()?.to_str()?.len() + content.cast::<PyBytes>()?.as_bytes().len();
+        }
+        Ok(size)
+    };
+    records.iter().map(size_of).collect()
+}
