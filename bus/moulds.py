@@ -10,26 +10,38 @@ they stand take the place of others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from bus.envelope import Metadata, Routing, Statement, Verification
+from bus import native
+from bus.canonical import MAX_DEPTH
+from bus.envelope import Metadata, Routing, Verification
 from bus.sealing import DATA_AT, Message, is_canonical_object
 from bus.times import parse_ms
 
-__all__ = ["Cast", "Mould", "Moulds"]
+__all__ = ["Cast", "Kind", "Mould", "Moulds"]
 
 T = TypeVar("T")
-Shared: TypeAlias = tuple[str, str]
-"""The text of the constant members of metadata, and of routing."""
+Shared: TypeAlias = str
+"""The text of the constant members of metadata, and of routing, with a zero between them, which JSON text cannot hold."""
+_Slots: TypeAlias = tuple[int, str, str, str, str, str | None, str | None, str, str, str, int, int]
+"""The end of the data; conversation, message, timestamp, expiry, idempotency key, key; two hashes and the seal; sealed and expires, in ms."""
 _Parts: TypeAlias = tuple[int, str, str, str, Shared, str, str, str | None, str | None, str]
-Prove: TypeAlias = Callable[[bytes], msgspec.Struct | None]
-"""Data -> the payload that is written as exactly these data again, or None."""
+
+
+class Kind(Protocol):
+    """A payload type."""
+
+    def prove(self, data: bytes) -> msgspec.Struct | None:
+        """The payload, if *data* are proven canonical."""
+
+    def read(self, data: bytes) -> msgspec.Struct | None:
+        """The payload, if canonical *data* can be one."""
+
 
 _FRONT: Final = b'{"data":'
 _HEAD: Final = b',"metadata":{"conversation_id":"'
@@ -55,6 +67,7 @@ _LONGEST_TAIL: Final = 4_096
 _MOST_MOULDS: Final = 512
 _MAX_ID: Final = 128
 _MAX_TEXT: Final = 256
+_ROOM: Final = MAX_DEPTH - 1
 
 _encode = msgspec.json.Encoder().encode
 # Only texts of that one length come here, so remembering them needs no look at how long they are.
@@ -77,12 +90,17 @@ class Mould(msgspec.Struct, Generic[T], frozen=True):
     shared: Shared
     metadata: Metadata
     routing: Routing
-    statement: Statement
     stated: str
     """Of the statement, what stands between the message's id and its timestamp."""
     stated_end: str
-    prove: Prove
+    stated_bytes: tuple[bytes, bytes]
+    """Both in UTF-8."""
+    kind: Kind
     known: T
+
+
+_Found: TypeAlias = tuple[Mould[T], bool, int, str, str, str, str, str | None, str | None, str, str, str, int, int]
+"""A mould, whether the data are proven canonical, and the slots."""
 
 
 class Moulds(Generic[T]):
@@ -93,11 +111,11 @@ class Moulds(Generic[T]):
         self._glimpsed: set[Shared] = set()
         self._wanted: Shared | None = None
 
-    def learn(self, message: Message, prove: Prove, known: T) -> None:
+    def learn(self, message: Message, kind: Kind, known: T) -> None:
         """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the second time."""
         if self._wanted is None:
             return
-        mould = _make_mould(message, prove, known)
+        mould = _make_mould(message, kind, known)
         if mould is not None and mould.shared == self._wanted:
             if len(self._moulds) >= _MOST_MOULDS:
                 self._moulds.clear()
@@ -107,51 +125,45 @@ class Moulds(Generic[T]):
     def cast(self, value: bytes) -> Cast[T] | None:
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
-        parts = _take_apart(value)
-        if parts is None:
+        found = self._found(value) if native.core is None else self._found_compiled(native.core, value)
+        if found is None:
             return None
-        data_end, envelope, conversation_id, message_id, shared, timestamp, expires_at, idempotency_key, key, hashes = parts
-        mould = self._moulds.get(shared)
-        if mould is None:
-            self._miss(shared)
-            return None
-        if not (
-            # What stood between its quotes is, with these, exactly what would be written for it.
-            0 < len(message_id) <= _MAX_ID
-            and message_id.isascii()
-            and message_id.isprintable()
-            and not (" " in message_id or "\\" in message_id)
-            and (conversation_id == message_id or _is_plain_text(conversation_id))
-            and (idempotency_key is None or _is_plain_text(idempotency_key))
-            and (key is None or (key != conversation_id and _is_plain_text(key)))
-        ):
-            return None
-        sealed_ms, expires_ms = _parse_ms(timestamp), _parse_ms(expires_at)
-        if sealed_ms is None or expires_ms is None or expires_ms <= sealed_ms:
-            return None
-        data = value[DATA_AT:data_end]
-        content_hash = "sha256:" + sha256(data).hexdigest()
-        envelope_hash = "sha256:" + sha256(envelope.encode()).hexdigest()
-        statement = (
-            f'{{"content_hash":"{content_hash}","envelope_hash":"{envelope_hash}","hops":0,'
-            f'"message_id":"{message_id}"{mould.stated}"timestamp":"{timestamp}"{mould.stated_end}'
+        mould, canonical, data_end, conversation_id, message_id, timestamp, expires_at, idempotency_key, key, *hashes, sealed_ms, expires_ms = (
+            found
         )
-        seal = "sha256:" + sha256(statement.encode()).hexdigest()
-        if hashes != f"{_TO_CONTENT}{content_hash}{_TO_SEAL}{seal}{_END}":
-            return None
-        payload = mould.prove(data)
-        if payload is None and not is_canonical_object(data):
+        content_hash, envelope_hash, seal = hashes
+        data = value[DATA_AT:data_end]
+        payload = mould.kind.read(data) if canonical else mould.kind.prove(data)
+        if payload is None and not canonical and not is_canonical_object(data):
             return None
         message = Message(
             value,
             replace(mould.metadata, conversation_id=conversation_id, message_id=message_id, timestamp=timestamp),
             replace(mould.routing, expires_at=expires_at, idempotency_key=idempotency_key, key=key),
             Verification(content_hash=content_hash, seal=seal),
-            replace(mould.statement, content_hash=content_hash, envelope_hash=envelope_hash, message_id=message_id, timestamp=timestamp),
+            envelope_hash,
             data_end,
             payload,
         )
         return Cast(message, mould.known, sealed_ms, expires_ms)
+
+    def _found_compiled(self, core: Any, value: bytes) -> _Found[T] | None:
+        found: str | _Found[T] | None = core.cast(value, self._moulds, _ROOM)
+        if isinstance(found, str):
+            self._miss(found)
+            return None
+        return found
+
+    def _found(self, value: bytes) -> _Found[T] | None:
+        parts = _take_apart(value)
+        if parts is None:
+            return None
+        mould = self._moulds.get(parts[4])
+        if mould is None:
+            self._miss(parts[4])
+            return None
+        slots = _fill(value, parts, mould)
+        return None if slots is None else (mould, False, *slots)
 
     def _miss(self, shared: Shared) -> None:
         """A mould is made at the second sight of its text: fields that differ from message to message would fill the memory with one each."""
@@ -161,6 +173,36 @@ class Moulds(Generic[T]):
         if len(self._glimpsed) >= _MOST_MOULDS:
             self._glimpsed.clear()
         self._glimpsed.add(shared)
+
+
+def _fill(value: bytes, parts: _Parts, mould: Mould[T]) -> _Slots | None:
+    """The slots of a plain message, if its hashes are those of its bytes."""
+    data_end, envelope, conversation_id, message_id, _, timestamp, expires_at, idempotency_key, key, hashes = parts
+    if not (
+        # What stood between its quotes is, with these, exactly what would be written for it.
+        0 < len(message_id) <= _MAX_ID
+        and message_id.isascii()
+        and message_id.isprintable()
+        and not (" " in message_id or "\\" in message_id)
+        and (conversation_id == message_id or _is_plain_text(conversation_id))
+        and (idempotency_key is None or _is_plain_text(idempotency_key))
+        and (key is None or (key != conversation_id and _is_plain_text(key)))
+    ):
+        return None
+    sealed_ms, expires_ms = _parse_ms(timestamp), _parse_ms(expires_at)
+    if sealed_ms is None or expires_ms is None or expires_ms <= sealed_ms:
+        return None
+    content_hash = "sha256:" + sha256(value[DATA_AT:data_end]).hexdigest()
+    envelope_hash = "sha256:" + sha256(envelope.encode()).hexdigest()
+    statement = (
+        f'{{"content_hash":"{content_hash}","envelope_hash":"{envelope_hash}","hops":0,'
+        f'"message_id":"{message_id}"{mould.stated}"timestamp":"{timestamp}"{mould.stated_end}'
+    )
+    seal = "sha256:" + sha256(statement.encode()).hexdigest()
+    if hashes != f"{_TO_CONTENT}{content_hash}{_TO_SEAL}{seal}{_END}":
+        return None
+    texts = (conversation_id, message_id, timestamp, expires_at, idempotency_key, key, content_hash, envelope_hash, seal)
+    return (data_end, *texts, sealed_ms, expires_ms)
 
 
 def _take_apart(value: bytes) -> _Parts | None:
@@ -208,7 +250,7 @@ def _take_apart(value: bytes) -> _Parts | None:
         envelope,
         conversation_id,
         message_id,
-        (middle, tail[at:closing]),
+        f"{middle}\0{tail[at:closing]}",
         timestamp,
         expires_at,
         idempotency_key,
@@ -217,7 +259,7 @@ def _take_apart(value: bytes) -> _Parts | None:
     )
 
 
-def _make_mould(message: Message, prove: Prove, known: T) -> Mould[T] | None:
+def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
     """The mould of an accepted *message*; None when it is not plain."""
     metadata, routing, statement, verification = message.metadata, message.routing, message.statement, message.verification
     if verification.parents is not None or verification.proof_chain is not None or verification.signature is not None:
@@ -234,7 +276,8 @@ def _make_mould(message: Message, prove: Prove, known: T) -> Mould[T] | None:
         return None
     # The statement is closed and has one timestamp; no string can hold the unescaped quotes of its name.
     before, _, after = stated.partition(stamp)
-    return Mould((middle, rest), metadata, routing, statement, f"{before},", after, prove, known)
+    stated_bytes = f"{before},".encode(), after.encode()
+    return Mould(f"{middle}\0{rest}", metadata, routing, f"{before},", after, stated_bytes, kind, known)
 
 
 def _between(text: str, before: str, after: str) -> str | None:

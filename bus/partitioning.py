@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 
+from bus import native
+
 __all__ = ["murmur2", "murmur2_many", "partition_of", "partition_of_hash"]
 
 _SEED = 0x9747B28C
@@ -40,6 +42,9 @@ def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
 
 def murmur2_many(keys: Sequence[bytes]) -> list[int]:
     """`murmur2` of each of *keys*; many of one length that is a multiple of four, as UUIDs are, cost a quarter each."""
+    if native.core is not None:
+        hashes: list[int] = native.core.murmur2_many(keys)
+        return hashes
     length = len(keys[0]) if keys else 0
     alike = length and length % _WORD_BYTES == 0 and all(len(key) == length for key in keys)
     if len(keys) < _FEW or not alike or sys.byteorder != "little" or array("I").itemsize != _WORD_BYTES:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from bus import canonical
+from bus import canonical, native
 from bus.errors import ContractError, UnknownTypeError
 from bus.fields import knows_field
 from bus.guards import make_decoded_guard, make_full_guard, make_guard
@@ -65,22 +65,33 @@ class PayloadType:
         return data
 
     def prove(self, data: bytes) -> msgspec.Struct | None:
-        """The payload in *data*, if writing it again gives exactly *data* and that is the canonical form; None says nothing."""
-        if self._decoded_guard is None:
-            return None
+        """The payload in *data*, if these are proven to be the canonical form of an object; None says nothing."""
+        if native.core is not None:
+            return self.read(data) if native.core.is_canonical_object(data, canonical.MAX_DEPTH + 1 - _DATA_DEPTH) else None
         try:
+            if self._decoded_guard is None:
+                return None
             opened = self._decode(data)
             return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
         except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
+            return None
+
+    def read(self, data: bytes) -> msgspec.Struct | None:
+        """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
+        try:
+            return self._decode(data)
+        except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything
             return None
 
     def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
         if self._guard is None or not self._guard(subject):
             return None
         try:
-            return _encode_sorted(subject)
+            data = _encode_sorted(subject)
         except (TypeError, ValueError):
             return None
+        # A double that is no number, in a field where none belongs, is written as null: the exact way names it.
+        return None if b"null" in data else data
 
     def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
         try:

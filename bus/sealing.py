@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bus import canonical, numbers, shape, signing
+from bus import canonical, native, numbers, shape, signing
 from bus.envelope import PROTOCOL, Link, Metadata, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import is_protocol
@@ -30,7 +30,7 @@ _CONTAINERS: Final = {dict, list}
 _PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
 Prove: TypeAlias = Callable[[str, bytes], msgspec.Struct | None]
-"""Message type and data -> the payload that is written as exactly these data again, or None."""
+"""Message type and data -> the payload, if these data are proven canonical; or None."""
 
 _Layer = TypeVar("_Layer")
 
@@ -42,7 +42,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     metadata: Metadata
     routing: Routing
     verification: Verification
-    statement: Statement
+    envelope_hash: str
     data_end: int
     payload: msgspec.Struct | None = None
     """The payload, where the bytes were proven canonical by writing it again as its type."""
@@ -68,6 +68,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     @property
     def seal(self) -> str:
         return self.verification.seal
+
+    @property
+    def statement(self) -> Statement:
+        """What the seal is the digest of (design section 2); made anew each time it is asked for."""
+        verification = self.verification
+        links = len(verification.proof_chain) if verification.proof_chain else None
+        return _state(self.metadata, verification.content_hash, self.envelope_hash, verification.parents, links)
 
     def chain_for_children(self) -> tuple[Link, ...]:
         """The proof chain that a message caused by this one carries."""
@@ -104,8 +111,8 @@ def seal(
         envelope = _encode(metadata), _encode(routing)
     except UnicodeEncodeError as error:
         raise ContractError("a lone surrogate is not Unicode text", "/metadata") from error
-    content_hash = canonical.digest(data)
-    statement = _state(metadata, content_hash, _hash_envelope(*envelope), parents or None, len(proof_chain) or None)
+    content_hash, envelope_hash = canonical.digest(data), _hash_envelope(*envelope)
+    statement = _state(metadata, content_hash, envelope_hash, parents or None, len(proof_chain) or None)
     stated = encode_statement(statement)
     verification = Verification(
         content_hash=content_hash,
@@ -116,7 +123,7 @@ def seal(
     )
     shape.check_verification(verification, metadata)
     value = _join(data, *envelope, _encode(verification))
-    return Message(value, metadata, routing, verification, statement, DATA_AT + len(data))
+    return Message(value, metadata, routing, verification, envelope_hash, DATA_AT + len(data))
 
 
 def parse(value: bytes | None, prove: Prove | None = None) -> Message:
@@ -163,6 +170,8 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
 
 def is_canonical_object(data: bytes) -> bool:
     """Whether *data* is the canonical form of an object that may stand as `data`."""
+    if native.core is not None and native.core.is_canonical_object(data, canonical.MAX_DEPTH + 1 - _DATA_DEPTH):
+        return True
     try:
         content = canonical.parse(data, depth=_DATA_DEPTH)
     except ContractError:
@@ -199,9 +208,7 @@ def _build(
     shape.check_metadata(metadata)
     shape.check_routing(routing, metadata)
     shape.check_verification(verification, metadata)
-    links = len(verification.proof_chain) if verification.proof_chain else None
-    statement = _state(metadata, verification.content_hash, envelope_hash, verification.parents, links)
-    return Message(value, metadata, routing, verification, statement, DATA_AT + data_length, payload)
+    return Message(value, metadata, routing, verification, envelope_hash, DATA_AT + data_length, payload)
 
 
 def _state(metadata: Metadata, content_hash: str, envelope_hash: str, parents: tuple[str, ...] | None, links: int | None) -> Statement:

@@ -23,7 +23,16 @@ _PREFIX: Final = "SEALBUS_"
 _FILE: Final = "_FILE"
 # The bus's own, but no settings.
 _OTHERS: Final = frozenset(
-    {CONFIG_VARIABLE, "SEALBUS_CACHE", "SEALBUS_FAILPOINT", "SEALBUS_FAULTS", "SEALBUS_JAVA", "SEALBUS_REQUIRE_KAFKA", "SEALBUS_TEST_KAFKA"}
+    {
+        CONFIG_VARIABLE,
+        "SEALBUS_CACHE",
+        "SEALBUS_FAILPOINT",
+        "SEALBUS_FAULTS",
+        "SEALBUS_JAVA",
+        "SEALBUS_NATIVE",
+        "SEALBUS_REQUIRE_KAFKA",
+        "SEALBUS_TEST_KAFKA",
+    }
 )
 _OTHER_PREFIX: Final = "SEALBUS_DEMO_"
 

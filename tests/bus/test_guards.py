@@ -66,7 +66,7 @@ def test_both_guards_agree_about_what_was_decoded(weight: Any, count: Any, steps
     if msgspec.json.encode(opened, order="sorted") == data:
         assert decoded(opened) == plain(opened)
         proven = payload_type(Plan).prove(data)
-        assert (proven is not None) == plain(opened)
+        assert proven is not None or not plain(opened)
         if proven is not None:
             assert canonical.is_canonical(data, canonical.parse(data))
 

@@ -272,3 +272,8 @@ def test_what_is_described_loads_the_same() -> None:
 def test_any_environment_loads_or_is_refused_as_configuration(env: dict[str, str]) -> None:
     with contextlib.suppress(ConfigurationError):
         assert load(env=env, file=None).settings.retry.tiers
+
+
+def test_variables_that_are_no_settings_are_known() -> None:
+    for name in ("SEALBUS_NATIVE", "SEALBUS_FAILPOINT", "SEALBUS_REQUIRE_KAFKA"):
+        load(flags={}, env={name: "x"}, file=None)
