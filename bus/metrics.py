@@ -23,7 +23,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self.published = self._counter("published", "Messages published, by outcome.", "type", "outcome")
-        self.publish_seconds = self._histogram("publish_seconds", "Time from publish to its outcome.", "type")
+        self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter("late_replies", "Answers that came after the deadline, or after another answer.", "type")
         self.refused_replies = self._counter("refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason")
         self._meters: dict[str, _Meters] = {}

@@ -71,7 +71,8 @@ class Timings(Collector):
 
     def of(self, *values: str) -> Timing:
         """The series with these label values."""
-        return self._timings.setdefault(values, Timing(self._bounds))
+        timing = self._timings.get(values)
+        return timing if timing is not None else self._timings.setdefault(values, Timing(self._bounds))
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)

@@ -359,3 +359,15 @@ async def test_an_idle_cluster_is_not_asked_all_the_time(opened, topic, admin) -
     before = time.process_time()
     await member.poll(timeout_s=3, max_records=100, max_bytes=MIB)
     assert time.process_time() - before < 0.3
+
+
+async def test_its_client_does_not_follow_the_topics_of_others(opened, topic) -> None:
+    transport = opened()
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=2)])
+    assert topic in await transport.admin.topics()
+    clients = [getattr(client, "_client", client) for client in transport._link._clients.values()]
+    assert clients
+    for client in clients:
+        await client.force_metadata_update()
+        assert client.cluster.brokers()
+        assert not client.cluster.topics()

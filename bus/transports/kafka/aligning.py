@@ -21,8 +21,10 @@ from bus.transports.kafka.rights import lacking, refusal
 
 __all__ = ["align", "create"]
 
-_MAX_PARTITIONS = 4000
-"""What one request may create: the controller refuses more than 10,000 records of its own log at once."""
+_MAX_RECORDS = 4000
+"""What one request may make the controller write: it refuses more than 10,000 records of its own log at once."""
+_RECORDS_OF_A_TOPIC = 12
+"""Beside those of its partitions: itself and its settings."""
 
 
 async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -98,9 +100,10 @@ def _batches(shapes: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
     batches: list[list[str]] = []
     left = 0
     for name, shape in shapes.items():
-        if not batches or int(shape[PARTITIONS]) > left:
+        records = int(shape[PARTITIONS]) + _RECORDS_OF_A_TOPIC
+        if not batches or records > left:
             batches.append([])
-            left = _MAX_PARTITIONS
+            left = _MAX_RECORDS
         batches[-1].append(name)
-        left -= int(shape[PARTITIONS])
+        left -= records
     return batches

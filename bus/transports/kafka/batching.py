@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
+from bus import native
 from bus.transports.base import NewRecord, Outcome
 
-__all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_bytes"]
+__all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_sizes"]
 
 BATCH_OVERHEAD = 512
 """More than a batch takes besides its records."""
@@ -41,6 +43,17 @@ class Call:
             if not self.left and not self.done.done():
                 self.done.set_result(None)
 
+    def settle_all(self, indices: Iterable[int], outcomes: Iterable[Outcome]) -> None:
+        """`settle` for many."""
+        mine, left = self.outcomes, self.left
+        for index, outcome in zip(indices, outcomes, strict=True):
+            if mine[index] is None:
+                mine[index] = outcome
+                left -= 1
+        self.left = left
+        if not left and not self.done.done():
+            self.done.set_result(None)
+
     def results(self) -> list[Outcome]:
         """Every outcome; call it when `done` is."""
         return [outcome for outcome in self.outcomes if outcome is not None]
@@ -54,14 +67,15 @@ class Call:
 
 
 class Span:
-    """Records of one call for one partition, in order; `indices` are their places in the call."""
+    """Records of one call for one partition, in order; `indices` are their places in the call, `sizes` what each takes in a batch."""
 
-    __slots__ = ("call", "indices", "records", "solo", "tries", "uncertain")
+    __slots__ = ("call", "indices", "records", "sizes", "solo", "tries", "uncertain")
 
-    def __init__(self, call: Call, records: Sequence[NewRecord], indices: Sequence[int]) -> None:
+    def __init__(self, call: Call, records: Sequence[NewRecord], indices: Sequence[int], sizes: Sequence[int]) -> None:
         self.call = call
         self.records = records
         self.indices = indices
+        self.sizes = sizes
         self.uncertain = False
         """An earlier try may have been written."""
         self.solo = False
@@ -89,7 +103,7 @@ class Span:
                 self.call.handed[index] = 0
 
     def _part(self, start: int, stop: int) -> Span:
-        part = Span(self.call, self.records[start:stop], self.indices[start:stop])
+        part = Span(self.call, self.records[start:stop], self.indices[start:stop], self.sizes[start:stop])
         part.uncertain, part.solo, part.tries = self.uncertain, self.solo, self.tries
         return part
 
@@ -114,8 +128,7 @@ class Batch:
         """One outcome per record, in order."""
         following = iter(outcomes)
         for span in self.spans:
-            for index in span.indices:
-                span.call.settle(index, next(following))
+            span.call.settle_all(span.indices, islice(following, len(span.indices)))
 
 
 class Queue:
@@ -161,18 +174,25 @@ class Queue:
         return Batch(taken) if taken else None
 
 
-def record_bytes(record: NewRecord) -> int:
-    """An upper bound of what *record* takes in a batch."""
-    headers = sum(len(name) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + _RECORD_OVERHEAD
+def record_sizes(records: Sequence[NewRecord]) -> list[int]:
+    """An upper bound of what each of *records* takes in a batch."""
+    if native.core is not None:
+        sizes: list[int] = native.core.record_sizes(records)
+        return sizes
+    return [
+        len(record.key or b"")
+        + len(record.value or b"")
+        + sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
+        + _RECORD_OVERHEAD
+        for record in records
+    ]
 
 
 def _fitting(span: Span, room: int, *, first: bool) -> tuple[int, int]:
     """How many records of *span* fit *room* bytes, and the room that is left."""
     if span.solo:
         return 1, 0
-    for count, record in enumerate(span.records):
-        size = record_bytes(record)
+    for count, size in enumerate(span.sizes):
         if size > room and not (first and count == 0):
             return count, 0
         room -= size

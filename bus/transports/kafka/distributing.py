@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
 from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import NewRecord, Outcome
-from bus.transports.kafka.batching import Call, Span, record_bytes
+from bus.transports.kafka.batching import Call, Span, record_sizes
 from bus.transports.kafka.link import TopicFacts
 
 __all__ = ["distributed", "likewise"]
@@ -21,11 +21,11 @@ def distributed(
 ) -> dict[tuple[str, int], Span]:
     """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
     hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
-    places: dict[tuple[str, int], tuple[list[NewRecord], list[int]]] = {}
-    for index, record in enumerate(records):
+    places: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
+    for index, (record, size) in enumerate(zip(records, record_sizes(records), strict=True)):
         hashed = None if record.key is None else next(hashes)
         facts = topics[record.topic]
-        fault = facts if isinstance(facts, BusError) else _refusal(record, facts, max_record_bytes)
+        fault = facts if isinstance(facts, BusError) else _refusal(record, size, facts, max_record_bytes)
         if fault is not None or isinstance(facts, BusError):
             call.settle(index, likewise(fault))
             continue
@@ -34,10 +34,11 @@ def distributed(
             number = turn % facts.partitions if hashed is None else partition_of_hash(hashed, facts.partitions)
         place = places.get((record.topic, number))
         if place is None:
-            place = places[record.topic, number] = ([], [])
+            place = places[record.topic, number] = ([], [], [])
         place[0].append(record)
         place[1].append(index)
-    return {where: Span(call, chosen, indices) for where, (chosen, indices) in places.items()}
+        place[2].append(size)
+    return {where: Span(call, *place) for where, place in places.items()}
 
 
 def likewise(fault: BusError | None) -> Outcome:
@@ -47,8 +48,7 @@ def likewise(fault: BusError | None) -> Outcome:
     return TransportError(str(fault))
 
 
-def _refusal(record: NewRecord, facts: TopicFacts, max_record_bytes: int) -> BusError | None:
-    size = record_bytes(record)
+def _refusal(record: NewRecord, size: int, facts: TopicFacts, max_record_bytes: int) -> BusError | None:
     if size > facts.max_record_bytes or size > max_record_bytes:
         # An upper bound: only what is near the limit is counted exactly.
         exact = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)

@@ -61,16 +61,16 @@ class Lane:
     async def _ready(self) -> Producer | None:
         """A producer that may take a batch now, which then stays this lane's while it has batches of it."""
         self._producer = await self._supply.current()
-        if self._producer is None:
-            return None
+        if self._producer is None or self._producer.has_leader(self.topic, self.partition):
+            return self._producer
         # A batch without a leader makes the library ask for one without a pause, and then breaks the producer: it waits here instead.
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
-                leader = await self._producer.leader(self.topic, self.partition)
+                found = await self._producer.look_for_leader(self.topic, self.partition)
         except (errors.KafkaError, OSError, TimeoutError) as error:
             self._supply.fault = said(error)
             return None
-        if leader is None:
+        if not found:
             self._supply.fault = f"{self.topic} partition {self.partition} has no leader"
             if await self._is_gone():
                 while (batch := self.queue.take(self._options.batch_bytes)) is not None:
@@ -160,7 +160,7 @@ class Lane:
 def _acknowledge(sent: Sent) -> None:
     answer = sent.future.result()
     timestamp_ms = answer.timestamp if answer.timestamp is not None and answer.timestamp >= 0 else sent.timestamp_ms
-    sent.batch.settle(Appended(sent.topic, sent.partition, answer.offset + place, timestamp_ms) for place in range(len(sent.batch)))
+    sent.batch.settle([Appended(sent.topic, sent.partition, answer.offset + place, timestamp_ms) for place in range(len(sent.batch))])
 
 
 def _refuse(batch: Batch, fault: BusError) -> None:

@@ -56,7 +56,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record, as `batching.record_bytes` counts, that the topic takes; without a limit as far as is known."""
+        """The largest record, as `batching.record_sizes` counts, that the topic takes; without a limit as far as is known."""
         return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
 
 
@@ -173,7 +173,10 @@ class Link:
             if self._closed:
                 raise ClosedError("the transport is closed")
             if kind not in self._clients:
-                self._clients[kind] = await self._started(kind(**self._options.common()), start)
+                client = kind(**self._options.common())
+                # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops the loop.
+                getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
+                self._clients[kind] = await self._started(client, start)
                 self.connected_once = True
             return self._clients[kind]
 
@@ -204,6 +207,13 @@ class Link:
         values: Mapping[str, str] = {entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]}
         limit = values.get("max.message.bytes")
         return msgspec.structs.replace(facts, max_batch_bytes=int(limit)) if limit else facts
+
+
+class _NoTopics(set[str]):
+    """The topics of a client that follows the brokers alone, and asks for topics by name when it wants to know."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 async def _closed(client: Any) -> None:

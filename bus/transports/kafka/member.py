@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -21,8 +20,10 @@ from bus.errors import DeadlineError, UnreachableError
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
 
-__all__ = ["Consumer", "Rebalance", "as_record"]
+__all__ = ["Consumer", "Rebalance"]
 
+# What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and cold when its turn comes.
+_FETCH_RECORDS = 500
 _START_S = 15.0
 _KILL_S = 3.0
 _COMMIT_S = 10.0
@@ -92,9 +93,11 @@ class Consumer:
         """Begin a rebalance: something was let go of."""
         self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library knows no other reason than changed topics
 
-    async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Any]]:
-        """What has been fetched, by partition. Never cancel it: the library would stop watching over its membership."""
-        found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(timeout_ms=round(timeout_s * 1000))
+    async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Record]]:
+        """The next of what has been fetched, by partition. Never cancel it: the library would stop watching over its membership."""
+        found: Mapping[TopicPartition, Sequence[Record]] = await self._consumer.getmany(
+            timeout_ms=round(timeout_s * 1000), max_records=_FETCH_RECORDS
+        )
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
@@ -143,16 +146,6 @@ class Consumer:
 
     def _refreshed(self, _: object) -> None:
         self.refreshed_s = time.monotonic()
-
-
-def as_record(place: TopicPartition, record: Any) -> Record:
-    """A record of the library as a record of the bus; a header without a value counts as an empty one."""
-    headers = tuple(record.headers)
-    for _, content in headers:
-        if content is None:
-            headers = tuple((name, content or b"") for name, content in headers)
-            break
-    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
 async def _killed(consumer: AIOKafkaConsumer) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from aiokafka.abc import AbstractTokenProvider
 
 from bus.errors import ConfigurationError
+from bus.transports.kafka.parsing import as_bus_records
 
 __all__ = ["TIMEOUT_S", "Compression", "Options", "Security", "TokenSource", "token_source"]
 
@@ -27,7 +28,8 @@ TIMEOUT_S: Final = 10.0
 
 _METADATA_MAX_AGE_S = 5.0
 _RETRY_BACKOFF_MS = 200
-_FETCH_MAX_BYTES = 4 * 1_048_576
+_FETCH_MAX_BYTES = 2 * 1_048_576
+_READ_MAX_BYTES = 65_536
 _FETCH_MAX_WAIT_MS = 250
 _ROOM = 65_536
 _JOIN_MARGIN_S = 5.0
@@ -143,14 +145,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "isolation_level": "read_committed",
             "check_crcs": True,
             "fetch_max_bytes": _FETCH_MAX_BYTES,
-            "max_partition_fetch_bytes": max(1_048_576, self.max_record_bytes),
+            # At least one batch comes in any case: whoever looks at one record does not fetch a megabyte for it.
+            "max_partition_fetch_bytes": _READ_MAX_BYTES,
             "fetch_max_wait_ms": _FETCH_MAX_WAIT_MS,
+            "key_deserializer": as_bus_records,
         }
 
     def member(self, group: str) -> dict[str, Any]:
         """Arguments of a consumer that is a member of *group*."""
         return self.reader() | {
             "group_id": group,
+            "max_partition_fetch_bytes": max(1_048_576, self.max_record_bytes),
             # Joining waits for the slowest member's drain, and the library has one timeout for every request.
             "request_timeout_ms": round(max(self.request_timeout_s, self.rebalance_timeout_s + _JOIN_MARGIN_S) * 1000),
             "heartbeat_interval_ms": round(self.heartbeat_s * 1000),

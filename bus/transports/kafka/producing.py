@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 
 from bus.transports.kafka.batching import Batch
 from bus.transports.kafka.options import Options
+from bus.transports.kafka.writing import written
 
 __all__ = ["Producer", "Sent"]
 
@@ -43,8 +44,9 @@ class Sent:
 class Producer:
     """A started producer. `condemned`: takes nothing more; `dead`: will not write anything any more."""
 
-    def __init__(self, producer: AIOKafkaProducer) -> None:
+    def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
+        self._compression = compression
         self.condemned = False
         self.dead = asyncio.get_running_loop().create_future()
         self.flying: set[Sent] = set()
@@ -59,26 +61,22 @@ class Producer:
         except BaseException:
             await _killed(producer)
             raise
-        return cls(producer)
+        return cls(producer, options.compression)
 
-    async def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition; None when there is none just now. Asks the cluster when it does not know."""
-        place = TopicPartition(topic, partition)
-        cluster = self._producer.client.cluster
-        node = cluster.leader_for_partition(place)
-        if node is None or node < 0:
-            await self._producer.client.add_topic(topic)
-            await self._producer.client.force_metadata_update()
-            node = cluster.leader_for_partition(place)
-        return None if node is None or node < 0 else int(node)
+    def has_leader(self, topic: str, partition: int) -> bool:
+        """Whether a partition is led by some broker, as far as is known."""
+        node = self._producer.client.cluster.leader_for_partition(TopicPartition(topic, partition))
+        return node is not None and node >= 0
+
+    async def look_for_leader(self, topic: str, partition: int) -> bool:
+        """The same, after asking the cluster."""
+        await self._producer.client.add_topic(topic)
+        await self._producer.client.force_metadata_update()
+        return self.has_leader(topic, partition)
 
     async def send(self, batch: Batch, topic: str, partition: int, now_ms: int) -> Sent:
         """Hand *batch* to the library; raises its errors for what was certainly never queued."""
-        builder = self._producer.create_batch()
-        for record in batch.records():
-            if builder.append(timestamp=now_ms, key=record.key, value=record.value, headers=list(record.headers)) is None:
-                raise AssertionError("a batch was cut larger than the library takes")
-        builder.close()
+        builder = written(self._producer, list(batch.records()), timestamp_ms=now_ms, compression=self._compression)
         for span in batch.spans:
             span.hand_over()
         sent = Sent(batch, topic, partition, await self._producer.send_batch(builder, topic, partition=partition), now_ms)

@@ -19,7 +19,6 @@ from bus.errors import BusError, ClosedError, TopicMissingError, UnreachableErro
 from bus.transports.base import Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.member import as_record
 from bus.transports.kafka.options import Options
 
 __all__ = ["Reading"]
@@ -152,7 +151,7 @@ class Reading:
                 raise fault from error
             await self._clock.sleep(_PAUSE_S)
             return
-        reader.buffer.extend(as_record(place, record) for record in batch.get(place, ()) if record.offset >= reader.expected)
+        reader.buffer.extend(record for record in batch.get(place, ()) if record.offset >= reader.expected)
 
     async def _trim(self) -> None:
         idle = [place for place, reader in self._readers.items() if not reader.lock.locked()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
@@ -20,7 +19,7 @@ from bus.transports.base import Assignment, Listener, Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.holdings import Held
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.member import Consumer, as_record
+from bus.transports.kafka.member import Consumer
 from bus.transports.kafka.membership import Membership
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.positions import out_of_range
@@ -144,7 +143,7 @@ class KafkaSubscription:
 
     async def _fetched(self, consumer: Consumer) -> None:
         wanted = self._holdings.versions()
-        batch: Mapping[TopicPartition, Sequence[Any]] = {}
+        batch: Mapping[TopicPartition, Sequence[Record]] = {}
         try:
             batch = await consumer.fetch(_FETCH_S)
         except (ConsumerStoppedError, NoOffsetForPartitionError):
@@ -164,12 +163,12 @@ class KafkaSubscription:
         elif not self._closed and not self._life.faults:
             self._fetch()
 
-    def _store(self, place: TopicPartition, records: Sequence[Any], wanted: tuple[Held, int] | None, consumer: Consumer) -> None:
+    def _store(self, place: TopicPartition, records: Sequence[Record], wanted: tuple[Held, int] | None, consumer: Consumer) -> None:
         held = self._holdings.at(place)
         if held is None or held.position is None or consumer is not self._life.consumer:
             return
         if wanted == (held, held.version):
-            held.buffer.extend(as_record(place, record) for record in records)
+            held.buffer.extend(records)
         else:
             # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
             consumer.seek(place, held.next_offset or 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bus.errors import AppendUnknownError, DeadlineError
 from bus.transports.base import Appended, NewRecord
-from bus.transports.kafka.batching import Batch, Call, Queue, Span, record_bytes
+from bus.transports.kafka.batching import Batch, Call, Queue, Span, record_sizes
 
 SIZES = st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8)
 
@@ -29,7 +29,7 @@ def queued(sizes: list[list[int]]) -> tuple[Queue, list[Call], list[NewRecord]]:
     for group in sizes:
         made = [NewRecord("t", b"%d" % (len(records) + number), b"x" * size) for number, size in enumerate(group)]
         calls.append(call(len(made)))
-        queue.add(Span(calls[-1], made, list(range(len(made)))))
+        queue.add(Span(calls[-1], made, list(range(len(made))), record_sizes(made)))
         records += made
     return queue, calls, records
 
@@ -52,7 +52,7 @@ def test_batches_hold_every_record_once_and_in_order(sizes: list[list[int]], max
 def test_a_batch_fits_its_limit_or_holds_one_record(sizes: list[list[int]], max_bytes: int) -> None:
     queue, _, _ = queued(sizes)
     for batch in drained(queue, max_bytes):
-        assert len(batch) == 1 or sum(record_bytes(record) for record in batch.records()) <= max_bytes
+        assert len(batch) == 1 or sum(record_sizes(list(batch.records()))) <= max_bytes
 
 
 @given(SIZES, st.integers(1, 1000), st.integers(1, 1000))
@@ -97,7 +97,7 @@ def test_refused_neighbours_travel_alone(sizes: list[list[int]]) -> None:
 
 def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
     made = call(3)
-    span = Span(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2])
+    span = Span(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2], [40] * 3)
     first, rest = span.cut(1)
     first.hand_over()
     made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
@@ -108,7 +108,7 @@ def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
 @pytest.mark.parametrize(("failures", "kind"), [([True], DeadlineError), ([False], AppendUnknownError), ([False, True], AppendUnknownError)])
 def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
     made = call(1)
-    span = Span(made, [NewRecord("t", None, b"")], [0])
+    span = Span(made, [NewRecord("t", None, b"")], [0], [40])
     for certain in failures:
         span.hand_over()
         span.take_back(certain=certain)
