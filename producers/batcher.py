@@ -57,17 +57,27 @@ class Batcher:
 
     async def submit(self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None) -> asyncio.Future[Sequence[Outcome]]:
         """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
-        loop = asyncio.get_running_loop()
-        deadline_s = self._clock.monotonic_s() + timeout_s
         if size is None:
             size = sum(size_of(record) for record in records)
-        item = _Item(records, size, deadline_s, loop.create_future())
+        if self.has_room(size):
+            return self.submit_now(records, timeout_s=timeout_s, size=size)
+        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
         if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
             item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
         elif self._closed:
             item.fail(ClosedError("the bus is closed"))
         else:
             self._enqueue(item)
+        return item.done
+
+    def has_room(self, size: int) -> bool:
+        """Whether *size* bytes can be queued without waiting."""
+        return self._fits(size) and not self._closed
+
+    def submit_now(self, records: Sequence[NewRecord], *, timeout_s: float, size: int) -> asyncio.Future[Sequence[Outcome]]:
+        """`submit` where there is room."""
+        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
+        self._enqueue(item)
         return item.done
 
     async def close(self) -> None:

@@ -18,7 +18,17 @@ from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import format_ms
 
-__all__ = ["DEFAULT_MAX_HOPS", "PRIORITIES", "Draft", "Layers", "Options", "Origin", "RequestOptions", "check_struct", "compose"]
+__all__ = [
+    "DEFAULT_MAX_HOPS",
+    "PRIORITIES",
+    "Draft",
+    "Layers",
+    "Options",
+    "Origin",
+    "RequestOptions",
+    "check_struct",
+    "compose",
+]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16

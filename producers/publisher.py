@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from bus import canonical, sealing
+from bus import sealing
 from bus.clock import Clock
 from bus.errors import (
     AppendUnknownError,
@@ -32,11 +32,11 @@ from bus.signing import Signer
 from bus.topics import dead_letter_topic, message_topic, read_topic
 from bus.topology import creates_topics, message_topics, reply_topics
 from bus.transports.base import Appended, Failure, Headers, NewRecord, Outcome, Transport
-from producers.batcher import Batcher
+from producers.batcher import Batcher, size_of
 from producers.draft import Draft, Origin, compose
-from producers.template import Template
+from producers.template import Template, has_only_keys
 
-__all__ = ["CONTENT_TYPE", "Publisher", "Receipt", "Result", "Sealed", "record_of", "sealed_as", "untyped", "untyped_data"]
+__all__ = ["CONTENT_TYPE", "Publisher", "Receipt", "Result", "Sealed", "record_of", "sealed_as"]
 
 CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 _ENTROPY_BYTES = 10
@@ -55,7 +55,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 Result: TypeAlias = Receipt | PublishRejected | PublishUnknown
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class Sealed(msgspec.Struct, frozen=True, gc=False):
     """A sealed message as the record that carries it."""
 
     message_id: str
@@ -113,7 +113,7 @@ class Publisher:
         self._entropy = entropy or Entropy()
         self._known_topics: set[str] = set()
         self._preparing = asyncio.Lock()
-        self._templates: dict[PayloadType, _Prepared] = {}
+        self._templates: dict[type, _Prepared] = {}
         self._creates = creates_topics(settings, transport.features)
 
     def seal(
@@ -129,6 +129,23 @@ class Publisher:
 
         *topic* overrides the type's own, *origin* who this publisher publishes as.
         """
+        if cause is None and topic is None and origin is None and not answers and has_only_keys(draft):
+            sealed = self._seal_by_template(
+                draft.payload, conversation_id=draft.conversation_id, idempotency_key=draft.idempotency_key, key=draft.key
+            )
+            if sealed is not None:
+                return sealed
+        return self._seal(draft, cause=cause, answers=answers, topic=topic, origin=origin)
+
+    def _seal(
+        self,
+        draft: Draft,
+        *,
+        cause: Message | None = None,
+        answers: bool = False,
+        topic: str | None = None,
+        origin: Origin | None = None,
+    ) -> Sealed:
         try:
             kind = payload_type(draft.payload)
             sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic, origin=origin)
@@ -161,30 +178,32 @@ class Publisher:
             proof_chain=layers.proof_chain,
             signer=self._signer if kind.sign or kind.risk != "low" else None,
         )
-        limit = self.settings.publish.max_message_bytes
-        if len(message.value) > limit:
+        if len(message.value) > (limit := self.settings.publish.max_message_bytes):
             raise ContractError(f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized")
         return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
 
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
         """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
+        return self._seal_by_template(payload) or self._seal(Draft(payload=payload))
+
+    def _seal_by_template(self, payload: msgspec.Struct, **keys: str | None) -> Sealed | None:
+        """None for what no template seals."""
+        template = self._templates.get(payload.__class__)
         try:
-            kind = payload_type(payload)
-            if self._signer is not None:
-                return self.seal(Draft(payload=payload))
-            template = self._templates.get(kind)
             if template is None:
-                template = self._templates[kind] = _Prepared(kind, self.origin)
-            data = kind.encode(payload)
+                if self._signer is not None:
+                    return None
+                template = self._templates[payload.__class__] = _Prepared(payload_type(payload), self.origin)
+            data = template.encode(payload)
         except ContractError as error:
             raise PublishRejected(f"refused before sending: {error}", error) from error
-        now_ms = self.clock.now_ms()
-        identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
-        key = identity.encode()
-        value = template.seal(data, key, now_ms)
-        if len(value) > self.settings.publish.max_message_bytes:
-            return self.seal(Draft(payload=payload))
-        return Sealed(identity, kind.name, NewRecord(template.topic, key, value, (*template.headers, ("sb-id", key))))
+        sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), **keys)
+        if sealed is None or len(sealed[2]) > self.settings.publish.max_message_bytes:
+            return None
+        identity, record_key, value = sealed
+        return Sealed(
+            identity, template.message_type, NewRecord(template.topic, record_key, value, (*template.headers, ("sb-id", identity.encode())))
+        )
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
@@ -193,9 +212,14 @@ class Publisher:
     async def send(self, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
         """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
-        outcomes = await (await self.submit(sealed, timeout_s=self.settings.publish.timeout_s if timeout_s is None else timeout_s))
+        timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
+        size = size_of(sealed.record)
+        if timeout_s > 0 and sealed.record.topic in self._known_topics and self.batcher.has_room(size):
+            outcomes = await self.batcher.submit_now((sealed.record,), timeout_s=timeout_s, size=size)
+        else:
+            outcomes = await (await self.submit(sealed, timeout_s=timeout_s))
         (result,) = self.results_of((sealed,), outcomes)
-        self.metrics.publish_seconds.labels(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
+        self.metrics.publish_seconds.of(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
         if isinstance(result, PublishError):
             raise result
         return result
@@ -266,25 +290,11 @@ class Publisher:
 class _Prepared(Template):
     """A template with what its records have in common."""
 
-    __slots__ = ("headers", "topic")
+    __slots__ = ("encode", "headers", "message_type", "topic")
 
     def __init__(self, kind: PayloadType, origin: Origin) -> None:
         super().__init__(kind, origin)
+        self.encode = kind.encode
+        self.message_type = kind.name
         self.topic = message_topic(origin.namespace, kind.name)
         self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
-
-
-def untyped(name: str, version: str) -> PayloadType:
-    """A type known by name only: its data is sealed as it is and judged by its receivers."""
-    return PayloadType(_Untyped, name, version, "medium", sign=True, upcasters={})
-
-
-class _Untyped(msgspec.Struct):
-    """Stands in for a payload class that is not at hand."""
-
-
-def untyped_data(value: Any) -> bytes:
-    """Canonical bytes of an object given as plain data; raises ContractError."""
-    if not isinstance(value, dict):
-        raise ContractError("the payload is no object", "/data", "schema_violation")
-    return canonical.encode(value, depth=2)

@@ -191,7 +191,7 @@ class Requests:
             outcomes.add_done_callback(lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result()))
             return answer
         (result,) = self._publisher.results_of((sealed,), await _untouched(outcomes))
-        self._publisher.metrics.publish_seconds.labels(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
+        self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
         if isinstance(result, PublishRejected):
             raise result
         waiter.sent = True

@@ -26,9 +26,9 @@ Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
 
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
-_CHUNK_RECORDS = 512
-_CHUNK_BYTES = 1_048_576
-_CHUNKS_IN_FLIGHT = 4
+_CHUNK_RECORDS = 1024
+_CHUNK_BYTES = 2 * 1_048_576
+_CHUNKS_IN_FLIGHT = 8
 
 
 class _Chunk:
