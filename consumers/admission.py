@@ -80,6 +80,7 @@ class Admission:
                 self._partitions.fill(partition, record.offset)
                 passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):
+                partition.taken_ms = record.timestamp_ms
                 self._take(record, partition, now_ms, now_s)
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:

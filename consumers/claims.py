@@ -52,6 +52,7 @@ class Claims:
         self._clock = clock
         self._metrics = metrics
         self._hold = hold
+        self._counters = {kind: metrics.inbox.labels(group, name) for kind, name in _NAMES.items()}
 
     def key_of(self, message: Message, subscription: Subscription) -> Key | None:
         """The row that *message* stands under; None where nothing is to be remembered about it."""
@@ -67,18 +68,18 @@ class Claims:
 
         Raises GaveUpError when its partition has gone meanwhile.
         """
-        claim = await self._insist(
-            delivery.partition,
-            lambda: self._inbox.claim(
-                key,
-                message.verification.content_hash,
-                keep_until_ms=delivery.expires_ms + self._keep_ms,
-                reopen=delivery.control.redrive_count,
-                alone=alone,
-            ),
-        )
-        if name := _NAMES.get(type(claim)):
-            self._metrics.inbox.labels(self._group, name).inc()
+        keep_until_ms = delivery.expires_ms + self._keep_ms
+        content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
+        try:
+            claim = await self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone)
+        except InboxError as error:
+            claim = await self._insist(
+                delivery.partition,
+                lambda: self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone),
+                error,
+            )
+        if counter := self._counters.get(type(claim)):
+            counter.inc()
         if isinstance(claim, Claimed):
             reach("claimed")
         return claim
@@ -88,7 +89,10 @@ class Claims:
         is lost with the store's connection: what was written in it is, too."""
         if transaction is not None:
             return await self._inbox.finish(key, token, outputs, transaction)
-        return await self._insist(partition, lambda: self._inbox.finish(key, token, outputs))
+        try:
+            return await self._inbox.finish(key, token, outputs)
+        except InboxError as error:
+            return await self._insist(partition, lambda: self._inbox.finish(key, token, outputs), error)
 
     async def release(self, key: Key, token: int, transaction: Transaction | None) -> None:
         """Give the claim up in order."""
@@ -115,24 +119,23 @@ class Claims:
         if count:
             _log.info("inbox.purged", rows=count)
 
-    async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]]) -> T:
-        pause_s, held = _FIRST_PAUSE_S, False
+    async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
+        """*ask* again after *error*, until there is an answer."""
+        pause_s = _FIRST_PAUSE_S
+        self._hold(partition, True)
         try:
             while True:
-                try:
-                    return await ask()
-                except InboxError as error:
-                    if not held:
-                        held = True
-                        self._hold(partition, True)
-                    _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
+                _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
                 if partition.closed:
                     raise GaveUpError
+                try:
+                    return await ask()
+                except InboxError as again:
+                    error = again
         finally:
-            if held:
-                self._hold(partition, False)
+            self._hold(partition, False)
 
 
 _NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}

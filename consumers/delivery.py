@@ -32,11 +32,13 @@ class Partition:
         "expected_type",
         "frontier",
         "full",
+        "measured",
         "own",
         "passed_ms",
         "paused",
         "resting",
         "seen",
+        "taken_ms",
         "tier",
     )
 
@@ -52,6 +54,10 @@ class Partition:
         """Of a tier: since when its records are known to be there."""
         self.passed_ms = 0
         """Of a tier: the latest append time among the records that were let through."""
+        self.taken_ms = 0
+        """When the last record that was taken had been appended."""
+        self.measured: int | None = None
+        """The frontier when the lag was last measured."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
         self.full = False

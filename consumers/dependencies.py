@@ -31,12 +31,12 @@ class Dependencies:
         self._rest = rest
         self._breakers = Breakers()
         self._names: set[str] = set()
-        # Asked for each message, so it is kept at hand.
-        self._any_down = False
+        self.any_down = False
+        """Whether there is anything to ask for at all."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
         """0 when the message may run now; else seconds after which to ask again."""
-        return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self._any_down else 0.0
+        return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self.any_down else 0.0
 
     def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
         """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
@@ -50,7 +50,7 @@ class Dependencies:
 
     def succeeded(self, message_id: str) -> None:
         """A handler went through."""
-        if not self._any_down:
+        if not self.any_down:
             return
         before = set(self._breakers.open)
         if self._breakers.succeed(message_id):
@@ -61,11 +61,11 @@ class Dependencies:
 
     def release(self, message_id: str) -> None:
         """A run ended in a way that says nothing about any dependency."""
-        if self._any_down:
+        if self.any_down:
             self._breakers.release(message_id, self._clock.monotonic_s())
 
     def _follow(self) -> None:
-        self._any_down = bool(self._breakers.open)
+        self.any_down = bool(self._breakers.open)
         self._rest(self._breakers.waiting_types)
 
     def _show(self, dependency: str, *, is_open: bool) -> None:

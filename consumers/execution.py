@@ -110,7 +110,7 @@ class Execution:
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready:
+            if self._lanes.ready or runner.aside:
                 self._lanes.release(lane, following.priority)
                 return
             delivery = following
@@ -143,14 +143,24 @@ class Execution:
             except ContractError as error:
                 await self._outcomes.refuse(delivery, error)
                 return None
-        remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
-        if wait_s := self._dependencies.delay_s(message.message_type, message.message_id):
-            return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
+        if self._dependencies.any_down and (wait_s := self._dependencies.delay_s(message.message_type, message.message_id)):
+            return await self._outcomes.wait(delivery, min(wait_s, self._left_s(delivery) + _MOMENT_S))
         if self._braking.enabled and (wait_s := self._braking.delay_s(delivery.label)):
-            return await self._outcomes.wait(delivery, min(wait_s, remaining_s + _MOMENT_S))
+            return await self._outcomes.wait(delivery, min(wait_s, self._left_s(delivery) + _MOMENT_S))
         if self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
             return await self._claim(key, delivery, message, subscription, runner)
-        return await self._run_beside(delivery, message, subscription, runner, None)
+        if self._solitude.closed:
+            return await self._run_beside(delivery, message, subscription, runner, None)
+        # The same without a coroutine in between: most messages go this way.
+        self._solitude.inside += 1
+        try:
+            return await self._run(delivery, message, subscription, runner, None)
+        finally:
+            self._solitude.leave(alone=False)
+
+    def _left_s(self, delivery: Delivery) -> float:
+        """Seconds after which it is expired for certain."""
+        return self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
 
     async def _claim(self, key: Key, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner) -> float | None:
         """Run it if nobody has, alone where it may be deadly; else do again what was done then."""
@@ -200,7 +210,7 @@ class Execution:
             await self._let_go(delivery, message, claim)
             return None
         started_s = self._clock.monotonic_s()
-        remaining_s = self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
+        remaining_s = self._left_s(delivery)
         if remaining_s <= 0:
             # The store, or its turn, has let it wait beyond its life: back to the gate.
             await self._release(claim)
@@ -222,7 +232,7 @@ class Execution:
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
                 outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
-            if claim is not None and not await self._finish(claim, outputs, delivery):
+            if claim is not None and not await self._finish(claim, outputs, delivery, runner):
                 self._dependencies.succeeded(message.message_id)
                 return _MOMENT_S
         except (HandlerCutError, GaveUpError):
@@ -231,7 +241,8 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             await self._release(claim)
             return await self._outcomes.fail(delivery, message, subscription, error)
-        self._dependencies.succeeded(message.message_id)
+        if self._dependencies.any_down:
+            self._dependencies.succeeded(message.message_id)
         if outputs:
             await self._outcomes.done(delivery, outputs)
         else:
@@ -249,8 +260,9 @@ class Execution:
             begin=lambda: self._begin(claim),
         )
 
-    async def _finish(self, claim: _Claim, outputs: Sequence[NewRecord], delivery: Delivery) -> bool:
+    async def _finish(self, claim: _Claim, outputs: Sequence[NewRecord], delivery: Delivery, runner: Runner) -> bool:
         """Make the result durable; False when another worker has taken the claim over: what counts is what that one makes of it."""
+        runner.step_aside()
         assert self._claims is not None  # noqa: S101 - it gave the claim
         if not await self._claims.finish(claim.key, claim.token, outputs, claim.transaction, delivery.partition):
             return False

@@ -132,7 +132,7 @@ class Intake:
             delivery.priority = message.routing.priority
         self._schedule(delivery, message, subscription, now_ms)
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
-            self._moulds.learn(message, kind.prove, _Passed(kind, subscription, delivery.label))
+            self._moulds.learn(message, kind, _Passed(kind, subscription, delivery.label))
         return delivery
 
     def check_lifetime(self, delivery: Delivery, message: Message, now_ms: int) -> None:

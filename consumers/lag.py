@@ -22,7 +22,10 @@ _log = get_logger("worker")
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """Records after the frontier of one partition, and the age of the oldest of them (0 when there is none)."""
+    """Records after the frontier of one partition, and the age of the oldest of them (0 when there is none).
+
+    Of a partition that has moved since the last look it is the age of the last record taken, which costs no fetch.
+    """
 
     topic: str
     partition: int
@@ -44,10 +47,20 @@ async def measure(transport: Transport, partitions: Iterable[Partition], clock: 
         frontier = partition.frontier.committable
         at = kept.start if frontier is None else max(frontier, kept.start)
         seconds = 0.0
-        if kept.end > at and (oldest := await transport.read(topic, number, at, max_records=1, max_bytes=1)):
-            seconds = max(0.0, (clock.now_ms() - oldest[0].timestamp_ms) / 1000)
+        if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
+            seconds = max(0.0, (clock.now_ms() - oldest_ms) / 1000)
+        partition.measured = at
         lags.append(Lag(topic, number, max(0, kept.end - at), seconds))
     return lags
+
+
+async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int | None:
+    """When the record at offset *at* was appended, or the next one after it."""
+    if partition.taken_ms and (partition.measured is None or partition.measured < at):
+        # It moves: the last record that was taken is about as old, and reading costs a fetch for each partition.
+        return partition.taken_ms
+    oldest = await transport.read(partition.assignment.topic, partition.assignment.partition, at, max_records=1, max_bytes=1)
+    return oldest[0].timestamp_ms if oldest else None
 
 
 def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:

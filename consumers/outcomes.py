@@ -106,7 +106,7 @@ class Outcomes:
         for record in outputs:
             label = self._plan.view.registry.label(next((value.decode() for name, value in record.headers if name == "sb-type"), ""))
             self._metrics.accepted(label).inc()
-            self._metrics.publish_seconds.labels(label).observe(elapsed_s)
+            self._metrics.publish_seconds.of(label).observe(elapsed_s)
 
     async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled elsewhere."""

@@ -17,6 +17,8 @@ from consumers.lanes import Lane, Lanes
 
 __all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "Runner", "Runners"]
 
+# Of one slot one runner has its handler at work, the others wait for their outcomes to be durable.
+_MOST_PER_SLOT = 4
 _SLICE_S = 0.01
 
 
@@ -35,10 +37,11 @@ class HandlerCutError(Exception):
 class Runner:
     """One slot of concurrency."""
 
-    __slots__ = ("_watch", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
+    __slots__ = ("_step_aside", "_watch", "aside", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
 
-    def __init__(self, watch: Callable[[float], None]) -> None:
+    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None]) -> None:
         self._watch = watch
+        self._step_aside = step_aside
         self.task: asyncio.Task[None] | None = None
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
@@ -47,6 +50,8 @@ class Runner:
         """When its last handler ended."""
         self.ending = False
         """The worker closes: a cancellation is meant for the runner itself."""
+        self.aside = False
+        """Its handler has ended and its outcome is being made durable: another handler may run in its place."""
 
     @property
     def in_handler(self) -> bool:
@@ -78,6 +83,12 @@ class Runner:
                 if self.task is not None:
                     self.task.uncancel()
 
+    def step_aside(self) -> None:
+        """The handler has ended; until its outcome is durable this is no slot any more."""
+        if not self.aside:
+            self.aside = True
+            self._step_aside()
+
     def interrupt(self, reason: type[Exception]) -> None:
         """Cancel the handler that runs in this slot, once."""
         if self.cut is None and self.in_handler and self.task is not None:
@@ -86,7 +97,7 @@ class Runner:
 
 
 class Runners:
-    """Drives the lanes of one worker with at most *concurrency* runners."""
+    """Drives the lanes of one worker with at most *concurrency* handlers at a time."""
 
     def __init__(
         self, lanes: Lanes[Delivery], drive: Callable[[Lane[Delivery], Runner], Awaitable[None]], *, concurrency: int, clock: Clock
@@ -99,6 +110,7 @@ class Runners:
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False
         self._busy = 0
+        self._aside = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._timer: Timer | None = None
@@ -110,7 +122,7 @@ class Runners:
     @property
     def full(self) -> bool:
         """Whether every slot is taken."""
-        return self._busy >= self._concurrency
+        return self._busy - self._aside >= self._concurrency
 
     def running(self) -> list[Runner]:
         """The runners whose slot is taken."""
@@ -118,7 +130,7 @@ class Runners:
 
     def kick(self) -> None:
         """There is a ready lane: wake or start a runner unless one is already on its way."""
-        if self._waking or self._stopping or not self._lanes.ready:
+        if self._waking or self._stopping or not self._lanes.ready or self.full:
             return
         while self._idle:
             waiter = self._idle.pop()
@@ -126,9 +138,9 @@ class Runners:
                 self._waking = True
                 waiter.set_result(None)
                 return
-        if len(self._runners) < self._concurrency:
+        if len(self._runners) < self._concurrency * _MOST_PER_SLOT:
             self._waking = True
-            runner = Runner(self._watch)
+            runner = Runner(self._watch, self._stepped_aside)
             self._runners.add(runner)
             runner.task = asyncio.get_running_loop().create_task(self._run(runner))
             runner.task.add_done_callback(lambda task: self._ended(runner, task))
@@ -173,25 +185,32 @@ class Runners:
         started_s = self._clock.monotonic_s()
         self._waking = False
         while True:
-            lane = None if self._stopping else self._lanes.take()
+            lane = None if self._stopping or self.full else self._lanes.take()
             if lane is None:
                 await self._rest()
                 self._waking = False
                 started_s = self._clock.monotonic_s()
                 continue
-            self.kick()
             self._busy += 1
+            self.kick()
             try:
                 await self._drive(lane, runner)
             finally:
                 runner.delivery = None
                 self._busy -= 1
+                if runner.aside:
+                    runner.aside = False
+                    self._aside -= 1
                 if not self._busy and (self._stopping or not self._lanes.ready):
                     self._quiet.set()
             if runner.seen_s - started_s > _SLICE_S:
                 # Handlers that never wait must not starve heartbeats and the poll loop.
                 await asyncio.sleep(0)
                 started_s = self._clock.monotonic_s()
+
+    def _stepped_aside(self) -> None:
+        self._aside += 1
+        self.kick()
 
     async def _rest(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -30,6 +30,7 @@ from producers.publisher import Publisher
 __all__ = ["Worker"]
 
 _POLL_S = 0.5
+_LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S = 3.0
@@ -122,6 +123,10 @@ class Worker:
         if not count:
             await self._wait_for_room(timeout_s)
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
+            return 0
+        if count < _LITTLE_ROOM and self.lanes.ready > _PLENTY:
+            # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
+            await asyncio.sleep(_PLENTY_S)
             return 0
         records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
         for _ in self._admission.admit(records):

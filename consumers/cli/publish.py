@@ -26,7 +26,8 @@ from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
 from producers.connection import Bus, connect
 from producers.draft import Options
-from producers.publisher import Receipt, Result, untyped
+from producers.publisher import Receipt, Result
+from producers.untyped import untyped
 
 __all__ = ["publish"]
 

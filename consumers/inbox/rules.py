@@ -19,6 +19,7 @@ from consumers.inbox.outputs import decode_outputs
 __all__ = [
     "CLOSED",
     "DEATHS_TO_SUSPICION",
+    "FIRST",
     "MOST_DEATHS",
     "NOBODY",
     "SHORTEST_WAIT_S",
@@ -47,6 +48,9 @@ NOBODY = 0
 """The owner of a row that nobody has; no owner has this number."""
 
 SHORTEST_WAIT_S = 0.05
+
+FIRST = Claimed(token=1, starts=1, alone=False)
+"""The answer where there was no row."""
 
 
 class Row(msgspec.Struct, frozen=True):

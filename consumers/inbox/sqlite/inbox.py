@@ -21,9 +21,10 @@ from consumers.inbox.base import Claim, Claimed, Key, Transaction
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_text
 from consumers.inbox.rules import Asker
+from consumers.inbox.sqlite import quick
 from consumers.inbox.sqlite.session import SqliteTransaction
 from consumers.inbox.sqlite.table import Table
-from consumers.inbox.sqlite.writer import Batch, Job, Result, Session, Writer
+from consumers.inbox.sqlite.writer import Batch, Job, Session, Writer
 
 __all__ = ["SqliteInbox"]
 
@@ -48,7 +49,9 @@ class SqliteInbox:
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._renewing_s: float | None = None
         self._running: dict[str, int] = {}
-        self._writer = Writer(Table(path), self._renew_when_due, self._committed, self._settle)
+        self._writer = Writer(
+            Table(path), opening=self._renew_when_due, quick=self._answer_together, committed=self._committed, ended=self._settle
+        )
         self._renewal: asyncio.Task[None] | None = None
         self._open = False
 
@@ -67,23 +70,23 @@ class SqliteInbox:
 
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
-        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)
-        future = self._submit(partial(self._claim, text, asker), text)
+        future: asyncio.Future[Claim] = self._future()
+        self._writer.submit(Job(future, key=text, asker=Asker(self._owner, content_hash, keep_until_ms, False, reopen, alone)))
         try:
-            claim: Claim = await future
+            return await future
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None:
                 self._give_back(text, future.result())
             raise
-        return claim
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
-        text = key_text(key)
-        action = partial(self._finish, text, token, encode_outputs(outputs))
+        text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
-            is_done = await self._run(action, text)
+            future: asyncio.Future[bool] = self._future()
+            self._writer.submit(Job(future, key=text, token=token, outputs=data))
+            is_done = await future
         elif isinstance(transaction, SqliteTransaction):
-            is_done = await transaction.run(partial(_or_undone, action), text)
+            is_done = await transaction.run(partial(_or_undone, partial(self._finish, text, token, data)), text)
         else:
             raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
         self._forget(text, token)
@@ -99,7 +102,7 @@ class SqliteInbox:
 
     async def begin(self) -> SqliteTransaction:
         session = Session()
-        transaction = SqliteTransaction(lambda action, *keys: self._submit(action, *keys, session=session))
+        transaction = SqliteTransaction(lambda action, key="": self._submit(action, key, session=session))
         beginning = self._submit(_nothing, session=session, begins=True)
         try:
             await beginning
@@ -132,6 +135,15 @@ class SqliteInbox:
         now_s = self._clock.monotonic_s()
         self._lease = Lease(self._lease.length_s, now_s)
         return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
+
+    def _answer_together(self, table: Table, jobs: Sequence[Job]) -> Sequence[Job]:
+        left = quick.answer(table, jobs, self._owner, self._running)
+        for job in left:
+            if job.action is None and job.asker is not None:
+                job.action = partial(self._claim, job.key, job.asker)
+            elif job.action is None:
+                job.action = partial(self._finish, job.key, job.token, job.outputs)
+        return left
 
     def _claim(self, key: str, asker: Asker, batch: Batch) -> Claim:
         row = batch.rows.get(key)
@@ -173,33 +185,36 @@ class SqliteInbox:
             table.renew(self._owner, self._name, self._lease.length_s, self._clock.now_ms(), now_s)
             self._renewing_s = now_s
 
-    def _committed(self, results: Sequence[Result]) -> None:
+    def _committed(self, jobs: Sequence[Job]) -> None:
         if self._renewing_s is not None:
             self._lease.renewed(self._renewing_s)
-        for job, value, _ in results:
-            if isinstance(value, Claimed):
-                self._running[job.keys[0]] = value.token
+        for job in jobs:
+            if job.asker is not None and isinstance(job.value, Claimed):
+                self._running[job.key] = job.value.token
 
     # On the loop --------------------------------------------------------------------------------------------------------------------
 
-    def _submit(self, action: Callable[[Batch], T], *keys: str, session: Session | None = None, begins: bool = False) -> asyncio.Future[T]:
+    def _future(self) -> asyncio.Future[Any]:
         if not self._open:
             raise InboxError("the inbox is not open")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Job(action, future, keys, session, begins=begins))
+        return self._writer.future()
+
+    def _submit(self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False) -> asyncio.Future[T]:
+        future = self._future()
+        self._writer.submit(Job(future, action, key, session, begins))
         return future
 
-    async def _run(self, action: Callable[[Batch], T], *keys: str) -> T:
-        return await self._submit(action, *keys)
+    async def _run(self, action: Callable[[Batch], T], key: str = "") -> T:
+        return await self._submit(action, key)
 
-    def _settle(self, results: Sequence[Result]) -> None:
-        for job, value, error in results:
+    def _settle(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
             if job.future.done():
-                self._give_back(job.keys[0] if job.keys else "", value)
-            elif error is None:
-                job.future.set_result(value)
+                self._give_back(job.key, job.value)
+            elif job.error is None:
+                job.future.set_result(job.value)
             else:
-                job.future.set_exception(error)
+                job.future.set_exception(job.error)
 
     def _give_back(self, key: str, value: Any) -> None:
         """Nobody waits for the answer any more; where it is a claim, others shall have it."""

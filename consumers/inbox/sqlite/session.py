@@ -28,7 +28,7 @@ _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*([A-Za-z]*)", re.
 class _Steps(Protocol):
     """Submits a step of the transaction."""
 
-    def __call__(self, action: Callable[[Batch], Any], *keys: str) -> asyncio.Future[Any]: ...
+    def __call__(self, action: Callable[[Batch], Any], key: str = "", /) -> asyncio.Future[Any]: ...
 
 
 class SqliteTransaction:
@@ -51,9 +51,9 @@ class SqliteTransaction:
         with contextlib.suppress(InboxError):
             await self.run(_undone)
 
-    async def run(self, action: Callable[[Batch], T], *keys: str) -> T:
+    async def run(self, action: Callable[[Batch], T], key: str = "") -> T:
         """One step. Cancelled, it is carried out all the same; the transaction is still open then."""
-        result: T = await self._steps(action, *keys)
+        result: T = await self._steps(action, key)
         return result
 
     def undo_soon(self) -> None:

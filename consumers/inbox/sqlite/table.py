@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from bus.databases.sqlitefile import MEMORY, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
@@ -22,10 +23,13 @@ from consumers.inbox.rules import CLOSED, Row
 
 __all__ = ["MEMORY", "Table"]
 
+T = TypeVar("T")
+
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 5.0
 
 _MOST_AT_ONCE = 256
+_STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
 """A death that nobody has looked at for so long is not held against anybody."""
 
@@ -95,8 +99,9 @@ class Table:
         found: dict[str, Row] = {}
         remaining = iter(keys)
         while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
+            padded = _padded(chunk)
             for key, content_hash, state, owner, token, until_ms, starts, deaths, suspect, alone, *rest in self.connection.execute(
-                _select(len(chunk)), chunk
+                _select(len(padded)), padded
             ):
                 found[key] = Row(content_hash, state, owner, token, until_ms, starts, deaths, bool(suspect), bool(alone), *rest)
         return found
@@ -110,6 +115,40 @@ class Table:
                 values += (key, row.content_hash, row.state, row.owner, row.token, row.keep_until_ms)
                 values += (row.starts, row.deaths, row.suspect, row.alone, row.reopened, row.outputs)
             self.connection.execute(_upsert(len(chunk)), values)
+
+    def claim(self, owner: int, firsts: Sequence[tuple[str, str, int]]) -> Container[str] | None:
+        """Put a first claim of *owner* (of key, content hash, keep_until_ms) wherever nothing stands; under which keys, None for all."""
+        count = 0
+        written: set[str] = set()
+        for chunk in _chunks(firsts):
+            values: list[object] = []
+            for key, content_hash, keep_until_ms in _padded(chunk):
+                values += (key, content_hash, owner, keep_until_ms)
+            cursor = self.connection.execute(_claim(len(values) // 4), values)
+            count += cursor.rowcount
+            if cursor.rowcount == len(chunk):
+                written.update([key for key, _, _ in chunk] if len(firsts) > len(chunk) else ())
+            elif cursor.rowcount and cursor.lastrowid is not None:
+                # What one statement has inserted has the highest numbers, one after another.
+                before = cursor.lastrowid - cursor.rowcount
+                written.update(key for (key,) in self.connection.execute("SELECT key FROM sealbus_inbox WHERE id > ?", (before,)))
+        return None if count == len(firsts) else written
+
+    def finish(self, owner: int, token: int, keys: Sequence[str]) -> bool:
+        """Make all *keys*, claimed by *owner* with *token*, done without outputs; whether that was so for all."""
+        count = 0
+        for chunk in _chunks(keys):
+            values = (*_padded(chunk), owner, token)
+            count += self.connection.execute(_finish(len(values) - 2), values).rowcount
+        return count == len(keys)
+
+    def finish_with(self, owner: int, results: Sequence[tuple[str, int, bytes]]) -> bool:
+        """`finish`, with outputs (of key, token, outputs)."""
+        count = 0
+        for chunk in _chunks(results):
+            values = [value for result in _padded(chunk) for value in result]
+            count += self.connection.execute(_finish_with(len(values) // 3), (*values, owner)).rowcount
+        return count == len(results)
 
     def purge(self, now_ms: int, now_s: float, most: int) -> int:
         """Forget at most *most* rows whose time has passed and that no living owner has; how many."""
@@ -145,6 +184,41 @@ class Table:
         row = self.connection.execute("SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)).fetchone()
         # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
         return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    if len(items) <= _MOST_AT_ONCE:
+        return iter((items,))
+    return (items[at : at + _MOST_AT_ONCE] for at in range(0, len(items), _MOST_AT_ONCE))
+
+
+def _padded(chunk: Sequence[T]) -> list[T]:
+    """*chunk*, its last item repeated, in one of few lengths: each length is a statement that SQLite compiles and keeps."""
+    step = 1 if len(chunk) < _STEP else _STEP
+    return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
+
+
+@lru_cache(maxsize=_MOST_AT_ONCE)
+def _claim(count: int) -> str:
+    values = ", ".join(["(?, ?, 'claimed', ?, 1, ?, 1, 0, 0, 0, 0, x'')"] * count)
+    return f"INSERT INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO NOTHING"  # noqa: S608
+
+
+_DONE = "UPDATE sealbus_inbox SET state = 'done', starts = 0, deaths = 0, suspect = 0, alone = 0"
+
+
+@lru_cache(maxsize=_MOST_AT_ONCE)
+def _finish(count: int) -> str:
+    return f"{_DONE}, outputs = x'' WHERE key IN ({', '.join('?' * count)}) AND owner = ? AND token = ? AND state = 'claimed'"
+
+
+@lru_cache(maxsize=_MOST_AT_ONCE)
+def _finish_with(count: int) -> str:
+    values = ", ".join(["(?, ?, ?)"] * count)
+    return (
+        f"{_DONE}, outputs = given.column3 FROM (VALUES {values}) AS given "
+        "WHERE key = given.column1 AND token = given.column2 AND owner = ? AND state = 'claimed'"
+    )
 
 
 @lru_cache(maxsize=_MOST_AT_ONCE)

@@ -15,9 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
+
 from bus.databases.sqlite import is_of_store, translated
 from bus.errors import BusError, InboxError
-from consumers.inbox.rules import Row
+from consumers.inbox.rules import Asker, Row
 from consumers.inbox.sqlite.table import MEMORY, Table
 
 __all__ = ["Batch", "Job", "Session", "Writer"]
@@ -44,43 +46,47 @@ class Session:
     __slots__ = ()
 
 
-class Job:
-    """One action: in a transaction with others, or, with a *session*, a step of that one. *keys* are the rows it looks at."""
+class Job(msgspec.Struct, eq=False):
+    """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
-    __slots__ = ("action", "begins", "future", "keys", "last", "session")
+    Without an *action* it is a claim, which has an *asker*, or else a finish: what the writer's `quick` answers for many at once.
+    """
 
-    def __init__(
-        self,
-        action: Callable[[Batch], Any],
-        future: asyncio.Future[Any],
-        keys: tuple[str, ...] = (),
-        session: Session | None = None,
-        *,
-        begins: bool = False,
-        last: bool = False,
-    ) -> None:
-        self.action = action
-        self.future = future
-        self.keys = keys
-        self.session = session
-        self.begins = begins
-        self.last = last
+    future: asyncio.Future[Any]
+    action: Callable[[Batch], Any] | None = None
+    key: str = ""
+    session: Session | None = None
+    begins: bool = False
+    last: bool = False
+    asker: Asker | None = None
+    token: int = 0
+    outputs: bytes = b""
+    value: Any = None
+    error: BaseException | None = None
 
 
-Result: TypeAlias = tuple[Job, Any, BaseException | None]
-Told: TypeAlias = Callable[[Sequence[Result]], object]
+Told: TypeAlias = Callable[[Sequence[Job]], object]
 
 
 class Writer:
     """Runs jobs for one event loop.
 
-    *opening* runs first in every transaction, *committed* right after its commit, both where the jobs run; *ended* is told the results, on
-    the loop.
+    *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives the others back with an
+    action; *committed* runs right after the commit, all of them where the jobs run; *ended* is told of the jobs, on the loop.
     """
 
-    def __init__(self, table: Table, opening: Callable[[Table], object], committed: Told, ended: Told) -> None:
+    def __init__(
+        self,
+        table: Table,
+        *,
+        opening: Callable[[Table], object],
+        quick: Callable[[Table, Sequence[Job]], Sequence[Job]],
+        committed: Told,
+        ended: Told,
+    ) -> None:
         self._table = table
         self._opening = opening
+        self._quick = quick
         self._committed = committed
         self._ended = ended
         self._session: Session | None = None
@@ -97,6 +103,11 @@ class Writer:
             self._thread = threading.Thread(target=self._serve, name="sealbus-inbox", daemon=True)
             self._thread.start()
 
+    def future(self) -> asyncio.Future[Any]:
+        """For a job."""
+        assert self._loop is not None  # noqa: S101 - started
+        return self._loop.create_future()
+
     def submit(self, job: Job) -> None:
         """Have *job* run; everything that is submitted in one turn of the loop is handed over together."""
         assert self._loop is not None  # noqa: S101 - started
@@ -107,7 +118,7 @@ class Writer:
     async def stop(self, last: Callable[[Batch], object]) -> None:
         """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where that fails."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Job(last, future, last=True))
+        self.submit(Job(future, last, last=True))
         await asyncio.wait([future])
         if self._thread is not None:
             self._queue.put(None)
@@ -133,18 +144,19 @@ class Writer:
             self._report(self._run(jobs))
         self._end()
 
-    def _report(self, results: list[Result]) -> None:
+    def _report(self, jobs: list[Job]) -> None:
         # The loop may have been closed without `close`: nobody is left to tell.
         with contextlib.suppress(RuntimeError):
             assert self._loop is not None  # noqa: S101 - started
-            self._loop.call_soon_threadsafe(self._ended, results)
+            self._loop.call_soon_threadsafe(self._ended, jobs)
 
     def _end(self) -> None:
         self._table.rollback()
         self._table.close()
 
-    def _run(self, jobs: Sequence[Job]) -> list[Result]:
-        results: list[Result] = []
+    def _run(self, jobs: Sequence[Job]) -> list[Job]:
+        """Run *jobs*; those that have an answer now, which may be others that had waited."""
+        answered: list[Job] = []
         together: list[Job] = []
         waiting = deque(jobs)
         while waiting:
@@ -155,85 +167,95 @@ class Writer:
                 waiting.appendleft(job)
                 self._let_go(waiting)
             elif self._session is not None and job.session is self._session:
-                results.append(self._step(job))
+                self._step(job)
+                answered.append(job)
                 if not self._table.in_transaction:
                     self._session = None
                     self._let_go(waiting)
             elif job.session is not None and not job.begins:
-                results.append((job, None, InboxError("the transaction has ended")))
+                job.error = InboxError("the transaction has ended")
+                answered.append(job)
             elif self._session is not None:
                 self._held_up.append(job)
             elif job.begins:
-                results += self._together(together)
+                self._together(together)
+                answered += together
                 together = []
-                results.append(self._begin(job))
+                self._begin(job)
+                answered.append(job)
             else:
                 together.append(job)
-        return results + self._together(together)
+        self._together(together)
+        return answered + together
 
     def _let_go(self, waiting: deque[Job]) -> None:
         """Those that the session held up come first now."""
         waiting.extendleft(reversed(self._held_up))
         self._held_up.clear()
 
-    def _together(self, jobs: Sequence[Job]) -> list[Result]:
+    def _together(self, jobs: Sequence[Job]) -> None:
         """One transaction for all *jobs*. What fails in one of them is its own affair, what fails around them is everybody's."""
         if not jobs:
-            return []
+            return
         try:
             self._start()
-            batch = Batch(self._table, {key: None for job in jobs for key in job.keys})
-            results = [_result(job, batch) for job in jobs]
-            self._table.write(batch.changed)
-            self._commit(results)
+            if left := self._quick(self._table, jobs):
+                batch = Batch(self._table, {job.key: None for job in left if job.key})
+                for job in left:
+                    _carry_out(job, batch)
+                self._table.write(batch.changed)
+            self._commit(jobs)
         except (sqlite3.Error, BusError) as error:
             self._table.rollback()
             told = self._told(error)
-            # A new error for each: one that is raised twice would carry two tracebacks.
-            return [(job, None, type(told)(*told.args)) for job in jobs]
+            for job in jobs:
+                # A new error for each: one that is raised twice would carry two tracebacks.
+                job.value, job.error = None, type(told)(*told.args)
         except Exception as error:  # noqa: BLE001 - a value that the database cannot hold: whose it is, shows when each is alone
             self._table.rollback()
-            return [result for job in jobs for result in self._together([job])] if len(jobs) > 1 else [(jobs[0], None, error)]
-        return results
+            if len(jobs) == 1:
+                jobs[0].value, jobs[0].error = None, error
+                return
+            for job in jobs:
+                job.value = job.error = None
+                self._together([job])
 
-    def _begin(self, job: Job) -> Result:
+    def _begin(self, job: Job) -> None:
         if job.future.cancelled():
-            return job, None, None
+            return
         try:
             self._start()
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
             self._table.rollback()
-            return job, None, self._told(error)
+            job.error = self._told(error)
+            return
         self._session = job.session
-        return job, None, None
 
-    def _step(self, job: Job) -> Result:
+    def _step(self, job: Job) -> None:
         """One step of the open session, which is over when the step has ended its transaction, or when SQLite has undone it."""
-        value: Any = None
-        failure: BaseException | None = None
+        assert job.action is not None  # noqa: S101 - only a transaction of many has others
         try:
-            batch = Batch(self._table, job.keys)
-            value = job.action(batch)
+            batch = Batch(self._table, (job.key,) if job.key else ())
+            job.value = job.action(batch)
             if batch.changed:
                 self._table.write(batch.changed)
                 self._opening(self._table)
-                self._commit([])
+                self._commit(())
         except (sqlite3.Error, BusError) as error:
-            failure = self._told(error)
-            if isinstance(failure, InboxError):
+            job.error = self._told(error)
+            if isinstance(job.error, InboxError):
                 self._table.rollback()
         except Exception as error:  # noqa: BLE001 - a value that cannot be bound; handed to whoever gave it
-            failure = error
-        return job, value, failure
+            job.error = error
 
     def _start(self) -> None:
         self._table.begin()
         self._opening(self._table)
 
-    def _commit(self, results: Sequence[Result]) -> None:
+    def _commit(self, jobs: Sequence[Job]) -> None:
         try:
             self._table.commit()
-            self._committed(results)
+            self._committed(jobs)
         except sqlite3.Error:
             # Whether it is in the file is unknown; nothing of it may linger in the connection.
             self._table.rollback()
@@ -246,10 +268,11 @@ class Writer:
         return error
 
 
-def _result(job: Job, batch: Batch) -> Result:
+def _carry_out(job: Job, batch: Batch) -> None:
+    assert job.action is not None  # noqa: S101 - `quick` gave it one
     try:
-        return job, job.action(batch), None
+        job.value = job.action(batch)
     except sqlite3.Error:
         raise
     except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
-        return job, None, error
+        job.error = error
