@@ -1,4 +1,4 @@
-"""What the embedded log costs: throughput, and memory over a long run. `make bench` runs it; figures depend on the machine.
+"""What the embedded log costs: throughput, and memory over a long run. Also by itself: `python tests/benchmarks/embedded.py`.
 
 Owns starting real publishers and workers as processes (`sealbus publish`, `sealbus worker`), watching their memory in /proc and the group's
 commits in the log, and drawing the plot. 1 KB payloads, every gate on, full synchronisation to disk.
@@ -108,7 +108,8 @@ def throughput(folder: Path, count: int) -> None:
         print(f"verified consume, {processes} process(es): {rate(points):,.0f} messages/s")
 
 
-def memory(folder: Path, count: int, plot: Path) -> None:
+def watch_memory(folder: Path, count: int) -> dict[str, Series]:
+    """(messages, MB) of a publisher and of a worker that are at it at the same time, until everything is settled."""
     worker = sealbus(folder, "worker", "bench_app:app")
     publisher = sealbus(folder, "publish", "bench.job", "-", "--app", "bench_app:app", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert publisher.stdin is not None
@@ -123,6 +124,11 @@ def memory(folder: Path, count: int, plot: Path) -> None:
     watch_settled(folder, count)
     worker.terminate()
     worker.wait()
+    return sampled
+
+
+def memory(folder: Path, count: int, plot: Path) -> None:
+    sampled = watch_memory(folder, count)
     for name, points in sampled.items():
         warm = [size for number, size in points if number > count * 0.1]
         print(f"{name}: {warm[0]:.1f} MB after a tenth, {warm[-1]:.1f} MB at the end, peak {max(warm):.1f} MB, over {count:,} messages")

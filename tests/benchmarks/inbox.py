@@ -1,6 +1,7 @@
-"""How many messages an inbox claims and finishes in a second: `python tests/benchmarks/inbox.py [URL] [--callers 64] [--seconds 5]`.
+"""How many messages an inbox claims and finishes in a second, and for how much processor time: `python tests/benchmarks/inbox.py [URL]`.
 
-Each caller claims a message, and finishes it with one output of about 700 bytes, again and again. Without a URL: SQLite in a temporary file.
+Each caller claims a message, and finishes it with one output of about 700 bytes (or --silent), again and again. Without a URL: SQLite in a
+temporary file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -25,7 +27,8 @@ OUTPUTS = (NewRecord("agents.x", b"k" * 36, b"v" * 600, (("content-type", b"a" *
 LATER_MS = 4_102_444_800_000
 
 
-async def measure(url: str, callers: int, seconds: float) -> float:
+async def measure(url: str, callers: int, seconds: float, outputs: Sequence[NewRecord] = OUTPUTS) -> tuple[float, float]:
+    """Messages in a second, and seconds of processor time for each; the callers' own part is in it."""
     inbox = open_inbox(url, owner="benchmark", clock=SystemClock())
     await inbox.open()
     numbers = itertools.count()
@@ -38,15 +41,15 @@ async def measure(url: str, callers: int, seconds: float) -> float:
             key = Key("agents", "planner@svc", "research.request", "researchers", f"{run}-{next(numbers):09d}")
             claim = await inbox.claim(key, "0" * 64, keep_until_ms=LATER_MS)
             assert isinstance(claim, Claimed)
-            assert await inbox.finish(key, claim.token, OUTPUTS)
+            assert await inbox.finish(key, claim.token, outputs)
             count += 1
         return count
 
-    started_s = time.perf_counter()
+    started_s, started_cpu_s = time.perf_counter(), time.process_time()
     total = sum(await asyncio.gather(*(work() for _ in range(callers))))
-    rate = total / (time.perf_counter() - started_s)
+    rate, cpu_s = total / (time.perf_counter() - started_s), (time.process_time() - started_cpu_s) / total
     await inbox.close()
-    return rate
+    return rate, cpu_s
 
 
 def main() -> None:
@@ -54,11 +57,14 @@ def main() -> None:
     parser.add_argument("url", nargs="?")
     parser.add_argument("--callers", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--silent", action="store_true", help="without outputs")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/inbox.db"
-        rate = asyncio.run(measure(url, given.callers, given.seconds))
-    print(f"{url.partition(':')[0]}, {given.callers} callers: {rate:.0f} messages claimed and finished a second")
+        rate, cpu_s = asyncio.run(measure(url, given.callers, given.seconds, () if given.silent else OUTPUTS))
+    print(
+        f"{url.partition(':')[0]}, {given.callers} callers: {rate:.0f} messages claimed and finished a second, {cpu_s * 1e6:.1f} us of CPU each"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,192 @@
+"""What one message costs in processor time, in four places: sealing, judging and dispatching, and both with the embedded log below them.
+
+Owns the four and the log that is none. Each is prepared once and then run again and again, so that the caller can take turns between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from speed.payloads import TYPE, Report
+
+from bus.clock import SystemClock
+from bus.metrics import Metrics
+from bus.settings import Settings, load
+from bus.topics import message_topic
+from bus.transports import open_configured
+from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
+from consumers.process import make_worker
+from consumers.worker import Worker
+from producers.connection import Bus, make_publisher
+from sealbus import App, Receipt
+
+__all__ = ["FIGURES", "Figure", "Round"]
+
+_AGENT, _GROUP, _MEMBER = "budget@svc", "readers", "reader-1"
+_POLL_S = 0.05
+
+Round = Callable[[], AbstractAsyncContextManager[Callable[[], Any]]]
+"""Prepares one repeat, which the caller times: enter it, await what it yields."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One of the four; *opened* is entered once, with the payloads and a folder, and yields its rounds."""
+
+    name: str
+    title: str
+    opened: Callable[[Sequence[Report], Path], AbstractAsyncContextManager[Round]]
+
+
+class _Log:
+    """A log that keeps nothing: whatever is appended is in it at once; who subscribes is given *records*, once."""
+
+    def __init__(self) -> None:
+        self.features = Features(
+            name="none", durable=False, between_processes=False, max_record_bytes=1 << 22, creates_topics_at_start=False, own_clock=True
+        )
+        self.admin = SimpleNamespace(topics=self._topics)
+        self.appended: list[NewRecord] = []
+        self.records: list[Record] = []
+        self.keeps = False
+
+    async def _topics(self) -> Mapping[str, object]:
+        return {}
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        if self.keeps:
+            self.appended += records
+        return [Appended(record.topic, 0, number, 0) for number, record in enumerate(records)]
+
+    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> _Log:
+        listener.assigned([Assignment(topic, 0, 1) for topic in topics])
+        return self
+
+    async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
+        found, self.records = self.records[:max_records], self.records[max_records:]
+        if not found:
+            await asyncio.sleep(0)
+        return found
+
+    async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
+        return ()
+
+    def pause(self, assignments: Iterable[Assignment]) -> None:
+        pass
+
+    resume = pause
+
+    async def close(self) -> None:
+        pass
+
+
+def _settings(folder: Path) -> Settings:
+    flags = {"bus.url": f"sqlite:///{folder}/log.db", "publish.ttl_s": "1d", "inbox.url": "off", "worker.commit_interval_s": "1h"}
+    return load(flags=flags, env={}, file=None).settings
+
+
+def _bus(log: Transport, folder: Path) -> Bus:
+    return Bus(make_publisher(log, _settings(folder), _AGENT, clock=SystemClock(), metrics=Metrics()), log)
+
+
+async def _publish(bus: Bus, reports: Sequence[Report]) -> None:
+    async for outcome in bus.publish_many(reports):
+        if not isinstance(outcome, Receipt):
+            raise outcome
+
+
+class _Reader:
+    """A worker whose handler only counts."""
+
+    def __init__(self, log: Transport, folder: Path) -> None:
+        app = App("reader@svc", group=_GROUP)
+        self.count = 0
+
+        @app.on(Report)
+        async def handle(_: Report) -> None:
+            self.count += 1
+
+        self.worker: Worker = make_worker(app, log, _settings(folder), member=_MEMBER, clock=SystemClock(), metrics=Metrics())
+
+    async def read(self, wanted: int) -> None:
+        """Handle *wanted* messages more, and commit."""
+        end = self.count + wanted
+        while self.count < end:
+            await self.worker.cycle(_POLL_S)
+        await self.worker.commit()
+
+
+@asynccontextmanager
+async def _seal(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+    bus = _bus(_Log(), folder)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def repeat() -> AsyncIterator[Callable[[], Any]]:
+        yield lambda: _publish(bus, reports)
+
+    yield repeat
+    await bus.close()
+
+
+@asynccontextmanager
+async def _judge(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+    log = _Log()
+    log.keeps = True
+    await _publish(_bus(log, folder), reports)  # type: ignore[arg-type]
+    topic, at_ms = message_topic("agents", TYPE), SystemClock().now_ms()
+    reader = _Reader(log, folder)  # type: ignore[arg-type]
+    await reader.worker.start(create_topics=False)
+
+    @asynccontextmanager
+    async def repeat() -> AsyncIterator[Callable[[], Any]]:
+        log.records = [
+            Record(topic, 0, reader.count + number, at_ms, record.key, record.value, record.headers)
+            for number, record in enumerate(log.appended)
+        ]
+        yield lambda: reader.read(len(reports))
+
+    yield repeat
+    await reader.worker.stop(1.0)
+
+
+@asynccontextmanager
+async def _embedded_publish(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+    bus = _bus(open_configured(_settings(folder)), folder)
+
+    @asynccontextmanager
+    async def repeat() -> AsyncIterator[Callable[[], Any]]:
+        yield lambda: _publish(bus, reports)
+
+    yield repeat
+    await bus.close()
+
+
+@asynccontextmanager
+async def _embedded_consume(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+    bus = _bus(open_configured(_settings(folder)), folder)
+    log = open_configured(_settings(folder))
+    reader = _Reader(log, folder)
+    await reader.worker.start(create_topics=True)
+
+    @asynccontextmanager
+    async def repeat() -> AsyncIterator[Callable[[], Any]]:
+        await _publish(bus, reports)
+        yield lambda: reader.read(len(reports))
+
+    yield repeat
+    await reader.worker.stop(1.0)
+    await log.close()
+    await bus.close()
+
+
+FIGURES = (
+    Figure("seal", "publish_many of 1 KB payloads, no log", _seal),
+    Figure("judge", "worker: judging and dispatching a record, no log", _judge),
+    Figure("embedded-publish", "publish_many on the embedded log", _embedded_publish),
+    Figure("embedded-consume", "worker on the embedded log", _embedded_consume),
+)

@@ -1,0 +1,61 @@
+"""A worker that believes everything: what consuming would cost without verification.
+
+sealbus has no switch for that, so this takes the place of the part that judges a record (`consumers.intake.Intake`, as `consumers.assembly`
+builds it) with a bare typed decode of the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no
+policy. All that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this benchmark.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from speed.payloads import TYPE, Report
+
+from bus.envelope import Metadata, Routing
+from bus.sealing import Message
+from bus.transports.base import Record
+from consumers import assembly
+from consumers.deadletter import Control
+from consumers.delivery import Delivery, Partition
+from consumers.intake import Intake
+
+__all__ = ["install"]
+
+_NEVER_MS = 4_102_444_800_000
+_NOTHING = None
+
+
+class _Whole(msgspec.Struct, gc=False):
+    data: Report
+    metadata: Metadata
+    routing: Routing
+
+
+_decode = msgspec.json.Decoder(_Whole).decode
+
+
+class _Credulous(Intake):
+    def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        value, key = record.value, record.key
+        if partition.own or value is None or key is None:
+            return super().judge(record, partition, now_ms)
+        whole = _decode(value)
+        return Delivery(
+            record=record,
+            partition=partition,
+            key=(TYPE, key),
+            size=len(value) + len(key),
+            control=Control(record.topic, record.partition, record.offset),
+            message=Message(value, whole.metadata, whole.routing, _NOTHING, _NOTHING, 0, whole.data),  # type: ignore[arg-type]
+            subscription=self._view.subscriptions[TYPE],
+            payload=whole.data,
+            label=TYPE,
+            sealed_ms=record.timestamp_ms,
+            expires_ms=_NEVER_MS,
+        )
+
+
+def install() -> None:
+    """Let workers that are made from now on believe everything."""
+    if getattr(assembly, "Intake", None) is not Intake:
+        raise RuntimeError("consumers.assembly does not build consumers.intake.Intake any more: this benchmark has to be adapted")
+    assembly.Intake = _Credulous  # type: ignore[attr-defined]
