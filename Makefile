@@ -4,10 +4,11 @@ PYTHON ?= python3
 DEMO := .venv-demo
 TEST := .venv-test
 MUTANTS := .venv-mutants
+BENCH := .venv-bench
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
-.PHONY: help demo test quick check bench faults faults-quick mutants kafka format clean
+.PHONY: help demo test native quick check budget bench bench-quick bench-scale bench-profile bench-results faults faults-quick mutants kafka format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -15,8 +16,12 @@ help:  ## Show this list.
 demo: $(DEMO)/ready  ## Three agents do real work over the bus, with trouble injected.
 	PYTHONPATH=. $(DEMO)/bin/python -m consumers.cli demo
 
-test: $(TEST)/ready  ## The whole suite.
-	$(TEST)/bin/python -m pytest
+test: $(TEST)/ready  ## The whole suite; make test ARGS=... for a part of it.
+	@$(TEST)/bin/python -m deploy.native
+	$(TEST)/bin/python -m pytest $(ARGS)
+
+native: $(TEST)/ready  ## Build the compiled hot path in place; needs a Rust toolchain. make test does it where there is one.
+	$(TEST)/bin/python -m deploy.native --require
 
 quick: $(TEST)/ready  ## What one runs often: the suite without what is slow and without brokers.
 	$(TEST)/bin/python -m pytest -m "not slow" -k "not kafka" -x -q
@@ -27,8 +32,28 @@ check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 	$(TEST)/bin/mypy
 	$(TEST)/bin/python -m pytest -q tests/test_architecture.py
 
-bench: $(TEST)/ready  ## Throughput and memory of the embedded log on this machine.
-	$(TEST)/bin/python tests/benchmarks/embedded.py
+budget: $(TEST)/ready  ## Processor time per message against its budget (tests/benchmarks/budget.toml): seconds.
+	@$(TEST)/bin/python -m deploy.native
+	$(TEST)/bin/python tests/benchmarks/budget.py $(ARGS)
+
+bench: $(BENCH)/ready  ## Speed and memory beside other libraries, on a real Kafka and on files: half an hour; results in build/bench.
+	@$(BENCH)/bin/python -m deploy.native
+	$(BENCH)/bin/python tests/benchmarks/run.py $(ARGS)
+
+bench-quick: $(BENCH)/ready  ## Nearly the same with few messages, once: some minutes; shows that it works, proves nothing.
+	@$(BENCH)/bin/python -m deploy.native
+	$(BENCH)/bin/python tests/benchmarks/run.py --quick $(ARGS)
+
+bench-scale: $(BENCH)/ready  ## Speed over partitions, topics, keys, sizes, handlers, processes; start-up; ARGS="--only steady" for the long run.
+	@$(BENCH)/bin/python -m deploy.native
+	$(BENCH)/bin/python tests/benchmarks/scale.py $(ARGS)
+
+bench-profile: $(BENCH)/ready  ## Where the time goes: flame graphs by py-spy; some minutes; in build/bench/profiles.
+	@$(BENCH)/bin/python -m deploy.native
+	$(BENCH)/bin/python tests/benchmarks/profiles.py $(ARGS)
+
+bench-results: $(BENCH)/ready  ## Write what was measured, in build/bench, into tests/benchmarks/RESULTS.md.
+	$(BENCH)/bin/python tests/benchmarks/run.py --results $(ARGS)
 
 faults: $(TEST)/ready  ## Kill, freeze and cut everything, on both logs, for hours; writes tests/faults/RESULTS.md.
 	$(TEST)/bin/python tests/faults/run.py --all --results $(ARGS)
@@ -49,7 +74,7 @@ format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff format $(SOURCES)
 
 clean:  ## Remove the environments and caches.
-	rm -rf $(DEMO) $(TEST) $(MUTANTS) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
+	rm -rf $(DEMO) $(TEST) $(MUTANTS) $(BENCH) bus/native/_core.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
 
 $(DEMO)/ready: constraints/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -61,6 +86,12 @@ $(TEST)/ready: constraints/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python -m pip install $(PIP_FLAGS) -r constraints/dev.txt
+	touch $@
+
+$(BENCH)/ready: constraints/bench.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install $(PIP_FLAGS) -r constraints/bench.txt
 	touch $@
 
 $(MUTANTS)/ready: constraints/dev.txt

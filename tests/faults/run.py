@@ -61,8 +61,8 @@ def chosen(asked: argparse.Namespace) -> list[tuple[Row, str, int]]:
     return runs
 
 
-async def run_all(runs: list[tuple[Row, str, int]], *, keep: bool) -> list[Result]:
-    """Run them one after another."""
+async def run_all(runs: list[tuple[Row, str, int]], *, keep: bool, results_at: Path | None) -> list[Result]:
+    """Run them one after another; what is known so far is always in the file at *results_at*, if there shall be one."""
     results = []
     # It stays where a run fails: whoever looks into it needs everything.
     async with Stage(Path(tempfile.mkdtemp(prefix="faults-"))) as stage:
@@ -71,6 +71,8 @@ async def run_all(runs: list[tuple[Row, str, int]], *, keep: bool) -> list[Resul
             print(f"[{number}/{len(runs)}] {row.name} on {log}, seed {seed} ... ", end="", flush=True)
             result = await stage.run(row, timeline)
             results.append(result)
+            if results_at is not None:
+                report.write_results(results_at, results, f"python tests/faults/run.py {' '.join(sys.argv[1:])}")
             print(report.line(result), flush=True)
             if not result.passed:
                 print(printed(timeline))
@@ -100,10 +102,8 @@ def main() -> int:
         print("say --row NAME, --quick, --all, --bugs or --list", file=sys.stderr)
         return 2
     started_s = time.monotonic()
-    results = asyncio.run(run_all(runs, keep=asked.keep))
+    results = asyncio.run(run_all(runs, keep=asked.keep, results_at=HERE / "RESULTS.md" if asked.results else None))
     report.show_results(results, time.monotonic() - started_s)
-    if asked.results:
-        report.write_results(HERE / "RESULTS.md", results, f"python tests/faults/run.py {' '.join(sys.argv[1:])}")
     return 1 if any(not result.passed for result in results) else 0
 
 
