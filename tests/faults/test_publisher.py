@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from harness.journal import Journal, Outcome, published_in
 from harness.publisher import Config, Publishing
 
@@ -16,7 +16,8 @@ from producers.connection import connect
 
 async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
-    config = Config(url="memory://", namespace="faults", journal=str(journal), count=40, rate=4_000, seed=1, duplicates=1.0, most_repeats=3, forged=0.1)
+    drawn = {"count": 40, "rate": 4_000, "seed": 1, "duplicates": 1.0, "most_repeats": 3, "forged": 0.1}
+    config = msgspec.convert({"url": "memory://", "namespace": "faults", "journal": str(journal), **drawn}, Config)
     early: list[str] = []
     async with connect("memory://", namespace="faults", agent="faults-publisher") as bus:
         append = bus.transport.append
