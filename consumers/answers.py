@@ -14,7 +14,8 @@ from bus.envelope import Agent
 from bus.sealing import Message
 from bus.vocabulary.core import ErrorReported
 from producers.draft import DEFAULT_MAX_HOPS, Draft
-from producers.publisher import Publisher, Sealed
+from producers.publisher import Publisher
+from producers.sealer import Sealed
 
 __all__ = ["report_of", "seal_outputs", "wants_report"]
 

@@ -27,8 +27,9 @@ from bus.topics import check_namespace, message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
-from producers.publisher import Publisher, Receipt, Result, sealed_as
+from producers.publisher import Publisher, Receipt, Result
 from producers.requests import Requests
+from producers.sealer import sealed_as
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]

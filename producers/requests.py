@@ -36,8 +36,9 @@ from bus.topology import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.vocabulary.core import ErrorReported
 from producers.draft import Draft, RequestOptions
-from producers.publisher import Publisher, Sealed
+from producers.publisher import Publisher
 from producers.replies import Replies, View
+from producers.sealer import Sealed
 from producers.waiting import Answer, Asked, Waiter, Waiting
 
 __all__ = ["Requests"]

@@ -17,7 +17,7 @@ from bus.payloads import PayloadType
 from bus.times import format_ms
 from producers.draft import Draft, Origin, compose
 
-__all__ = ["Template", "has_only_keys"]
+__all__ = ["OTHER_OPTIONS", "Template", "has_only_keys"]
 
 _MAX_TEXT = 256
 
@@ -25,7 +25,7 @@ _MAX_TEXT = 256
 class Template:
     """The envelope of *kind* as *origin* publishes it; only id, times and hashes differ from message to message."""
 
-    __slots__ = ("_identity", "_stated", "_ttl_ms")
+    __slots__ = ("identity", "stated", "ttl_ms")
 
     def __init__(self, kind: PayloadType, origin: Origin) -> None:
         """Raises ContractError where no message of *kind* could be sealed in the name of *origin*."""
@@ -33,10 +33,10 @@ class Template:
         shape.check_metadata(layers.metadata)
         shape.check_routing(layers.routing, layers.metadata)
         name, space, version, sender = map(_text, (kind.name, origin.namespace, kind.version, origin.sender.id))
-        self._ttl_ms = max(1, round(origin.ttl_s * 1000))
+        self.ttl_ms = max(1, round(origin.ttl_s * 1000))
         what = b',"message_type":%b,"namespace":%b,"protocol":%b' % (name, space, _text(PROTOCOL))
-        self._identity = b'%b,"schema_version":%b,"sender":%b,"timestamp":"' % (what, version, msgspec.json.encode(origin.sender))
-        self._stated = b'%b,"sender":%b,"timestamp":"' % (what, sender)
+        self.identity = b'%b,"schema_version":%b,"sender":%b,"timestamp":"' % (what, version, msgspec.json.encode(origin.sender))
+        self.stated = b'%b,"sender":%b,"timestamp":"' % (what, sender)
 
     def seal(
         self,
@@ -56,7 +56,7 @@ class Template:
             return None
         if native.core is not None:
             sealed: tuple[str, bytes, bytes] | None = native.core.seal_plain(
-                self._identity, self._stated, data, now_ms, self._ttl_ms, entropy, conversation_id, idempotency_key, key
+                self.identity, self.stated, data, now_ms, self.ttl_ms, entropy, conversation_id, idempotency_key, key
             )
             return sealed
         identity = uuid7(now_ms, entropy)
@@ -68,11 +68,11 @@ class Template:
 
     def _fill(self, data: bytes, message_id: bytes, now_ms: int, talk: bytes, keys: bytes) -> bytes:
         timestamp = format_ms(now_ms).encode()
-        expires = format_ms(now_ms + self._ttl_ms).encode()
+        expires = format_ms(now_ms + self.ttl_ms).encode()
         envelope = b'"metadata":{"conversation_id":"%b","hops":0,"message_id":"%b"%b%b"},"routing":{"expires_at":"%b%b"}' % (
             talk,
             message_id,
-            self._identity,
+            self.identity,
             timestamp,
             expires,
             keys,
@@ -83,7 +83,7 @@ class Template:
             content_hash,
             envelope_hash,
             message_id,
-            self._stated,
+            self.stated,
             timestamp,
         )
         seal = canonical.digest(statement).encode()
@@ -104,8 +104,10 @@ def _text(value: str | None) -> bytes:
 
 
 _KEYS = ("payload", "conversation_id", "idempotency_key", "key")
-_other_options = attrgetter(*(name for name in Draft.__struct_fields__ if name not in _KEYS))
-_NO_OTHERS = _other_options(Draft(payload=_Nothing()))
+OTHER_OPTIONS = {name: getattr(Draft(payload=_Nothing()), name) for name in Draft.__struct_fields__ if name not in _KEYS}
+"""The options of a Draft that no template fills in, with what each is when it is not given."""
+_other_options = attrgetter(*OTHER_OPTIONS)
+_NO_OTHERS = tuple(OTHER_OPTIONS.values())
 
 
 def has_only_keys(draft: Draft) -> bool:

@@ -17,7 +17,8 @@ from speed.figures import FIGURES
 from speed.gauging import Gauged, gauge
 
 from bus.native import core
-from producers.publisher import Publisher, Sealed
+from producers.publisher import Publisher
+from producers.sealer import Sealed
 
 
 def in_a_budget(**figures: float) -> budgets.Budget:

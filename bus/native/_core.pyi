@@ -22,4 +22,25 @@ def read_records(
     /,
 ) -> list[Any]: ...
 def murmur2_many(keys: Sequence[bytes], /) -> list[int]: ...
+def distribute(records: list[Any], partitions: int, largest: int, /) -> dict[int, tuple[list[Any], list[int], list[int]]] | None: ...
 def record_sizes(records: Sequence[Any], /) -> list[int]: ...
+
+class Sealer:
+    def __init__(
+        self,
+        plan: tuple[Any, ...],
+        identity: bytes,
+        stated: bytes,
+        ttl_ms: int,
+        max_message_bytes: int,
+        message_type: str,
+        topic: str,
+        headers: tuple[tuple[str, bytes], ...],
+        kinds: tuple[type, type, type],
+        others: dict[str, object],
+        /,
+    ) -> None: ...
+    def one(self, item: Any, now_ms: int, entropy: bytes, /) -> Any | None: ...
+    def many(
+        self, items: list[Any] | tuple[Any, ...], start: int, room: int, now_ms: int, entropy: bytes, /
+    ) -> tuple[list[Any], list[Any], int]: ...

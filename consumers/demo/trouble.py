@@ -18,7 +18,8 @@ from bus.transports.base import Appended, NewRecord, Transport
 from bus.vocabulary.core import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.draft import Draft
-from producers.publisher import Publisher, Sealed
+from producers.publisher import Publisher
+from producers.sealer import Sealed
 
 __all__ = ["Trouble", "alter_in_file", "make_trouble"]
 

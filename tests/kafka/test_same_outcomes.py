@@ -20,7 +20,8 @@ from consumers.deadletters import list_dead_letters
 from consumers.process import make_worker
 from producers.connection import make_publisher
 from producers.draft import Draft
-from producers.publisher import Publisher, Sealed
+from producers.publisher import Publisher
+from producers.sealer import Sealed
 from sealbus import App, Context, Reject, Retry, RetryLater, payload
 
 

@@ -1,7 +1,7 @@
 //! Strict canonical JSON (RFC 8785): whether bytes are proven to be it.
 //!
 //! Accepts and never refuses: `false` says nothing, and the exact way (`bus.canonical`) finds out. What it leaves to that way: escapes
-//! in keys, and keys with characters from U+E000 on.
+//! in keys, and keys with characters from U+E000 on. Also writes its strings.
 
 /// Whether `data` is one canonical JSON object of at most `room` levels.
 pub fn is_object(data: &[u8], room: usize) -> bool {
@@ -73,19 +73,8 @@ fn list(data: &[u8], mut at: usize, room: usize) -> Option<usize> {
 fn string(data: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut plain = true;
     loop {
-        while let Some(eight) = data.get(at..at + 8) {
-            let specials = specials_in(u64::from_le_bytes(eight.try_into().ok()?));
-            if specials != 0 {
-                at += specials.trailing_zeros() as usize / 8;
-                break;
-            }
-            at += 8;
-        }
-        // Of the last seven bytes one by one.
-        while !matches!(*data.get(at)?, b'"' | b'\\' | ..=0x1f) {
-            at += 1;
-        }
-        match data[at] {
+        at = plain_until(data, at);
+        match *data.get(at)? {
             b'"' => return Some((at + 1, plain)),
             b'\\' => {
                 plain = false;
@@ -147,4 +136,44 @@ fn number(data: &[u8], start: usize) -> Option<usize> {
     let text = std::str::from_utf8(&data[start..at]).ok()?;
     let double: f64 = text.parse().ok()?;
     (double.is_finite() && ryu_js::Buffer::new().format_finite(double) == text).then_some(at)
+}
+
+/// Write `text`, which is UTF-8, as a string.
+pub fn put_string(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    let mut from = 0;
+    let mut at = 0;
+    loop {
+        at = plain_until(text, at);
+        out.extend_from_slice(&text[from..at]);
+        let Some(&byte) = text.get(at) else { break };
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            8 => out.extend_from_slice(b"\\b"),
+            9 => out.extend_from_slice(b"\\t"),
+            10 => out.extend_from_slice(b"\\n"),
+            12 => out.extend_from_slice(b"\\f"),
+            13 => out.extend_from_slice(b"\\r"),
+            _ => out.extend_from_slice(&[b'\\', b'u', b'0', b'0', b'0' + (byte >> 4), b"0123456789abcdef"[usize::from(byte & 15)]]),
+        }
+        at += 1;
+        from = at;
+    }
+    out.push(b'"');
+}
+
+/// The place of the first quote, backslash or control character from `at` on, or the end.
+fn plain_until(text: &[u8], mut at: usize) -> usize {
+    while let Some(eight) = text.get(at..at + 8) {
+        let specials = specials_in(u64::from_le_bytes(eight.try_into().unwrap_or_default()));
+        if specials != 0 {
+            return at + specials.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    // Of the last seven bytes one by one.
+    while text.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | ..=0x1f)) {
+        at += 1;
+    }
+    at
 }

@@ -1,6 +1,8 @@
 //! The hot path of sealbus. Every function here has a twin in Python that says the same (`tests/bus/test_native.py`).
 
 mod canonical;
+mod encoding;
+mod publishing;
 mod records;
 mod sealing;
 
@@ -20,7 +22,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::write_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::write_batch, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
+    module.add_function(wrap_pyfunction!(records::distribute, module)?)?;
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
+    module.add_class::<publishing::Sealer>()?;
     Ok(())
 }

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+
+use crate::encoding::Slot;
 
 fn put_varint(out: &mut Vec<u8>, number: i64) {
     let mut zigzag = ((number << 1) ^ (number >> 63)) as u64;
@@ -40,6 +43,44 @@ fn bytes_of<'a>(content: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a [u8]>> {
     Ok(if content.is_none() { None } else { Some(content.cast::<PyBytes>()?.as_bytes()) })
 }
 
+/// Where a NewRecord keeps its fields.
+struct Shape {
+    cls: Py<PyType>,
+    topic: Slot,
+    key: Slot,
+    value: Slot,
+    headers: Slot,
+    partition: Slot,
+}
+
+static SHAPE: PyOnceLock<Shape> = PyOnceLock::new();
+
+impl Shape {
+    fn get(py: Python<'_>) -> PyResult<&Shape> {
+        SHAPE.get_or_try_init(py, || {
+            let cls = &py.import("bus.transports.base")?.getattr("NewRecord")?.cast_into::<PyType>()?;
+            let slot = |name: &str| Slot::of(cls, &PyString::new(py, name));
+            Ok(Shape {
+                cls: cls.clone().unbind(),
+                topic: slot("topic")?,
+                key: slot("key")?,
+                value: slot("value")?,
+                headers: slot("headers")?,
+                partition: slot("partition")?,
+            })
+        })
+    }
+
+    fn field<'py>(&self, record: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
+        if record.get_type_ptr() != self.cls.as_ptr().cast() {
+            return Err(PyTypeError::new_err("no NewRecord"));
+        }
+        // SAFETY: the slot is of this very class; what is in it gets a reference of its own.
+        unsafe { slot.read(record.as_ptr()).map(|content| Bound::from_borrowed_ptr(record.py(), content)) }
+            .ok_or_else(|| PyTypeError::new_err("a NewRecord without a field"))
+    }
+}
+
 thread_local! {
     /// Kept from batch to batch: a quarter of a megabyte anew each time costs more in page faults than the writing.
     static SECTION: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -61,14 +102,14 @@ pub fn write_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>) -> PyRe
 }
 
 fn put_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>, out: &mut Vec<u8>) -> PyResult<()> {
+    let shape = Shape::get(py)?;
     let mut pairs: Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)> = Vec::with_capacity(8);
     for (place, record) in records.iter().enumerate() {
-        let key = record.getattr(intern!(py, "key"))?;
-        let value = record.getattr(intern!(py, "value"))?;
-        let headers = record.getattr(intern!(py, "headers"))?.cast_into::<PyTuple>()?;
+        let (key, value) = (shape.field(&record, &shape.key)?, shape.field(&record, &shape.value)?);
+        let headers = shape.field(&record, &shape.headers)?;
         let (key, value) = (bytes_of(&key)?, bytes_of(&value)?);
         pairs.clear();
-        for header in headers.iter_borrowed() {
+        for header in headers.cast::<PyTuple>()?.iter_borrowed() {
             let header = header.cast::<PyTuple>()?;
             pairs.push((header.get_item(0)?.cast_into()?, header.get_item(1)?.cast_into()?));
         }
@@ -268,20 +309,56 @@ pub fn murmur2_many(keys: Vec<Bound<'_, PyBytes>>) -> Vec<u32> {
 const RECORD_OVERHEAD: usize = 40;
 const HEADER_OVERHEAD: usize = 10;
 
+/// The records of one partition, their places among all, and what each takes in a batch at most.
+type Place<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>);
+
+/// `records`, all for one topic of so many partitions, by partition: a dict in the order of first use. None where one of them names its
+/// partition, has no key, is of another topic, or takes more than `largest` bytes at most: those are looked at one by one.
+#[pyfunction]
+pub fn distribute<'py>(py: Python<'py>, records: &Bound<'py, PyList>, partitions: u32, largest: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let places = PyDict::new(py);
+    let Some(first) = records.iter().next() else { return Ok(Some(places)) };
+    let shape = Shape::get(py)?;
+    let topic = shape.field(&first, &shape.topic)?;
+    let mut by_number: Vec<Option<Place<'py>>> = (0..partitions).map(|_| None).collect();
+    for (index, record) in records.iter().enumerate() {
+        let (key, size) = (shape.field(&record, &shape.key)?, size_of(shape, &record)?);
+        let named = !shape.field(&record, &shape.partition)?.is_none();
+        let other = shape.field(&record, &shape.topic)?;
+        if named || size > largest || key.is_none() || !(other.is(&topic) || other.eq(&topic)?) {
+            return Ok(None);
+        }
+        let number = (hash_of(key.cast::<PyBytes>()?.as_bytes()) & 0x7fff_ffff) % partitions;
+        let place = &mut by_number[number as usize];
+        if place.is_none() {
+            let found = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
+            places.set_item(number, (&found.0, &found.1, &found.2))?;
+            *place = Some(found);
+        }
+        if let Some((mine, indices, sizes)) = place {
+            mine.append(record)?;
+            indices.append(PyInt::new(py, index))?;
+            sizes.append(PyInt::new(py, size))?;
+        }
+    }
+    Ok(Some(places))
+}
+
+fn size_of(shape: &Shape, record: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let (key, value) = (shape.field(record, &shape.key)?, shape.field(record, &shape.value)?);
+    let mut size = RECORD_OVERHEAD + bytes_of(&key)?.map_or(0, <[u8]>::len) + bytes_of(&value)?.map_or(0, <[u8]>::len);
+    for header in shape.field(record, &shape.headers)?.cast::<PyTuple>()?.iter_borrowed() {
+        let header = header.cast::<PyTuple>()?;
+        let name = header.get_borrowed_item(0)?;
+        let content = header.get_borrowed_item(1)?;
+        size += HEADER_OVERHEAD + name.cast::<PyString>()?.to_str()?.len() + content.cast::<PyBytes>()?.as_bytes().len();
+    }
+    Ok(size)
+}
+
 /// An upper bound of what each of `records` takes in a batch.
 #[pyfunction]
 pub fn record_sizes(py: Python<'_>, records: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<usize>> {
-    let size_of = |record: &Bound<'_, PyAny>| -> PyResult<usize> {
-        let key = record.getattr(intern!(py, "key"))?;
-        let value = record.getattr(intern!(py, "value"))?;
-        let mut size = RECORD_OVERHEAD + bytes_of(&key)?.map_or(0, <[u8]>::len) + bytes_of(&value)?.map_or(0, <[u8]>::len);
-        for header in record.getattr(intern!(py, "headers"))?.cast_into::<PyTuple>()?.iter_borrowed() {
-            let header = header.cast::<PyTuple>()?;
-            let name = header.get_borrowed_item(0)?;
-            let content = header.get_borrowed_item(1)?;
-            size += HEADER_OVERHEAD + name.cast::<PyString>()?.to_str()?.len() + content.cast::<PyBytes>()?.as_bytes().len();
-        }
-        Ok(size)
-    };
-    records.iter().map(size_of).collect()
+    let shape = Shape::get(py)?;
+    records.iter().map(|record| size_of(shape, record)).collect()
 }

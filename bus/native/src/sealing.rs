@@ -101,6 +101,76 @@ fn parse_ms(text: &[u8]) -> Option<i64> {
     (format_ms(ms)? == *text).then_some(ms)
 }
 
+/// What a template knows of every message: what stands between the id and the time, in the metadata and in the statement, and how long it lives.
+pub struct Frame<'a> {
+    pub identity: &'a [u8],
+    pub stated: &'a [u8],
+    pub ttl_ms: i64,
+}
+
+/// The texts of the times of messages that are sealed together; None outside of the years that can be written.
+pub struct Moment {
+    now_ms: i64,
+    timestamp: [u8; 24],
+    expires: [u8; 24],
+}
+
+impl Moment {
+    pub fn of(now_ms: i64, ttl_ms: i64) -> Option<Moment> {
+        if !(0..1 << 48).contains(&now_ms) || ttl_ms < 0 {
+            return None;
+        }
+        Some(Moment { now_ms, timestamp: format_ms(now_ms)?, expires: now_ms.checked_add(ttl_ms).and_then(format_ms)? })
+    }
+}
+
+/// Which conversation a message belongs to, and its keys, where they are given.
+#[derive(Clone, Copy, Default)]
+pub struct Keys<'a> {
+    pub conversation_id: Option<&'a [u8]>,
+    pub idempotency_key: Option<&'a [u8]>,
+    pub key: Option<&'a [u8]>,
+}
+
+impl Keys<'_> {
+    fn are_plain(&self) -> bool {
+        [self.conversation_id, self.idempotency_key, self.key].into_iter().flatten().all(|text| is_plain_text(text, MAX_TEXT))
+    }
+}
+
+fn put(value: &mut Vec<u8>, parts: &[&[u8]]) {
+    parts.iter().for_each(|part| value.extend_from_slice(part));
+}
+
+/// Write the rest of a message behind its front and its data, and answer with its id; None for keys that have to go the general way.
+pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy: &[u8], keys: Keys<'_>) -> Option<[u8; 36]> {
+    if entropy.len() != ENTROPY || !keys.are_plain() {
+        return None;
+    }
+    let id = uuid7(moment.now_ms, entropy);
+    let conversation = keys.conversation_id.unwrap_or(&id);
+    let content_hash = hash(&[&value[FRONT.len()..]]);
+    value.push(b',');
+    let begin = value.len();
+    put(value, &[b"\"metadata\":{\"conversation_id\":\"", conversation, TO_ID, &id, b"\"", frame.identity, &moment.timestamp, TO_EXPIRY]);
+    put(value, &[&moment.expires]);
+    if let Some(text) = keys.idempotency_key {
+        put(value, &[TO_IDEMPOTENCY, text]);
+    }
+    if let Some(text) = keys.key.filter(|key| *key != conversation) {
+        put(value, &[TO_KEY, text]);
+    }
+    put(value, &[b"\"}"]);
+    let envelope_hash = hash(&[b"{", &value[begin..], b"}"]);
+    let names = [&b"{\"content_hash\":\""[..], &content_hash, b"\",\"envelope_hash\":\"", &envelope_hash, TO_ID, &id, b"\"", frame.stated];
+    let mut statement = Vec::with_capacity(512 + frame.stated.len());
+    put(&mut statement, &names);
+    put(&mut statement, &[&moment.timestamp, b"\"}"]);
+    let seal = hash(&[&statement]);
+    put(value, &[b",\"verification\":{\"content_hash\":\"", &content_hash, TO_SEAL, &seal, END]);
+    Some(id)
+}
+
 /// Seal `data` as a template says: (id, record key, value). None for what has to go the general way: other times, texts that are not plain.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
@@ -116,42 +186,20 @@ pub fn seal_plain<'py>(
     idempotency_key: Option<&str>,
     key: Option<&str>,
 ) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
-    if entropy.len() != 10 || !(0..1 << 48).contains(&now_ms) || ttl_ms < 0 {
-        return Ok(None);
-    }
-    let (Some(timestamp), Some(expires)) = (format_ms(now_ms), now_ms.checked_add(ttl_ms).and_then(format_ms)) else {
-        return Ok(None);
+    let Some(moment) = Moment::of(now_ms, ttl_ms) else { return Ok(None) };
+    let keys = Keys {
+        conversation_id: conversation_id.map(str::as_bytes),
+        idempotency_key: idempotency_key.map(str::as_bytes),
+        key: key.map(str::as_bytes),
     };
-    if [conversation_id, idempotency_key, key].into_iter().flatten().any(|text| !is_plain_text(text.as_bytes(), MAX_TEXT)) {
-        return Ok(None);
-    }
-    let id = uuid7(now_ms, entropy);
-    let conversation = conversation_id.map_or(&id[..], str::as_bytes);
-    let key = key.map(str::as_bytes).filter(|key| *key != conversation);
     let mut value = Vec::with_capacity(data.len() + identity.len() + 1_280);
-    let put = |value: &mut Vec<u8>, parts: &[&[u8]]| parts.iter().for_each(|part| value.extend_from_slice(part));
-    put(&mut value, &[FRONT, data, b","]);
-    let begin = value.len();
-    put(&mut value, &[b"\"metadata\":{\"conversation_id\":\"", conversation, TO_ID, &id, b"\"", identity, &timestamp, TO_EXPIRY, &expires]);
-    if let Some(text) = idempotency_key {
-        put(&mut value, &[TO_IDEMPOTENCY, text.as_bytes()]);
-    }
-    if let Some(text) = key {
-        put(&mut value, &[TO_KEY, text]);
-    }
-    put(&mut value, &[b"\"}"]);
-    let content_hash = hash(&[data]);
-    let envelope_hash = hash(&[b"{", &value[begin..], b"}"]);
-    let mut statement = Vec::with_capacity(512 + stated.len());
-    put(&mut statement, &[b"{\"content_hash\":\"", &content_hash, b"\",\"envelope_hash\":\"", &envelope_hash, TO_ID, &id]);
-    put(&mut statement, &[b"\"", stated, &timestamp, b"\"}"]);
-    let seal = hash(&[&statement]);
-    put(&mut value, &[b",\"verification\":{\"content_hash\":\"", &content_hash, TO_SEAL, &seal, END]);
-    let text = ascii(py, &id)?;
-    Ok(Some((text, PyBytes::new(py, key.unwrap_or(conversation)), PyBytes::new(py, &value))))
+    put(&mut value, &[FRONT, data]);
+    let Some(id) = complete(&mut value, &Frame { identity, stated, ttl_ms }, &moment, entropy, keys) else { return Ok(None) };
+    let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
+    Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
 }
 
-const FRONT: &[u8] = b"{\"data\":";
+pub const FRONT: &[u8] = b"{\"data\":";
 const HEAD: &[u8] = b",\"metadata\":{\"conversation_id\":\"";
 const TO_ID: &[u8] = b"\",\"hops\":0,\"message_id\":\"";
 const TO_TIME: &[u8] = b",\"timestamp\":\"";
@@ -166,6 +214,8 @@ const CLOSING_LENGTH: usize = TO_CONTENT.len() + HASH_LENGTH + TO_SEAL.len() + H
 const LONGEST_TAIL: usize = 4_096;
 const MAX_ID: usize = 128;
 const MAX_TEXT: usize = 256;
+/// Random bytes of one message's id.
+pub const ENTROPY: usize = 10;
 
 /// The slots of a plain message and what stands between them, as `bus.moulds` describes it.
 struct Parts<'a> {
@@ -264,7 +314,7 @@ fn is_plain_text(text: &[u8], longest: usize) -> bool {
     !text.is_empty() && text.len() <= longest && text.iter().all(|&byte| (0x20..0x7f).contains(&byte) && byte != b'\\' && byte != b'"')
 }
 
-fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>> {
+pub fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>> {
     std::str::from_utf8(text).map(|text| PyString::new(py, text)).map_err(|_| PyValueError::new_err("not ASCII"))
 }
 

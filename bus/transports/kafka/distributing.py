@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bus import native
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
 from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import NewRecord, Outcome
@@ -20,6 +21,12 @@ def distributed(
     call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError], *, max_record_bytes: int, turn: int
 ) -> dict[tuple[str, int], Span]:
     """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
+    if native.core is not None and len(topics) == 1:
+        ((name, facts),) = topics.items()
+        if not isinstance(facts, BusError) and facts.partitions:
+            found = native.core.distribute(list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes)))
+            if found is not None:
+                return {(name, number): Span(call, *place) for number, place in found.items()}
     hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
     places: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
     for index, (record, size) in enumerate(zip(records, record_sizes(records), strict=True)):

@@ -12,7 +12,8 @@ import msgspec
 from harness.bugs import Bug
 
 from bus import sealing
-from producers.publisher import Publisher, Receipt, Sealed, sealed_as
+from producers.publisher import Publisher, Receipt
+from producers.sealer import Sealed, sealed_as
 
 __all__ = ["BUGS"]
 

@@ -1,0 +1,201 @@
+//! From payloads to sealed records in one step, for what a template can seal: what `producers.publisher` does with `producers.template`.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+
+use crate::encoding::{Plan, Slot, text_of};
+use crate::sealing::{ENTROPY, FRONT, Frame, Keys, Moment, ascii, complete};
+
+/// What a record takes in a publisher's buffer besides its key and value.
+const BUFFER_OVERHEAD: usize = 64;
+/// A buffer that one large message has made larger is not kept.
+const MOST_KEPT: usize = 1 << 20;
+
+/// The options of a message in `producers.draft.Draft`: those that a template fills in, and all others with what they are when not given.
+struct DraftShape {
+    cls: Py<PyType>,
+    payload: Slot,
+    conversation_id: Slot,
+    idempotency_key: Slot,
+    key: Slot,
+    others: Vec<(Slot, Py<PyAny>)>,
+}
+
+impl DraftShape {
+    fn of(cls: &Bound<'_, PyType>, others: &Bound<'_, PyDict>) -> PyResult<DraftShape> {
+        let slot = |name: &str| Slot::of(cls, &PyString::new(cls.py(), name));
+        let others = others
+            .iter()
+            .map(|(name, otherwise)| Ok((Slot::of(cls, &name.cast_into()?)?, otherwise.unbind())))
+            .collect::<PyResult<_>>()?;
+        Ok(DraftShape {
+            payload: slot("payload")?,
+            conversation_id: slot("conversation_id")?,
+            idempotency_key: slot("idempotency_key")?,
+            key: slot("key")?,
+            others,
+            cls: cls.clone().unbind(),
+        })
+    }
+
+    /// The payload of `draft` and its keys; None where it has options that no template fills in.
+    ///
+    /// SAFETY: `draft` is an instance of the class, and lives as long as the keys are used.
+    unsafe fn open<'a>(&self, draft: *mut ffi::PyObject) -> Option<(*mut ffi::PyObject, Keys<'a>)> {
+        // SAFETY: the slots are of this class.
+        unsafe {
+            for (slot, otherwise) in &self.others {
+                (slot.read(draft)? == otherwise.as_ptr()).then_some(())?;
+            }
+            let text = |slot: &Slot| -> Option<Option<&'a [u8]>> {
+                let content = slot.read(draft)?;
+                if content == ffi::Py_None() { Some(None) } else { text_of(content).map(Some) }
+            };
+            let keys =
+                Keys { conversation_id: text(&self.conversation_id)?, idempotency_key: text(&self.idempotency_key)?, key: text(&self.key)? };
+            Some((self.payload.read(draft)?, keys))
+        }
+    }
+}
+
+/// Seals payloads of one type in the name of one publisher.
+#[pyclass]
+pub struct Sealer {
+    plan: Plan,
+    identity: Vec<u8>,
+    stated: Vec<u8>,
+    ttl_ms: i64,
+    max_message_bytes: usize,
+    message_type: Py<PyString>,
+    topic: Py<PyString>,
+    headers: Vec<Py<PyAny>>,
+    id_header: Py<PyString>,
+    sealed: Py<PyAny>,
+    record: Py<PyAny>,
+    draft: DraftShape,
+    room: Vec<u8>,
+}
+
+type Made<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, usize);
+
+#[pymethods]
+impl Sealer {
+    /// `plan` is what `bus.plans` says of the type; `kinds` are the classes Sealed, NewRecord and Draft, `others` the options of a Draft that
+    /// a template does not know and what each is when not given.
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new<'py>(
+        plan: &Bound<'py, PyTuple>,
+        identity: Vec<u8>,
+        stated: Vec<u8>,
+        ttl_ms: i64,
+        max_message_bytes: usize,
+        message_type: Bound<'py, PyString>,
+        topic: Bound<'py, PyString>,
+        headers: &Bound<'py, PyTuple>,
+        kinds: (Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>),
+        others: &Bound<'py, PyDict>,
+    ) -> PyResult<Sealer> {
+        Ok(Sealer {
+            plan: Plan::read(plan)?,
+            identity,
+            stated,
+            ttl_ms,
+            max_message_bytes,
+            message_type: message_type.unbind(),
+            topic: topic.unbind(),
+            headers: headers.iter().map(Bound::unbind).collect(),
+            id_header: PyString::new(headers.py(), "sb-id").unbind(),
+            sealed: kinds.0.into_any().unbind(),
+            record: kinds.1.into_any().unbind(),
+            draft: DraftShape::of(&kinds.2, others)?,
+            room: Vec::new(),
+        })
+    }
+
+    /// The Sealed of one payload or Draft; None for what has to go the general way.
+    fn one<'py>(&mut self, py: Python<'py>, item: &Bound<'py, PyAny>, now_ms: i64, entropy: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(moment) = Moment::of(now_ms, self.ttl_ms) else { return Ok(None) };
+        Ok(self.make(py, item, &moment, entropy)?.map(|(sealed, _, _)| sealed))
+    }
+
+    /// Of `items` from `start` on as many as `entropy` is for, as can be sealed here, and as fit `room` bytes (the last one may exceed it):
+    /// their Sealed, their records, and what they take in a buffer.
+    fn many<'py>(
+        &mut self,
+        py: Python<'py>,
+        items: &Bound<'py, PyAny>,
+        start: usize,
+        room: usize,
+        now_ms: i64,
+        entropy: &[u8],
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, usize)> {
+        let (sealed, records) = (PyList::empty(py), PyList::empty(py));
+        let mut size = 0;
+        let Some(moment) = Moment::of(now_ms, self.ttl_ms) else { return Ok((sealed, records, size)) };
+        let at = |place: usize| -> PyResult<Bound<'py, PyAny>> {
+            match items.cast_exact::<PyList>() {
+                Ok(list) => list.get_item(place),
+                Err(_) => items.cast_exact::<PyTuple>()?.get_item(place),
+            }
+        };
+        let length = items.len()?;
+        for (place, piece) in (start..length).zip(entropy.chunks_exact(ENTROPY)) {
+            let Some((each, record, takes)) = self.make(py, &at(place)?, &moment, piece)? else { break };
+            sealed.append(each)?;
+            records.append(record)?;
+            size += takes;
+            if size >= room {
+                break;
+            }
+        }
+        Ok((sealed, records, size))
+    }
+}
+
+impl Sealer {
+    fn make<'py>(&mut self, py: Python<'py>, item: &Bound<'py, PyAny>, moment: &Moment, entropy: &[u8]) -> PyResult<Option<Made<'py>>> {
+        let mut value = std::mem::take(&mut self.room);
+        value.clear();
+        value.extend_from_slice(FRONT);
+        let made = self.write(item, moment, entropy, &mut value).map(|(id, keys)| {
+            let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
+            self.wrapped(py, &id, record_key, &value)
+        });
+        if value.capacity() <= MOST_KEPT {
+            self.room = value;
+        }
+        made.transpose()
+    }
+
+    /// Write the whole message into `value`; None for what has to go the general way.
+    fn write<'a>(&self, item: &'a Bound<'_, PyAny>, moment: &Moment, entropy: &[u8], value: &mut Vec<u8>) -> Option<([u8; 36], Keys<'a>)> {
+        // SAFETY: `item` keeps what is borrowed from it: it is frozen, and no Python code runs before the record is made.
+        let (payload, keys) = if item.get_type().as_ptr() == self.draft.cls.as_ptr() {
+            unsafe { self.draft.open(item.as_ptr()) }?
+        } else {
+            (item.as_ptr(), Keys::default())
+        };
+        // SAFETY: the interpreter is attached.
+        unsafe { self.plan.write(payload, value) }?;
+        let frame = Frame { identity: &self.identity, stated: &self.stated, ttl_ms: self.ttl_ms };
+        let id = complete(value, &frame, moment, entropy, keys)?;
+        (value.len() <= self.max_message_bytes).then_some((id, keys))
+    }
+
+    fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: &[u8], value: &[u8]) -> PyResult<Made<'py>> {
+        let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), PyBytes::new(py, id).as_any()])?;
+        let name_pointer = name.as_ptr();
+        let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).collect::<Vec<_>>())?;
+        // What holds texts and bytes alone is no part of any cycle; the collector itself would let go of these at its first sight of them.
+        // SAFETY: both are tuples that nobody else has seen.
+        unsafe {
+            ffi::PyObject_GC_UnTrack(name_pointer.cast());
+            ffi::PyObject_GC_UnTrack(headers.as_ptr().cast());
+        }
+        let record = self.record.bind(py).call1((self.topic.bind(py), PyBytes::new(py, key), PyBytes::new(py, value), headers))?;
+        let sealed = self.sealed.bind(py).call1((ascii(py, id)?, self.message_type.bind(py), &record))?;
+        Ok((sealed, record, key.len() + value.len() + BUFFER_OVERHEAD))
+    }
+}

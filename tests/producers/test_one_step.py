@@ -1,0 +1,210 @@
+"""Sealing in one compiled step gives the very records that Python alone gives, or leaves the message to it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bus import native
+from bus.clock import ManualClock
+from bus.errors import PublishRejected
+from bus.metrics import Metrics
+from bus.payloads import payload
+from bus.plans import encoding_plan
+from bus.settings import load
+from producers.connection import make_publisher
+from producers.draft import Draft
+from producers.publisher import Publisher
+from producers.sealer import Sealed
+
+compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
+
+
+class Inner(msgspec.Struct, frozen=True, rename="camel"):
+    z_first: int = 0
+    a_last: float = 0.5
+    note: str | None = None
+
+
+class Empty(msgspec.Struct, frozen=True):
+    pass
+
+
+@payload("steps.rich")
+class Rich(msgspec.Struct, kw_only=True):
+    integer: int = 0
+    real: float = 0.5
+    text: str = ""
+    flag: bool = False
+    nothing: None = None
+    word: Literal["a", 'b"\n'] = "a"
+    maybe: int | None = None
+    numbers: list[float] = []
+    inners: tuple[Inner, ...] = ()
+    nested: list[list[str]] = []
+    empty: Empty = Empty()
+
+
+@payload("steps.omitting")
+class Omitting(msgspec.Struct, omit_defaults=True):
+    n: int = 0
+
+
+@payload("steps.checked")
+class Checked(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ValueError("negative")
+
+
+@payload("steps.open")
+class Open(msgspec.Struct):
+    anything: Any
+    by_name: dict[str, int] = {}
+
+
+class Loud(str):
+    __slots__ = ()
+
+
+class Grand(int):
+    pass
+
+
+class Longer(Inner, frozen=True):
+    more: int = 1
+
+
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ["\ud800", "\x00\x1f\x7f", 'a"b\\c\n\t\r\b\f', "\u2028\U0001f600", Loud("x"), "12345678\n", "1234567\n"]
+)
+INTEGERS = st.integers() | st.sampled_from([2**53 - 1, 2**53, -(2**53) + 1, -(2**53), 2**64, 0, -1, Grand(3), True])
+REALS = st.floats() | st.integers(-(2**54), 2**54).map(float) | st.sampled_from([-0.0, 1e15, 1e-6, 1e-7, 999999999999999.9]) | INTEGERS
+INNERS = st.builds(Inner, z_first=INTEGERS, a_last=REALS, note=st.none() | TEXTS) | st.just(Longer())
+ODD = st.sampled_from([None, "text", 1, 1.5, b"bytes", [], (), {}, True, {1}, Inner(), object()])
+
+
+def mostly(usual: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.integers(0, 30).flatmap(lambda dice: ODD if dice == 0 else usual)
+
+
+RICH = st.builds(
+    Rich,
+    integer=mostly(INTEGERS),
+    real=mostly(REALS),
+    text=mostly(TEXTS),
+    flag=mostly(st.booleans()),
+    nothing=mostly(st.none()),
+    word=mostly(st.sampled_from(["a", 'b"\n', "c"])),
+    maybe=mostly(st.none() | INTEGERS),
+    numbers=mostly(st.lists(REALS, max_size=3)),
+    inners=mostly(st.lists(INNERS, max_size=3).map(tuple)),
+    nested=mostly(st.lists(st.lists(TEXTS, max_size=2), max_size=2)),
+    empty=mostly(st.builds(Empty)),
+)
+KEYS = st.none() | st.sampled_from(["k", "", "a" * 256, "a" * 257, 'quo"te', "back\\slash", "\x7f", "é", Loud("k"), 7])
+PAYLOADS = RICH | st.builds(Omitting, INTEGERS) | st.builds(Open, ODD)
+DRAFTS = st.builds(
+    Draft,
+    payload=PAYLOADS,
+    key=KEYS,
+    idempotency_key=KEYS,
+    conversation_id=KEYS,
+    ttl_s=st.sampled_from([None, None, None, 5.0]),
+    rests_on=st.sampled_from([(), []]),
+)
+ITEMS = st.lists(PAYLOADS | DRAFTS, min_size=1, max_size=6)
+
+
+def publisher(**flags: object) -> Publisher:
+    class Log:
+        features = mock.Mock(creates_topics_at_start=False, appends_in_flight=1)
+
+    log: Any = Log()
+    settings = load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
+    return make_publisher(log, settings, "steps@tests", clock=ManualClock(), metrics=Metrics())
+
+
+def sealed_by(each: Publisher, item: Any) -> Sealed | str:
+    try:
+        return each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
+    except PublishRejected as error:
+        return str(error)
+
+
+@compiled
+@settings(max_examples=1_000, deadline=None)
+@given(PAYLOADS | DRAFTS)
+def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
+    quick, plain = publisher(), publisher()
+    sealed_by(quick, Rich())
+    quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
+    with mock.patch.object(native, "core", None):
+        expected = sealed_by(plain, item)
+    assert sealed_by(quick, item) == expected
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(ITEMS, st.booleans())
+def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
+    quick = publisher()
+    quick._entropy = bytes  # type: ignore[method-assign]
+    sealed_by(quick, Rich())
+    given_items = tuple(items) if as_tuple else items
+    at = 0
+    while at < len(items):
+        sealed, records, size = quick.seal_run(given_items, at, most=4, room=1 << 20)
+        assert len(sealed) <= 4
+        assert records == [each.record for each in sealed]
+        assert size == sum(len(record.value or b"") + len(record.key or b"") + 64 for record in records)
+        for each, item in zip(sealed, items[at:], strict=False):
+            assert each == sealed_by(quick, item)
+        at += len(sealed) or 1
+
+
+@compiled
+def test_ordinary_messages_are_sealed_in_one_step() -> None:
+    quick = publisher()
+    rich = Rich(integer=-5, real=2.0, text="é\n", maybe=3, numbers=[1, 1.5, -0.0], inners=(Inner(note="x"),), nested=[["a"], []])
+    quick.seal_plain(rich)
+    items = [rich, Draft(payload=rich, key="k"), Draft(payload=rich, idempotency_key="i", conversation_id="c")] * 3
+    sealed, _, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
+    assert len(sealed) == len(items)
+    assert len({each.message_id for each in sealed}) == len(items)
+    assert sealed[0].message.data == (
+        b'{"empty":{},"flag":false,"inners":[{"aLast":0.5,"note":"x","zFirst":0}],"integer":-5,"maybe":3,"nested":[["a"],[]],"nothing":null,'
+        b'"numbers":[1,1.5,0],"real":2,"text":"\xc3\xa9\\n","word":"a"}'
+    )
+
+
+@compiled
+def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> None:
+    quick = publisher(**{"publish.max_message_bytes": 2_000})
+    quick.seal_plain(Rich())
+    small, large = Rich(text="s" * 100), Rich(text="l" * 5_000)
+    assert len(quick.seal_run([small] * 9, 0, most=100, room=1)[0]) == 1
+    assert len(quick.seal_run([small, small, large, small], 0, most=100, room=1 << 20)[0]) == 2
+    assert quick.seal_run([large], 0, most=100, room=1 << 20) == ([], [], 0)
+    with pytest.raises(PublishRejected, match="at most 2000 are allowed"):
+        quick.seal_plain(large)
+
+
+@pytest.mark.parametrize("cls", [Omitting, Checked, Open])
+def test_types_whose_annotations_do_not_say_it_all_have_no_plan(cls: type[msgspec.Struct]) -> None:
+    assert encoding_plan(cls) is None
+
+
+def test_a_payload_with_an_unset_field_is_left_to_python() -> None:
+    quick = publisher()
+    quick.seal_plain(Rich())
+    broken = Rich()
+    del broken.text
+    assert quick._seal_at_once(broken, broken) is None
