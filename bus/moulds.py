@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -110,6 +110,7 @@ class Moulds(Generic[T]):
         self._moulds: dict[Shared, Mould[T]] = {}
         self._glimpsed: set[Shared] = set()
         self._wanted: Shared | None = None
+        self._caster = None if native.core is None else native.core.Caster()
 
     def learn(self, message: Message, kind: Kind, known: T) -> None:
         """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the second time."""
@@ -125,34 +126,47 @@ class Moulds(Generic[T]):
     def cast(self, value: bytes) -> Cast[T] | None:
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
-        found = self._found(value) if native.core is None else self._found_compiled(native.core, value)
+        caster = self._caster
+        if caster is None or native.core is None:
+            found = self._found(value)
+        else:
+            # Inline, like all that runs for each message.
+            found = caster.cast(value, self._moulds, _ROOM)
+            if found.__class__ is str:
+                self._miss(found)
+                return None
         if found is None:
             return None
-        mould, canonical, data_end, conversation_id, message_id, timestamp, expires_at, idempotency_key, key, *hashes, sealed_ms, expires_ms = (
-            found
-        )
-        content_hash, envelope_hash, seal = hashes
+        (
+            mould,
+            canonical,
+            data_end,
+            talk,
+            message_id,
+            timestamp,
+            expires_at,
+            idempotency_key,
+            key,
+            content,
+            envelope,
+            seal,
+            sealed_ms,
+            expires_ms,
+        ) = found
         data = value[DATA_AT:data_end]
         payload = mould.kind.read(data) if canonical else mould.kind.prove(data)
         if payload is None and not canonical and not is_canonical_object(data):
             return None
         message = Message(
             value,
-            replace(mould.metadata, conversation_id=conversation_id, message_id=message_id, timestamp=timestamp),
+            replace(mould.metadata, conversation_id=talk, message_id=message_id, timestamp=timestamp),
             replace(mould.routing, expires_at=expires_at, idempotency_key=idempotency_key, key=key),
-            Verification(content_hash=content_hash, seal=seal),
-            envelope_hash,
+            Verification(content_hash=content, seal=seal),
+            envelope,
             data_end,
             payload,
         )
         return Cast(message, mould.known, sealed_ms, expires_ms)
-
-    def _found_compiled(self, core: Any, value: bytes) -> _Found[T] | None:
-        found: str | _Found[T] | None = core.cast(value, self._moulds, _ROOM)
-        if isinstance(found, str):
-            self._miss(found)
-            return None
-        return found
 
     def _found(self, value: bytes) -> _Found[T] | None:
         parts = _take_apart(value)

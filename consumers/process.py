@@ -7,6 +7,7 @@ once on a second signal. The only place in this package that touches signals.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -38,6 +39,9 @@ __all__ = ["make_worker", "run_process", "serve_metrics"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
+_USUAL_THRESHOLDS = (700, 2_000)
+"""Of Python 3.11 and 3.12, and of later ones."""
+_THRESHOLD = 10_000
 
 _log = get_logger("process")
 
@@ -57,7 +61,7 @@ async def run_process(app: App, settings: Settings, *, metrics_port: int | None 
     transport = open_configured(settings, clock=clock)
     try:
         worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
-        with serve_metrics(metrics, metrics_port):
+        with serve_metrics(metrics, metrics_port), _rarer_collections():
             await worker.start(create_topics=creates_topics(settings, transport.features))
             with _stopping(settings.worker.drain_timeout_s + _TEARDOWN_S) as stop:
                 if on_ready is not None:
@@ -96,6 +100,22 @@ class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
+
+
+@contextmanager
+def _rarer_collections() -> Iterator[None]:
+    """Let Python's garbage collector look less often for cycles, unless the program has chosen that itself.
+
+    What is made for a message is freed when the message is settled, without the collector; at its usual threshold it would look through all
+    that is in flight every fifty messages, a tenth of a worker's time.
+    """
+    before = gc.get_threshold()
+    if before[0] in _USUAL_THRESHOLDS:
+        gc.set_threshold(_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -130,12 +130,34 @@ fn number(data: &[u8], start: usize) -> Option<usize> {
         let minus_zero = data[digits] == b'0' && digits > start;
         return (!minus_zero).then_some(at);
     }
+    if let Some(end) = short_fraction(data, digits, at) {
+        return Some(end);
+    }
     while matches!(data.get(at), Some(b'0'..=b'9' | b'.' | b'e' | b'+' | b'-')) {
         at += 1;
     }
     let text = std::str::from_utf8(&data[start..at]).ok()?;
     let double: f64 = text.parse().ok()?;
     (double.is_finite() && ryu_js::Buffer::new().format_finite(double) == text).then_some(at)
+}
+
+/// Zeros that RFC 8785 writes at most between the point and the first digit of a number below 1.
+const LEADING_ZEROS: usize = 5;
+
+/// The end of a number with `digits..point` before its point, where it is written as it must be, which is told without reading it.
+///
+/// Two decimals of at most 15 digits are never the same double, so that there is no shorter way to write one of them.
+fn short_fraction(data: &[u8], digits: usize, point: usize) -> Option<usize> {
+    if data.get(point) != Some(&b'.') {
+        return None;
+    }
+    let fraction = &data[point + 1..];
+    let length = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let first = fraction[..length].iter().position(|&byte| byte != b'0')?;
+    let follows = fraction.get(length);
+    let too_small = data[digits] == b'0' && first > LEADING_ZEROS;
+    let is_short = point - digits + length <= SAFE_DIGITS && fraction[length - 1] != b'0';
+    (is_short && !too_small && !matches!(follows, Some(b'e' | b'E' | b'.' | b'+' | b'-'))).then_some(point + 1 + length)
 }
 
 /// Write `text`, which is UTF-8, as a string.

@@ -18,13 +18,13 @@ fn is_canonical_object(data: &[u8], room: usize) -> bool {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_canonical_object, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::seal_plain, module)?)?;
-    module.add_function(wrap_pyfunction!(sealing::cast, module)?)?;
     module.add_function(wrap_pyfunction!(records::write_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::write_batch, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::distribute, module)?)?;
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
+    module.add_class::<sealing::Caster>()?;
     module.add_class::<publishing::Sealer>()?;
     Ok(())
 }

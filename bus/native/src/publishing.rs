@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::encoding::{Plan, Slot, text_of};
+use crate::records::untrack;
 use crate::sealing::{ENTROPY, FRONT, Frame, Keys, Moment, ascii, complete};
 
 /// What a record takes in a publisher's buffer besides its key and value.
@@ -186,14 +187,9 @@ impl Sealer {
 
     fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: &[u8], value: &[u8]) -> PyResult<Made<'py>> {
         let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), PyBytes::new(py, id).as_any()])?;
-        let name_pointer = name.as_ptr();
+        untrack(&name);
         let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).collect::<Vec<_>>())?;
-        // What holds texts and bytes alone is no part of any cycle; the collector itself would let go of these at its first sight of them.
-        // SAFETY: both are tuples that nobody else has seen.
-        unsafe {
-            ffi::PyObject_GC_UnTrack(name_pointer.cast());
-            ffi::PyObject_GC_UnTrack(headers.as_ptr().cast());
-        }
+        untrack(&headers);
         let record = self.record.bind(py).call1((self.topic.bind(py), PyBytes::new(py, key), PyBytes::new(py, value), headers))?;
         let sealed = self.sealed.bind(py).call1((ascii(py, id)?, self.message_type.bind(py), &record))?;
         Ok((sealed, record, key.len() + value.len() + BUFFER_OVERHEAD))

@@ -229,6 +229,8 @@ pub fn read_records<'py>(
     // Python code runs before the last record is copied but the constructor of `kind`, which knows nothing of it.
     let section = unsafe { std::slice::from_raw_parts(section.buf_ptr().cast::<u8>(), length) };
     let mut reader = Reader { data: section, at: 0 };
+    // Where a header is that of the record before, as most are but the one with the id, it is the same object.
+    let mut before: Vec<(&[u8], &[u8], Bound<'py, PyTuple>)> = Vec::new();
     let broken = || PyValueError::new_err("the records of a batch cannot be read");
     let partition = partition.into_pyobject(py)?;
     for _ in 0..count {
@@ -244,12 +246,20 @@ pub fn read_records<'py>(
         if many > section.len() {
             return Err(broken());
         }
-        let mut headers: Vec<Bound<'py, PyTuple>> = Vec::with_capacity(many.min(16));
-        for _ in 0..many {
+        for at in 0..many {
             let name = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
             let content = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
-            headers.push(PyTuple::new(py, [header_name(py, names, name)?.into_any(), PyBytes::new(py, content).into_any()])?);
+            if before.get(at).is_some_and(|known| known.0 == name && known.1 == content) {
+                continue;
+            }
+            let header = PyTuple::new(py, [header_name(py, names, name)?.into_any(), PyBytes::new(py, content).into_any()])?;
+            untrack(&header);
+            before.truncate(at);
+            before.push((name, content, header));
         }
+        before.truncate(many);
+        let headers = PyTuple::new(py, before.iter().map(|(_, _, header)| header))?;
+        untrack(&headers);
         if reader.at != end {
             return Err(broken());
         }
@@ -258,9 +268,15 @@ pub fn read_records<'py>(
             Some(content) => PyBytes::new(py, content).into_any(),
             None => py.None().into_bound(py),
         };
-        found.append(kind.call1((topic, &partition, offset, moment, given(key), given(value), PyTuple::new(py, headers)?))?)?;
+        found.append(kind.call1((topic, &partition, offset, moment, given(key), given(value), headers))?)?;
     }
     if reader.at == section.len() { Ok(found) } else { Err(broken()) }
+}
+
+/// Tell the garbage collector that a tuple of texts and bytes, or of such tuples, is no part of any cycle, which it would find out itself.
+pub fn untrack(tuple: &Bound<'_, PyTuple>) {
+    // SAFETY: a new tuple is tracked, and nothing else is done with it here.
+    unsafe { pyo3::ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
 }
 
 const MOST_NAMES: usize = 64;

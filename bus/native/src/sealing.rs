@@ -245,12 +245,17 @@ fn find(text: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-fn take_apart(value: &[u8]) -> Option<Parts<'_>> {
+/// `likely` is how long the tail of the message before was. Where the data end is only a guess in either case: it is right when what is before
+/// it proves to be one object, and what is behind it to be the whole of a mould.
+fn take_apart(value: &[u8], likely: usize) -> Option<Parts<'_>> {
     if !value.starts_with(FRONT) {
         return None;
     }
     let from = value.len().saturating_sub(LONGEST_TAIL).max(FRONT.len());
-    let data_end = from + value[from..].windows(HEAD.len()).rposition(|window| window[0] == b',' && window == HEAD)?;
+    let data_end = match value.len().checked_sub(likely) {
+        Some(place) if place >= from && value[place..].starts_with(HEAD) => place,
+        _ => from + value[from..].windows(HEAD.len()).rposition(|window| window[0] == b',' && window == HEAD)?,
+    };
     let tail = &value[data_end..];
     let quote = |start: usize| Some(start + tail.get(start..)?.iter().position(|&byte| byte == b'"')?);
     let mut at = quote(HEAD.len())?;
@@ -318,19 +323,56 @@ pub fn ascii<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>
     std::str::from_utf8(text).map(|text| PyString::new(py, text)).map_err(|_| PyValueError::new_err("not ASCII"))
 }
 
-/// What becomes of a message and the moulds that are known (a dict from what its messages share to the mould).
-///
-/// None: not plain, or not right. A str: it would need the mould of this name, which is missing. Else (mould, canonical, data_end,
-/// conversation_id, message_id, timestamp, expires_at, idempotency_key, key, content_hash, envelope_hash, seal, sealed_ms, expires_ms) of a
-/// message whose hashes are right; `canonical` says whether its data are proven to be one object of at most `room` levels.
-#[pyfunction]
-pub fn cast<'py>(py: Python<'py>, value: &[u8], moulds: &Bound<'py, PyDict>, room: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let Some(parts) = take_apart(value) else { return Ok(None) };
-    let Some(shared) = shared_by(py, &parts) else { return Ok(None) };
-    let Some(mould) = moulds.get_item(&shared)? else { return Ok(Some(shared.into_any())) };
-    let stated = mould.getattr(intern!(py, "stated_bytes"))?.cast_into::<PyTuple>()?;
-    let (stated, stated_end) = (stated.get_item(0)?.cast_into::<PyBytes>()?, stated.get_item(1)?.cast_into::<PyBytes>()?);
-    let (stated, stated_end) = (stated.as_bytes(), stated_end.as_bytes());
+/// What a mould is found by and what it says, as it was last used: nearly always it is the next message's, too.
+struct LastMould {
+    middle: Vec<u8>,
+    rest: Vec<u8>,
+    stated: Vec<u8>,
+    stated_end: Vec<u8>,
+    mould: Py<PyAny>,
+}
+
+/// Casts messages in moulds.
+#[pyclass]
+pub struct Caster {
+    last: Option<LastMould>,
+    tail_length: usize,
+}
+
+#[pymethods]
+impl Caster {
+    #[new]
+    fn new() -> Caster {
+        Caster { last: None, tail_length: 0 }
+    }
+
+    /// What becomes of a message and the moulds that are known (a dict from what its messages share to the mould).
+    ///
+    /// None: not plain, or not right. A str: it would need the mould of this name, which is missing. Else (mould, canonical, data_end,
+    /// conversation_id, message_id, timestamp, expires_at, idempotency_key, key, content_hash, envelope_hash, seal, sealed_ms, expires_ms) of
+    /// a message whose hashes are right; `canonical` says whether its data are proven to be one object of at most `room` levels.
+    fn cast<'py>(&mut self, py: Python<'py>, value: &[u8], moulds: &Bound<'py, PyDict>, room: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(parts) = take_apart(value, self.tail_length) else { return Ok(None) };
+        self.tail_length = parts.tail.len();
+        if !self.last.as_ref().is_some_and(|last| last.middle == parts.middle && last.rest == parts.rest) {
+            let Some(shared) = shared_by(py, &parts) else { return Ok(None) };
+            let Some(mould) = moulds.get_item(&shared)? else { return Ok(Some(shared.into_any())) };
+            let stated = mould.getattr(intern!(py, "stated_bytes"))?.cast_into::<PyTuple>()?;
+            self.last = Some(LastMould {
+                middle: parts.middle.to_vec(),
+                rest: parts.rest.to_vec(),
+                stated: stated.get_item(0)?.cast_into::<PyBytes>()?.as_bytes().to_vec(),
+                stated_end: stated.get_item(1)?.cast_into::<PyBytes>()?.as_bytes().to_vec(),
+                mould: mould.unbind(),
+            });
+        }
+        let Some(last) = &self.last else { return Ok(None) };
+        prove(py, &parts, last, room)
+    }
+}
+
+fn prove<'py>(py: Python<'py>, parts: &Parts<'_>, known: &LastMould, room: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (stated, stated_end) = (&known.stated[..], &known.stated_end[..]);
     let right = is_plain_text(parts.message_id, MAX_ID)
         && !parts.message_id.contains(&b' ')
         && (parts.conversation_id == parts.message_id || is_plain_text(parts.conversation_id, MAX_TEXT))
@@ -372,7 +414,7 @@ pub fn cast<'py>(py: Python<'py>, value: &[u8], moulds: &Bound<'py, PyDict>, roo
     };
     let canonical = canonical::is_object(parts.data, room);
     let slots = [
-        mould,
+        known.mould.bind(py).clone(),
         PyBool::new(py, canonical).to_owned().into_any(),
         (FRONT.len() + parts.data.len()).into_pyobject(py)?.into_any(),
         conversation_id.into_any(),
