@@ -1,6 +1,6 @@
 """Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
 
-Owns bounded concurrency, waking (one runner is woken; it wakes the next only when there is more to do), and cutting a handler that
+Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that
 overruns its deadline or must end now. Does not know what driving a delivery means: that is the `drive` it is given.
 """
 
@@ -108,7 +108,7 @@ class Runners:
         self._clock = clock
         self._runners: set[Runner] = set()
         self._idle: list[asyncio.Future[None]] = []
-        self._waking = False
+        self._waking = 0
         self._busy = 0
         self._aside = 0
         self._quiet = asyncio.Event()
@@ -129,21 +129,33 @@ class Runners:
         return [runner for runner in self._runners if runner.delivery is not None]
 
     def kick(self) -> None:
-        """There is a ready lane: wake or start a runner unless one is already on its way."""
+        """There are ready lanes: wake or start runners unless some are already on their way.
+
+        As many as are at work, each in a handler or waiting for a claim: where handlers do not wait one is enough for all lanes, and where
+        they do, waking one after another would cost each a turn of the loop.
+        """
         if self._waking or self._stopping or not self._lanes.ready or self.full:
             return
+        taken = self._busy - self._aside
+        for _ in range(min(self._lanes.ready, self._concurrency - taken, max(1, taken))):
+            if not self._wake():
+                return
+
+    def _wake(self) -> bool:
         while self._idle:
             waiter = self._idle.pop()
             if not waiter.done():
-                self._waking = True
+                self._waking += 1
                 waiter.set_result(None)
-                return
-        if len(self._runners) < self._concurrency * _MOST_PER_SLOT:
-            self._waking = True
-            runner = Runner(self._watch, self._stepped_aside)
-            self._runners.add(runner)
-            runner.task = asyncio.get_running_loop().create_task(self._run(runner))
-            runner.task.add_done_callback(lambda task: self._ended(runner, task))
+                return True
+        if len(self._runners) >= self._concurrency * _MOST_PER_SLOT:
+            return False
+        self._waking += 1
+        runner = Runner(self._watch, self._stepped_aside)
+        self._runners.add(runner)
+        runner.task = asyncio.get_running_loop().create_task(self._run(runner))
+        runner.task.add_done_callback(lambda task: self._ended(runner, task))
+        return True
 
     async def quiet(self) -> None:
         """Wait until nothing runs and no lane is ready (lanes may wait for a retry)."""
@@ -183,12 +195,12 @@ class Runners:
 
     async def _run(self, runner: Runner) -> None:
         started_s = self._clock.monotonic_s()
-        self._waking = False
+        self._waking -= 1
         while True:
             lane = None if self._stopping or self.full else self._lanes.take()
             if lane is None:
                 await self._rest()
-                self._waking = False
+                self._waking -= 1
                 started_s = self._clock.monotonic_s()
                 continue
             self._busy += 1
@@ -221,7 +233,7 @@ class Runners:
         self._runners.discard(runner)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = error
-            self._waking = False
+            self._waking = 0
             self._quiet.set()
 
     def _look(self) -> None:

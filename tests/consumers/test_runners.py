@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
+from bus.clock import ManualClock
 from bus.transports.base import NewRecord
+from consumers.lanes import Lane, Lanes
+from consumers.runners import Runner, Runners
 from sealbus import App, Context, Retry, payload
 
 
@@ -132,3 +135,40 @@ async def test_a_forged_origin_in_a_retry_tier_costs_one_dead_letter_beside_the_
         await bus.transport.append(forged, timeout_s=1)
         await bus.advance(10)
         assert [(letter.record.topic, letter.reason) for letter in bus.dead] == [(f"{topic}.dlq", "malformed")] * 3
+
+
+async def test_where_handlers_wait_all_of_them_begin_within_a_few_turns_of_the_loop() -> None:
+    lanes: Lanes[Any] = Lanes()
+    begun: list[object] = []
+    never = asyncio.get_running_loop().create_future()
+
+    async def drive(lane: Lane[Any], _: Runner) -> None:
+        begun.append(lane.key)
+        await never
+
+    runners = Runners(lanes, drive, concurrency=64, clock=ManualClock())
+    for key in range(100):
+        lanes.add(key, None, 5)
+    runners.kick()
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert begun == list(range(64))
+    await runners.close()
+
+
+async def test_where_handlers_do_not_wait_one_runner_is_enough() -> None:
+    lanes: Lanes[Any] = Lanes()
+    drivers: set[Runner] = set()
+
+    async def drive(lane: Lane[Any], runner: Runner) -> None:
+        drivers.add(runner)
+        lanes.finish(lane)
+
+    runners = Runners(lanes, drive, concurrency=64, clock=ManualClock())
+    for key in range(100):
+        lanes.add(key, None, 5)
+    runners.kick()
+    await runners.quiet()
+    assert not len(lanes)
+    assert len(drivers) <= 2
+    await runners.close()
