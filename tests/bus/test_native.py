@@ -83,6 +83,25 @@ def test_a_changed_byte_is_proven_only_where_the_exact_way_proves_it(value: dict
         assert proven_in_python(bytes(data))
 
 
+DECIMALS = st.from_regex(r"-?(0|[1-9]\d{0,17})\.(0{0,7})\d{1,18}([eE.+-]\d?)?", fullmatch=True)
+
+
+@compiled
+@settings(max_examples=1_500)
+@given(DECIMALS)
+@example("0.000001")
+@example("0.0000001")
+@example("-0.0")
+@example("1.10")
+@example("999999999999.999")
+@example("9999999999999.999")
+@example("0.30000000000000004")
+@example("100000000000000.5")
+def test_a_decimal_is_proven_exactly_when_the_exact_way_proves_it(text: str) -> None:
+    data = f'{{"k":{text}}}'.encode()
+    assert compiled_proof(data) == proven_in_python(data)
+
+
 @compiled
 @pytest.mark.parametrize("opening", [b'{"a":', b'{"a":['])
 def test_levels_are_counted_as_the_exact_way_counts_them(opening: bytes) -> None:
