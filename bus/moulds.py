@@ -137,22 +137,7 @@ class Moulds(Generic[T]):
                 return None
         if found is None:
             return None
-        (
-            mould,
-            canonical,
-            data_end,
-            talk,
-            message_id,
-            timestamp,
-            expires_at,
-            idempotency_key,
-            key,
-            content,
-            envelope,
-            seal,
-            sealed_ms,
-            expires_ms,
-        ) = found
+        mould, canonical, data_end, talk, message_id, timestamp, expires_at, once_key, key, content, envelope, seal, sealed_ms, ends_ms = found
         data = value[DATA_AT:data_end]
         payload = mould.kind.read(data) if canonical else mould.kind.prove(data)
         if payload is None and not canonical and not is_canonical_object(data):
@@ -160,13 +145,13 @@ class Moulds(Generic[T]):
         message = Message(
             value,
             replace(mould.metadata, conversation_id=talk, message_id=message_id, timestamp=timestamp),
-            replace(mould.routing, expires_at=expires_at, idempotency_key=idempotency_key, key=key),
+            replace(mould.routing, expires_at=expires_at, idempotency_key=once_key, key=key),
             Verification(content_hash=content, seal=seal),
             envelope,
             data_end,
             payload,
         )
-        return Cast(message, mould.known, sealed_ms, expires_ms)
+        return Cast(message, mould.known, sealed_ms, ends_ms)
 
     def _found(self, value: bytes) -> _Found[T] | None:
         parts = _take_apart(value)
