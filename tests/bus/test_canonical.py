@@ -344,9 +344,9 @@ def best_of_ten(data: bytes, limit_s: float) -> float:
     """The shortest of up to ten runs: another process may take the machine away from some of them."""
     best = math.inf
     for _ in range(10):
-        started = time.perf_counter()
+        started = time.thread_time()
         judge(data)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.thread_time() - started)
         if best < limit_s:
             break
     return best
