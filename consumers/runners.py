@@ -1,7 +1,7 @@
 """Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
 
-Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that
-overruns its deadline or must end now. Does not know what driving a delivery means: that is the `drive` it is given.
+Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that overruns its deadline or must end now.
+Does not know what driving a delivery means: that is the `drive` it is given.
 """
 
 from __future__ import annotations

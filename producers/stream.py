@@ -65,7 +65,7 @@ class _Pump:
                 async for item in self._source:
                     if self._add(item):
                         await self._wait_until_taken()
-            elif isinstance(self._source, list | tuple):
+            elif isinstance(self._source, list | tuple) and self._source.__class__ in {list, tuple}:
                 await self._run_through(self._source)
             else:
                 for item in self._source:

@@ -94,6 +94,29 @@ async def test_an_asynchronous_source_gives_the_same(bus: Bus, log: FakeLog) -> 
     assert log.rows == list(range(1_200))
 
 
+class Growing(list[Row]):
+    """Gives more than it holds: what a list does when it is gone through is its own affair."""
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from super().__iter__()
+        yield Row(n=len(self))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, Growing])
+async def test_a_sequence_gives_the_same(bus: Bus, log: FakeLog, kind: Any) -> None:
+    rows = [Row(n=number) for number in range(2_500)]
+    mixed = [Draft(payload=row, key="k") if row.n % 3 else row for row in rows[:1_300]]
+    told = await results(bus, kind(rows if kind is Growing else [*mixed, *rows[1_300:]]))
+    count = 2_501 if kind is Growing else 2_500
+    assert [receipt.offset for receipt in told] == list(range(count))
+    assert log.rows == list(range(count))
+
+
+async def test_what_large_messages_of_a_sequence_take_is_bounded(bus: Bus, log: FakeLog) -> None:
+    await results(bus, [Row(n=number, filler="x" * 500_000) for number in range(30)])
+    assert max(log.appends) <= 6
+
+
 async def test_an_empty_source_gives_nothing(bus: Bus, log: FakeLog) -> None:
     assert await results(bus, []) == []
     assert log.appends == []
