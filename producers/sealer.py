@@ -105,17 +105,6 @@ class Sealer:
                 )
             if sealed is not None:
                 return sealed
-        return self._seal(draft, cause=cause, answers=answers, topic=topic, origin=origin)
-
-    def _seal(
-        self,
-        draft: Draft,
-        *,
-        cause: Message | None = None,
-        answers: bool = False,
-        topic: str | None = None,
-        origin: Origin | None = None,
-    ) -> Sealed:
         try:
             kind = payload_type(draft.payload)
             sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic, origin=origin)
@@ -154,7 +143,7 @@ class Sealer:
 
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
         """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
-        return self._seal_at_once(payload, payload) or self._seal_by_template(payload) or self._seal(Draft(payload=payload))
+        return self._seal_at_once(payload, payload) or self._seal_by_template(payload) or self.seal(Draft(payload=payload))
 
     def seal_run(self, items: Sequence[object], start: int, *, most: int, room: int) -> tuple[list[Sealed], list[NewRecord], int]:
         """Seal what comes from *start* on as long as it goes in one step: their Sealed, their records, and what they take of *room* bytes.
