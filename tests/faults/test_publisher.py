@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-from harness.journal import Journal, Outcome, published_in
+from harness.journal import Intent, Journal, Outcome, published_in, unfinished_in
 from harness.publisher import Config, Publishing
 
 from bus.sealing import parse
@@ -17,7 +16,7 @@ from producers.connection import connect
 async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     drawn = {"count": 40, "rate": 4_000, "seed": 1, "duplicates": 1.0, "most_repeats": 3, "forged": 0.1}
-    config = msgspec.convert({"url": "memory://", "namespace": "faults", "journal": str(journal), **drawn}, Config)
+    config = Config(url="memory://", namespace="faults", journal=str(journal), **drawn)  # type: ignore[arg-type]
     early: list[str] = []
     async with connect("memory://", namespace="faults", agent="faults-publisher") as bus:
         append = bus.transport.append
@@ -39,3 +38,29 @@ def test_a_line_that_a_death_cut_short_takes_no_other_with_it(tmp_path: Path) ->
     path.write_bytes(path.read_bytes() + b'{"type":"out')
     Journal(path).write([Outcome(message_id="b", outcome="accepted")])
     assert [line[-1:] for line in path.read_bytes().splitlines()] == [b"}", b"t", b"}"]
+
+
+def test_who_goes_on_sends_again_what_nobody_knows_about(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    answers = {"silent": [], "taken": ["unknown", "accepted"], "refused": ["rejected"], "doubtful": ["unknown", "rejected"]}
+    journal = Journal(path)
+    for number, (name, outcomes) in enumerate(answers.items()):
+        journal.write([_intent(name, number), *(Outcome(message_id=name, outcome=outcome) for outcome in outcomes)])
+    unfinished, numbers = unfinished_in(path)
+    assert [intent.message_id for intent in unfinished] == ["silent", "doubtful"]
+    assert numbers == {0, 1, 2, 3}
+
+
+def _intent(name: str, number: int) -> Intent:
+    return Intent(
+        message_id=name,
+        message_type="fault.task",
+        idempotency_key=name,
+        lane="k1",
+        number=number,
+        behaviour="ok",
+        value="",
+        content="",
+        expires_ms=0,
+        at_ms=0.0,
+    )

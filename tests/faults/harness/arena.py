@@ -154,6 +154,16 @@ class Arena:
         if self._publisher is not None and self._publisher.returncode is None:
             self._publisher.kill()
 
+    async def freeze_publisher(self, for_s: float) -> None:
+        """Halt it for a while: it notices nothing."""
+        process = self._publisher
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(for_s)
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+
     async def settled(self, within_s: float) -> int | None:
         """Wait until the group has committed everything; what is left of it after *within_s*."""
         deadline_s, quiet, lag = time.monotonic() + within_s, 0, None

@@ -71,6 +71,8 @@ def _chosen(arena: Arena, whom: str) -> Sequence[Node]:
     match whom:
         case "all":
             return list(cluster.brokers)
+        case number if number.isdecimal():
+            return [cluster.node(int(number))]
         case "two":
             return list(cluster.brokers[:2])
         case "coordinator":

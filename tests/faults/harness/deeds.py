@@ -71,7 +71,10 @@ async def join(arena: Arena, fault: Fault) -> None:
 
 
 async def publisher(arena: Arena, fault: Fault) -> None:
-    """The publisher is killed; another goes on from its journal."""
+    """The publisher is killed, and another goes on from its journal; or it stands still for a while."""
+    if fault.how == "freeze":
+        await arena.freeze_publisher(fault.for_s)
+        return
     arena.kill_publisher()
     await asyncio.sleep(fault.for_s)
     await arena.start_publisher()

@@ -33,6 +33,8 @@ def once(history: History) -> Iterator[str]:
             effects[run.idempotency_key].append(run.at_ms)
             workers[run.idempotency_key].append(run.pid)
     for key, times in effects.items():
+        if len(times) == 1:
+            continue
         excused = sum(_cut_short(history, pid, at_ms) for pid, at_ms in zip(workers[key], times, strict=True))
         if len(times) - excused > 1:
             yield f"key {key} had {len(times)} effects, {excused} of them cut short before their result was durable"
@@ -112,10 +114,11 @@ def in_time(history: History) -> Iterator[str]:
 
 def truthful(history: History) -> Iterator[str]:
     """EXIT."""
+    cuts = [run for run in history.runs if run.kind == "cut"]
     for life in history.lives:
         if life.code is None or life.violent or life.asked_ms is None:
             continue
-        cut = [run.message_id for run in history.runs if run.kind == "cut" and run.pid == life.pid and run.at_ms >= life.asked_ms]
+        cut = [run.message_id for run in cuts if run.pid == life.pid and run.at_ms >= life.asked_ms]
         if life.code == 0 and cut:
             yield f"worker {life.worker} ended with code 0 and had cut {len(cut)} handlers, such as {cut[0]}"
 

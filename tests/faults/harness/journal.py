@@ -6,12 +6,12 @@ Owns the lines and reading them back after any death. An intent without an outco
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["Intent", "Journal", "Outcome", "Published", "published_in"]
+__all__ = ["Intent", "Journal", "Outcome", "Published", "published_in", "unfinished_in"]
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, tag="intent"):
@@ -65,7 +65,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         # A death may have cut the last line short; what comes next must not stand on it.
-        cut = path.exists() and path.read_bytes()[-1:] not in {b"", b"\n"}
+        cut = path.exists() and _last_byte(path) not in {b"", b"\n"}
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._encode = msgspec.json.Encoder().encode
         if cut:
@@ -86,15 +86,46 @@ def published_in(path: Path) -> dict[str, Published]:
     """Message id -> what the journal says about it, in order of the intents. A last line that was cut short is not there."""
     intents: dict[str, Intent] = {}
     outcomes: dict[str, list[Outcome]] = {}
-    decode = msgspec.json.Decoder(Intent | Outcome).decode
-    for line in (path.read_bytes() if path.exists() else b"").split(b"\n")[:-1]:
-        try:
-            entry = decode(line)
-        except msgspec.DecodeError:
-            # A death in the middle of a write cut this line short.
-            continue
+    for entry in _entries_in(path):
         if isinstance(entry, Intent):
             intents[entry.message_id] = entry
         else:
             outcomes.setdefault(entry.message_id, []).append(entry)
     return {name: Published(intent, tuple(outcomes.get(name, ()))) for name, intent in intents.items()}
+
+
+def unfinished_in(path: Path) -> tuple[list[Intent], set[int]]:
+    """The intents of which nobody knows what became of them, and the number of every intent; what is finished takes no memory."""
+    intents: dict[str, Intent] = {}
+    doubtful: set[str] = set()
+    numbers: set[int] = set()
+    for entry in _entries_in(path):
+        if isinstance(entry, Intent):
+            intents[entry.message_id] = entry
+            numbers.add(entry.number)
+        elif entry.outcome == "accepted" or (entry.outcome == "rejected" and entry.message_id not in doubtful):
+            intents.pop(entry.message_id, None)
+        else:
+            doubtful.add(entry.message_id)
+    return list(intents.values()), numbers
+
+
+def _entries_in(path: Path) -> Iterator[Intent | Outcome]:
+    if not path.exists():
+        return
+    decode = msgspec.json.Decoder(Intent | Outcome).decode
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decode(line)
+            except msgspec.DecodeError:
+                # A death in the middle of a write cut this line short.
+                continue
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read(1)

@@ -15,6 +15,7 @@ __all__ = ["Ledger", "Run", "payments_in", "runs_of"]
 
 _COLUMNS = "at_ms, worker, pid, kind, message_type, message_id, idempotency_key, lane, number, attempt, expires_ms, content"
 _TABLE = f"CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS})"
+_INDEX = "CREATE INDEX IF NOT EXISTS failures ON runs (message_id) WHERE kind = 'failed'"
 _INSERT = f"INSERT INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608 - constants only
 
 
@@ -44,6 +45,7 @@ class Ledger:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(_TABLE)
+        self._connection.execute(_INDEX)
 
     def note(self, *values: object) -> None:
         """Write a row; it is durable when this returns."""

@@ -56,14 +56,14 @@ class EmbeddedLog:
         """Every record, in the order in which all were appended."""
         with closing(self._open()) as connection:
             places = {part: (topic, number) for part, topic, number in connection.execute(_PLACES)}
-            rows = connection.execute("SELECT id, part, off, ts, CAST(value AS BLOB), headers FROM records ORDER BY id").fetchall()
-        found = []
-        for order, part, offset, at_ms, value, headers in rows:
-            topic, partition = places[part]
-            decoded = msgspec.msgpack.decode(headers) if headers else ()
-            entry = entry_of((topic, partition, offset), at_ms, value, [(name, bytes(text)) for name, text in decoded], order)
-            if entry is not None:
-                found.append(entry)
+            rows = connection.execute("SELECT id, part, off, ts, CAST(value AS BLOB), headers FROM records ORDER BY id")
+            found = []
+            for order, part, offset, at_ms, value, headers in rows:
+                topic, partition = places[part]
+                decoded = msgspec.msgpack.decode(headers) if headers else ()
+                entry = entry_of((topic, partition, offset), at_ms, value, [(name, bytes(text)) for name, text in decoded], order)
+                if entry is not None:
+                    found.append(entry)
         return found
 
     def commits(self) -> list[Commit]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 from harness import bugs, clocks
-from harness.journal import Intent, Journal, Outcome, published_in
+from harness.journal import Intent, Journal, Outcome, unfinished_in
 from harness.messages import KINDS, PUBLISHER
 
 from bus import sealing
@@ -70,7 +70,7 @@ class Publishing:
     def __init__(self, config: Config, bus: Bus) -> None:
         self._config = config
         self._bus = bus
-        self._known = published_in(Path(config.journal))
+        self._unfinished, self._known = unfinished_in(Path(config.journal))
         self._journal = Journal(Path(config.journal))
         self._made: dict[str, tuple[Intent, asyncio.Event]] = {}
         self._pending: list[Intent | Outcome] = []
@@ -82,9 +82,8 @@ class Publishing:
         """Publish everything that the journal does not know yet; returns when every outcome is known or given up."""
         flusher = asyncio.create_task(self._flush())
         try:
-            for published in self._known.values():
-                if not published.accepted and not published.certainly_absent:
-                    self._spawn(self._again(published.intent))
+            for intent in self._unfinished:
+                self._spawn(self._again(intent))
             await self._publish_all()
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -98,13 +97,12 @@ class Publishing:
         self._stopping = True
 
     async def _publish_all(self) -> None:
-        known = {published.intent.number for published in self._known.values()}
         started_s, sent = time.monotonic(), 0
         for number in range(self._config.count):
+            if number in self._known:
+                continue
             # Drawn for each number by itself, so that a publisher that comes back draws the same.
             chance = random.Random(f"{self._config.seed}/{number}")
-            if number in known:
-                continue
             while sent > (time.monotonic() - started_s) * self._config.rate:  # noqa: ASYNC110 - it waits for time
                 await asyncio.sleep(_TICK_S)
             if self._stopping:

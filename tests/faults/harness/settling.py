@@ -6,6 +6,7 @@ effect under the same key. Where the log has one order of all appends it decides
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -30,8 +31,8 @@ def passed(history: History) -> Iterator[str]:
             yield f"the commit of {commit.topic}/{commit.partition} went back from {before} to {commit.offset}"
             continue
         highest[place] = commit.offset
-        for entry in records.get(place, ()):
-            if before <= entry.offset < commit.offset and not evidence.settled(entry, commit):
+        for entry in _between(records.get(place, []), before, commit.offset):
+            if not evidence.settled(entry, commit):
                 where = f"{commit.topic}/{commit.partition}"
                 yield f"the commit of {where} to {commit.offset} passed {entry.message_id} at {entry.offset}, unsettled"
 
@@ -45,7 +46,7 @@ def judged(history: History) -> int:
         place = commit.topic, commit.partition
         before = highest.get(place, -1)
         highest[place] = max(before, commit.offset)
-        count += sum(before <= entry.offset < commit.offset for entry in records.get(place, ()))
+        count += len(_between(records.get(place, []), before, commit.offset))
     return count
 
 
@@ -54,7 +55,18 @@ def _by_partition(history: History) -> dict[tuple[str, int], list[Entry]]:
     for entry in history.entries:
         if entry.kind in ("message", "retry", "redrive"):
             records[entry.topic, entry.partition].append(entry)
+    for entries in records.values():
+        entries.sort(key=_offset)
     return records
+
+
+def _between(records: list[Entry], first: int, end: int) -> list[Entry]:
+    """Those from offset *first* on and before *end*; *records* are in order."""
+    return records[bisect_left(records, first, key=_offset) : bisect_left(records, end, key=_offset)]
+
+
+def _offset(entry: Entry) -> int:
+    return entry.offset
 
 
 class _Evidence:
