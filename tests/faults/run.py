@@ -31,7 +31,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--row", action="append", default=[], metavar="NAME", help="a row, or all rows of a number; may be repeated")
     parser.add_argument("--log", choices=["embedded", "kafka"], help="on this log only")
     parser.add_argument("--seed", type=int, help="this seed only")
-    parser.add_argument("--seeds", type=int, help="so many seeds, from 1; without it as many as each row says")
+    parser.add_argument("--seeds", type=int, help="so many seeds; without it as many as each row says")
+    parser.add_argument("--from", type=int, default=1, dest="first", metavar="SEED", help="the first of them; 1 without it")
     parser.add_argument("--quick", action="store_true", help="one seed of the rows that say most, on both logs: about five minutes")
     parser.add_argument("--all", action="store_true", help="every row")
     parser.add_argument("--bugs", action="store_true", help="build in one deliberate bug after another: each must be caught")
@@ -56,7 +57,7 @@ def chosen(asked: argparse.Namespace) -> list[tuple[Row, str, int]]:
             if log not in row.logs or row.lacking() or (asked.quick and log not in row.quick_logs):
                 continue
             many = asked.seeds or (1 if asked.quick else row.seeds)
-            seeds = [asked.seed] if asked.seed is not None else range(1, many + 1)
+            seeds = [asked.seed] if asked.seed is not None else range(asked.first, asked.first + many)
             runs += [(row, log, seed) for seed in seeds]
     return runs
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from harness.checker import RULES, judge
-from harness.history import Commit, Entry, History, Life
+from harness.history import Commit, Entry, History, Life, Note
 from harness.journal import Intent, Outcome, Published
 from harness.ledger import Run
 
@@ -121,6 +121,31 @@ def answer(offset: int, cause: str, content: str) -> Entry:
     return entry(f"answer-{content}", offset, topic="faults.fault.answer", causation_id=cause, content=content)
 
 
+def back(name: str, offset: int, at: int) -> Entry:
+    headers = {"sb-origin-topic": TOPIC, "sb-origin-partition": "0", "sb-origin-offset": str(offset), "sb-redrive-count": "1"}
+    return entry(name, at, topic="faults._redrive.fault-test", kind="redrive", headers=headers)
+
+
+def written(offset: int, *actions: str) -> Note:
+    told = {"state": "redriven" if actions[-1:] == ("redriven",) else "open", "steps": [{"action": action} for action in actions]}
+    return Note(topic="faults._deadletters", key=f"{TOPIC}.dlq/0/{50 + offset}", told=told)
+
+
+def sent_back(*actions: str, times: int = 1, ended: bool = True) -> History:
+    """The letter of `c` goes back, and *actions* are the steps that are written down about it."""
+    events = ["redrive.started", *(["redrive.ended"] if ended else [])]
+    return changed(
+        entries=[*GOOD.entries, *(back("c", 2, at) for at in range(times))],
+        runs=[*GOOD.runs, run(3, "c")],
+        published=dict(GOOD.published) | {"c": published("c", 2, behaviour="until")},
+        redriven=True,
+        notes=[
+            *(Note(topic="faults._audit", key="r", told={"event": event, "run": "r"}) for event in events),
+            *([written(2, *actions)] if actions else []),
+        ],
+    )
+
+
 VIOLATING = {
     "I1: an accepted message has no end": ("I1", changed(runs=[run(1, "a")])),
     "I1: a receipt names a place where nothing lies": ("I1", publishing(published("x", 70), entries=[entry("x", 71)], runs=[run(3, "x")])),
@@ -197,6 +222,11 @@ VIOLATING = {
             runs=[run(3, "t", kind="failed", at_ms=1600.0), run(4, "t", attempt=2, at_ms=3500.0)],
         ),
     ),
+    "JOURNAL: a letter goes back twice": ("JOURNAL", sent_back("sending", "redriven", times=2)),
+    "JOURNAL: nobody says what became of a letter": ("JOURNAL", sent_back("sending")),
+    "JOURNAL: a letter went back and the journal does not know it": ("JOURNAL", sent_back()),
+    "JOURNAL: a letter did not go back and the journal says it did": ("JOURNAL", sent_back("sending", "redriven", times=0)),
+    "JOURNAL: a run has no end": ("JOURNAL", sent_back("sending", "redriven", ended=False)),
     "EXIT: a handler was cut and the code is 0": (
         "EXIT",
         publishing(
@@ -222,17 +252,14 @@ SOUND = {
         entries=[entry("t", 4), entry("t", 7, topic=RETRY, kind="retry", at_ms=1600.0)],
         runs=[run(3, "t", kind="failed", at_ms=1500.0), run(4, "t", attempt=2, at_ms=4500.0)],
     ),
-    "an operator sent a dead letter back": changed(
-        runs=[*GOOD.runs, run(3, "c")],
-        redriven=True,
-        published=dict(GOOD.published) | {"c": published("c", 2, behaviour="until")},
-    ),
+    "an operator sent a dead letter back": sent_back("sending", "redriven"),
     "a dead letter that was sent back comes after later messages of its key, in a strict type too": changed(
         strict=frozenset({"fault.task"}),
         redriven=True,
         runs=[run(1, "b"), run(2, "a")],
         commits=[commit(3)],
-        entries=[*GOOD.entries, entry("a", 60, topic="faults._redrive.fault-test", kind="redrive")],
+        entries=[*GOOD.entries, letter("a", 0, "rejected"), back("a", 0, 60)],
+        notes=[written(0, "sending", "redriven")],
     ),
     "stored answers": publishing(
         *ANSWER, entries=[*ASKED, answer(1, "q", "x"), answer(2, "q", "x")], runs=[run(3, "q", idempotency_key="kq")], inbox=True

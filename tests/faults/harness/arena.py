@@ -126,6 +126,11 @@ class Arena:
                 await self._publisher.wait()
 
     @property
+    def seed(self) -> int:
+        """What the run is drawn from."""
+        return self._timeline.seed
+
+    @property
     def direct_url(self) -> str:
         """The log past any link."""
         return getattr(self.log, "direct_url", self.log.url)
@@ -238,6 +243,7 @@ class Arena:
             ordered=frozenset({"fault.task", "fault.strict", "fault.need"}) - strict,
             lag=lag,
             redriven=self.redriven,
+            notes=self.log.notes() if self.redriven else (),
         )
 
 

@@ -14,6 +14,7 @@ Owns what each invariant means. Pure: it reads no file and no clock, and each ru
     ANSWERS   with the inbox, repetitions of a message are answered with the very same bytes; what is handled is answered
     REJECTED  what was refused at the door is not in the log
     EARLY     no retry runs before its time
+    JOURNAL   what an operator sent back is written down to the end, and went back once
     EXIT      a worker that was asked to stop says truthfully whether it cut a handler
 """
 
@@ -23,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 import msgspec
-from harness import effects, endings, settling
+from harness import effects, endings, redrives, settling
 from harness.history import History
 from harness.messages import behaviour_of
 
@@ -112,6 +113,7 @@ RULES: dict[str, Rule] = {
     "ANSWERS": answered,
     "REJECTED": endings.refused,
     "EARLY": effects.in_time,
+    "JOURNAL": redrives.complete,
     "EXIT": effects.truthful,
 }
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from harness.history import Commit, Entry
+from harness.history import Commit, Entry, Note
 from harness.linked import LinkedCluster
-from harness.logs import entry_of, kind_of
+from harness.logs import NOTES, entry_of, kind_of, value_of
 
 __all__ = ["KafkaLog", "quiet", "read_commit"]
 
@@ -44,8 +44,7 @@ class KafkaLog:
         """Records of the group's topics that it has not committed; None while nobody can tell."""
         try:
             places = [place for place in self._places(("message", "retry", "redrive")) if not place.topic.endswith("fault.answer")]
-            asked = self._admin.list_offsets({place: OffsetSpec.latest() for place in places}, request_timeout=_TIMEOUT_S)
-            ends = {(place.topic, place.partition): future.result(_TIMEOUT_S).offset for place, future in asked.items()}
+            ends = self._ends(places)
             wanted = ConsumerGroupTopicPartitions(self._group, places)
             (answer,) = self._admin.list_consumer_group_offsets([wanted], request_timeout=_TIMEOUT_S).values()
             committed = {(place.topic, place.partition): max(0, place.offset) for place in answer.result(_TIMEOUT_S).topic_partitions}
@@ -77,12 +76,31 @@ class KafkaLog:
                 found.append(Commit(topic=commit[1], partition=commit[2], offset=commit[3], at_ms=message.timestamp()[1]))
         return found
 
+    def notes(self) -> list[Note]:
+        """What the bus wrote down about dead letters."""
+        places = self._places_in(lambda topic: topic.partition(".")[2] in NOTES)
+        return [
+            Note(topic=message.topic() or "", key=(message.key() or b"").decode(), told=value_of(message.value()))
+            for message in self._read(places)
+        ]
+
+    def size(self, kind: str) -> int:
+        """How many records the topics of *kind* have had."""
+        return sum(self._ends(self._places((kind,))).values())
+
+    def _ends(self, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
+        asked = self._admin.list_offsets({place: OffsetSpec.latest() for place in places}, request_timeout=_TIMEOUT_S)
+        return {(place.topic, place.partition): future.result(_TIMEOUT_S).offset for place, future in asked.items()}
+
     def _places(self, kinds: tuple[str, ...]) -> list[TopicPartition]:
+        return self._places_in(lambda topic: kind_of(topic) in kinds)
+
+    def _places_in(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
         topics: Mapping[str, object] = self._admin.list_topics(timeout=_TIMEOUT_S).topics
         return [
             TopicPartition(topic, number)
             for topic, metadata in sorted(topics.items())
-            if topic.startswith(f"{self._namespace}.") and kind_of(topic) in kinds
+            if topic.startswith(f"{self._namespace}.") and wanted(topic)
             for number in metadata.partitions  # type: ignore[attr-defined]
         ]
 

@@ -6,12 +6,13 @@ Owns these values. Collecting them is `logs`' and `arena`'s, judging them `check
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from harness.journal import Published
 from harness.ledger import Run
 
-__all__ = ["Commit", "Entry", "History", "Life"]
+__all__ = ["Commit", "Entry", "History", "Life", "Note"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """The last append before it; -1 where the log has no such order."""
 
 
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of the bus's own topics about dead letters: what became of one (its place is *key*), or what a command did."""
+
+    topic: str
+    key: str
+    told: Mapping[str, Any]
+
+
 class Life(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a worker. *violent*: it ended, or stood still for long, in a way that it could not prepare for, at *ended_ms*.
 
@@ -89,5 +98,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """Records not committed when the time for healing was over; None where nobody could tell."""
     redriven: bool = False
     """An operator has sent dead letters back: such a message may be both dead and handled."""
+    notes: Sequence[Note] = ()
+    """What was written down about that, in the order of each topic."""
     tier_s: float = 2.0
     """What a handler that asks for a tier asks for."""

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from harness.history import Commit, Entry
+from harness.history import Commit, Entry, Note
 
-__all__ = ["EmbeddedLog", "entry_of", "kind_of", "value_of"]
+__all__ = ["NOTES", "EmbeddedLog", "entry_of", "kind_of", "value_of"]
+
+NOTES = ("_deadletters", "_audit")
+"""The bus's own topics about dead letters."""
 
 # The log's file is open to other tools by design: a trigger writes down every commit, with the append that came last before it.
 _WATCH = """CREATE TABLE IF NOT EXISTS fault_commits (id INTEGER PRIMARY KEY AUTOINCREMENT, grp, part, committed, at_ms REAL, last);
@@ -78,6 +81,22 @@ class EmbeddedLog:
             for part, offset, at_ms, last in rows
             if offset is not None
         ]
+
+    def notes(self) -> list[Note]:
+        """What the bus wrote down about dead letters."""
+        found = []
+        for topic in (f"{self._namespace}.{name}" for name in NOTES):
+            query = """SELECT CAST(r.key AS TEXT), CAST(r.value AS BLOB) FROM records r JOIN partitions p ON p.id = r.part
+                JOIN topics t ON t.id = p.topic_id WHERE t.name = ? ORDER BY r.id"""
+            with closing(self._open()) as connection:
+                found += [Note(topic=topic, key=key, told=value_of(value)) for key, value in connection.execute(query, (topic,))]
+        return found
+
+    def size(self, kind: str) -> int:
+        """How many records the topics of *kind* have had."""
+        with closing(self._open()) as connection:
+            rows = connection.execute("SELECT t.name, p.next_offset FROM partitions p JOIN topics t ON t.id = p.topic_id")
+            return sum(end for name, end in rows if kind_of(name) == kind)
 
     def _topics(self) -> list[str]:
         with closing(self._open()) as connection:

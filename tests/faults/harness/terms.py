@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 from harness.checker import Violation
-from harness.history import Commit, Entry
+from harness.history import Commit, Entry, Note
 from harness.timeline import Timeline
 
 __all__ = ["Load", "Log", "Result"]
@@ -70,3 +70,7 @@ class Log(Protocol):
     def entries(self) -> list[Entry]: ...
 
     def commits(self) -> list[Commit]: ...
+
+    def notes(self) -> list[Note]: ...
+
+    def size(self, kind: str) -> int: ...

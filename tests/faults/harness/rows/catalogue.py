@@ -5,12 +5,12 @@ Owns the list, and the rows of the matrix that are covered elsewhere or not at a
 
 from __future__ import annotations
 
-from harness.rows import brokers, killer, outcomes, workers
+from harness.rows import brokers, killer, outcomes, redrives, workers
 from harness.rows.row import Row
 
 __all__ = ["ELSEWHERE", "ROWS", "matching"]
 
-ROWS: dict[str, Row] = {row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *brokers.ROWS, *killer.ROWS)}
+ROWS: dict[str, Row] = {row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *redrives.ROWS, *brokers.ROWS, *killer.ROWS)}
 
 ELSEWHERE = {
     "12": "a full disk: tests/e2e/test_resources.py for the embedded log; not on Kafka: it needs a file system per broker",

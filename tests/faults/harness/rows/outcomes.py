@@ -1,19 +1,14 @@
-"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file, sending dead letters back. On either log.
+"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file. On either log.
 
-Owns their loads, schedules and scripts.
+Owns their loads and schedules.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import sys
 from collections.abc import Iterator
 
 from harness import product
-from harness.arena import Arena
-from harness.processes import ROOT
 from harness.rows.row import MIX, TYPES, Row, always
 from harness.terms import Load
 from harness.timeline import Fault
@@ -49,45 +44,6 @@ def _locks(chance: random.Random) -> Iterator[Fault]:
 def _inbox_locks(chance: random.Random) -> Iterator[Fault]:
     yield Fault(chance.uniform(0.5, 1.5), "lock", "inbox", chance.uniform(2.0, 12.0))
     yield Fault(chance.uniform(14.0, 15.0), "lock", "inbox", chance.uniform(0.5, 4.0))
-
-
-async def _redrive(arena: Arena, *, kill_after_s: float | None = None) -> int:
-    command = [sys.executable, "-m", "consumers.cli", "dlq", "redrive", "--yes", "--why", "repaired", "--bus", arena.log.url]
-    with (arena.folder / "redrive.log").open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            "--namespace",
-            arena.namespace,
-            cwd=arena.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    if kill_after_s is not None:
-        await asyncio.sleep(kill_after_s)
-        if process.returncode is None:
-            process.kill()
-            arena.injected += 1
-    return await process.wait()
-
-
-async def _send_back(arena: Arena) -> None:
-    """Once while the cause is still there, then cut off at several moments, then to the end, then once more for nothing."""
-    arena.redriven = True
-    await _redrive(arena)
-    await arena.settled(30)
-    arena.flag.unlink(missing_ok=True)
-    for kill_after_s in (0.4, 0.6, 0.8):
-        await _redrive(arena, kill_after_s=kill_after_s)
-    for _ in range(2):
-        code = await _redrive(arena)
-        assert code == 0, f"the redrive ended with {code}: {(arena.folder / 'redrive.log').read_text()[-1000:]}"
-
-
-def _broken_for_now(chance: random.Random) -> Iterator[Fault]:
-    yield Fault(0.0, "break", how="until it is repaired")
-    yield Fault(chance.uniform(1.0, 2.0), "kill", "w1")
 
 
 def _inbox() -> str:
@@ -157,15 +113,5 @@ ROWS = [
         schedule=_dependency(600.0),  # type: ignore[arg-type]
         load=Load(count=6000, rate=80, types={"fault.need": 6, "fault.task": 1}, mix={"ok": 1}),
         seeds=1,
-    ),
-    Row(
-        name="28-redrive",
-        title="dead letters sent back too early, then cut off three times, then to the end, then again",
-        logs=BOTH,
-        schedule=_broken_for_now,
-        load=Load(count=400, rate=100, types=dict(TYPES), mix={"ok": 2, "until": 1}),
-        script=_send_back,
-        quick=True,
-        seeds=5,
     ),
 ]
