@@ -59,7 +59,7 @@ class Arena:
         self.namespace = namespace
         self.flag = folder / "dependency-is-down"
         self.ledger = folder / "ledger.db"
-        self.log_path = folder / "log.db"
+        self.log_path = folder / ("disk/log.db" if load.disk_mb else "log.db")
         self.codes: list[int] = []
         self.injected = 0
         self.heal_s = HEAL_S
@@ -87,7 +87,7 @@ class Arena:
     @property
     def inbox_path(self) -> Path:
         """The file of the inbox: beside the embedded log where it is by default, on Kafka one that all workers here share."""
-        return self.folder / ("log-inbox.db" if self.log.name == "embedded" else "inbox.db")
+        return self.log_path.with_name("log-inbox.db") if self.log.name == "embedded" else self.folder / "inbox.db"
 
     def _inbox_settings(self) -> dict[str, str]:
         settings = {"SEALBUS_INBOX__LEASE_S": "5s"}

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from harness import disks
 from harness.messages import GROUP, KINDS
 from harness.timeline import Fault
 
@@ -105,6 +106,12 @@ async def lock(arena: Arena, fault: Fault) -> None:
         connection.close()
 
 
+async def full(arena: Arena, fault: Fault) -> None:
+    """The file system of the log is full."""
+    with disks.filled(arena.log_path.parent):
+        await asyncio.sleep(fault.for_s)
+
+
 async def late_topics(arena: Arena, fault: Fault) -> None:
     """Topics that were missing so far are there once the fault is over."""
     await asyncio.sleep(fault.for_s)
@@ -144,6 +151,7 @@ DEEDS: dict[str, Deed] = {
     "flag": flag,
     "break": broken,
     "lock": lock,
+    "full": full,
     "late-topics": late_topics,
     "gap": gap,
     "clock": clock,

@@ -6,12 +6,14 @@ Owns starting the cluster when it is first needed and stopping it at the end. A 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness import disks
 from harness.arena import HEAL_S, Arena
 from harness.checker import Violation
 from harness.logs import EmbeddedLog
@@ -47,9 +49,11 @@ class Stage:
         if timeline.log == "kafka":
             arena = await self._on_kafka(folder, row, timeline, number, bug)
         else:
-            arena = Arena(folder, EmbeddedLog(folder, NAMESPACE, GROUP), row.load, timeline, bug=bug)
+            place = folder / "disk" if row.load.disk_mb else folder
+            arena = Arena(folder, EmbeddedLog(place, NAMESPACE, GROUP), row.load, timeline, bug=bug)
         arena.heal_s = self._heal_s
-        result = await arena.run(row.script)
+        with disks.mounted(folder / "disk", row.load.disk_mb) if row.load.disk_mb else contextlib.nullcontext():
+            result = await arena.run(row.script)
         if row.reaches and not result.fallen and not bug:
             result.violations += (Violation("HARNESS", "nobody came to the failpoint: this run says nothing"),)
         return result

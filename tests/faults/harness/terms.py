@@ -32,6 +32,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 20.0
     head_start_s: float = 0.0
     """How long messages come in before anybody handles them."""
+    disk_mb: int = 0
+    """How large the file system is that the log has for itself; 0: it has none."""
     absent: tuple[str, ...] = ()
     """Topics whose names end so are not there at the beginning."""
     environment: dict[str, str] = {}

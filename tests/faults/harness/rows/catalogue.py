@@ -13,7 +13,7 @@ __all__ = ["ELSEWHERE", "ROWS", "matching"]
 ROWS: dict[str, Row] = {row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *redrives.ROWS, *brokers.ROWS, *killer.ROWS)}
 
 ELSEWHERE = {
-    "12": "a full disk: tests/e2e/test_resources.py for the embedded log; not on Kafka: it needs a file system per broker",
+    "12": "a full disk of brokers: it needs a file system for each; 12-full-disk is the embedded log's and the inbox's",
     "14": "altered bytes: tests/e2e/test_forged_records.py, and the forgeries in rows 7-kill, 19-late and 30-chaos",
     "15": "sizes at the limits: tests/contract and tests/consumers",
     "18": "hostile JSON: tests/bus",

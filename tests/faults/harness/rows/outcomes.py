@@ -1,4 +1,4 @@
-"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file. On either log.
+"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file, a full disk. On either log.
 
 Owns their loads and schedules.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from harness import product
+from harness import disks, product
 from harness.rows.row import MIX, TYPES, Row, always
 from harness.terms import Load
 from harness.timeline import Fault
@@ -46,6 +46,12 @@ def _inbox_locks(chance: random.Random) -> Iterator[Fault]:
     yield Fault(chance.uniform(14.0, 15.0), "lock", "inbox", chance.uniform(0.5, 4.0))
 
 
+def _full(chance: random.Random) -> Iterator[Fault]:
+    yield Fault(chance.uniform(0.5, 2.5), "full", for_s=chance.uniform(2.0, 8.0))
+    yield Fault(chance.uniform(4.0, 6.0), "kill", "w1", chance.uniform(0.0, 2.0))
+    yield Fault(chance.uniform(12.0, 14.0), "full", for_s=chance.uniform(2.0, 8.0))
+
+
 def _inbox() -> str:
     return "" if product.has_inbox() else "the worker asks no inbox yet"
 
@@ -58,6 +64,15 @@ ROWS = [
         schedule=always(Fault(3.0, "kill", "w1")),
         load=Load(count=150, rate=60, keys=1000, types=dict(TYPES), mix={"ok": 3, "never": 1}),
         seeds=3,
+    ),
+    Row(
+        name="12-full-disk",
+        title="the file system of log and inbox is full for some seconds, twice, and a worker dies meanwhile",
+        logs=("embedded",),
+        schedule=_full,
+        load=Load(count=1500, rate=80, types=dict(TYPES), mix=dict(MIX), duplicates=0.1, disk_mb=64),
+        lacking=disks.lacking,
+        seeds=10,
     ),
     Row(
         name="13-clocks",
