@@ -154,8 +154,12 @@ def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
     target = {part for part, holder in assign(interests, topics, owners).items() if holder == own}
     lost = {(part, epoch) for part, epoch in member.held if leases.get(part) != _Lease(own, epoch)}
     kept = member.held - lost
-    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a new epoch.
-    free = sorted(part for part in target - {part for part, _ in kept} if owners.get(part, own) == own)
+    held = {part for part, _ in kept}
+    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a new epoch, or freed
+    # for whoever it is meant for.
+    free = sorted(part for part in target - held if owners.get(part, own) == own)
+    if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in held | target):
+        release(log, member.group, own, [(part, leases[part].epoch) for part in given_up])
     return Pulse(
         own,
         now_s,
