@@ -107,9 +107,11 @@ async def lock(arena: Arena, fault: Fault) -> None:
 
 
 async def full(arena: Arena, fault: Fault) -> None:
-    """The file system of the log is full."""
+    """The file system of the log and the inbox is full: no result becomes durable meanwhile, as if all workers stood still."""
     with disks.filled(arena.log_path.parent):
+        arena.crew.note_all()
         await asyncio.sleep(fault.for_s)
+    arena.crew.note_all()
 
 
 async def late_topics(arena: Arena, fault: Fault) -> None:

@@ -149,6 +149,12 @@ class Crew:
         """A life ended, or stood still."""
         self.lives.append(Life(worker=worker, pid=pid, ended_ms=time.time() * 1000, violent=violent, code=code, asked_ms=asked_ms))
 
+    def note_all(self) -> None:
+        """All lives stand still."""
+        for seat in self.seats.values():
+            if seat.process is not None and seat.running:
+                self.note(seat.name, seat.process.pid, violent=True)
+
     async def stop(self) -> list[int]:
         """All stop in order; their exit codes."""
         codes = await asyncio.gather(*(seat.stop() for seat in self.seats.values() if seat.running))
