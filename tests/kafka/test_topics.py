@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from hypothesis import given
 from hypothesis import strategies as st
@@ -263,6 +265,23 @@ async def test_too_few_replicas_are_reported_and_not_made_unwritable(three: Clus
     assert (change.setting, change.found, change.wanted, change.by_hand) == ("replicas", "1", "3", True)
     assert "kafka-reassign-partitions" in change.note
     assert three.settings()["min.insync.replicas"] == "1"
+
+
+@pytest.mark.slow
+async def test_every_broker_knows_a_topic_when_its_creation_has_returned(kafka_of_three: Any, three: Cluster) -> None:
+    admin = three.open().admin
+    client = AIOKafkaClient(bootstrap_servers=kafka_of_three.bootstrap)
+    await client.bootstrap()
+    try:
+        for number in range(12):
+            name = f"{three.prefix}.new{number}"
+            await admin.create_topics([TopicSpec(name=name, partitions=3)])
+            for broker in client.cluster.brokers():
+                answer = await client.send(broker.nodeId, MetadataRequest([name], allow_auto_topic_creation=False))
+                (topic,) = answer.to_object()["topics"]
+                assert (topic["error_code"], len(topic["partitions"])) == (0, 3), broker
+    finally:
+        await client.close()
 
 
 @pytest.mark.slow

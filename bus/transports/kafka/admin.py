@@ -18,7 +18,7 @@ from bus.transports.kafka.aligning import align, create
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.rights import lacking
 from bus.transports.kafka.shaping import shape, spec_of
-from bus.transports.kafka.standing import broker_settings, standing, topic_settings
+from bus.transports.kafka.standing import broker_settings, known_everywhere, standing, topic_settings
 
 __all__ = ["KafkaAdmin"]
 
@@ -133,13 +133,14 @@ class KafkaAdmin:
         )
 
     async def _until_led(self, names: Sequence[str]) -> None:
-        """A new topic is of no use before every partition has a leader."""
+        """A new topic is of no use before every partition has a leader, and every broker can answer for it: the next question may go to any."""
         for _ in range(50):
             try:
                 facts = await self._link.topics(names, limits=True)
             except TopicMissingError:
                 facts = {}
-            if facts and all(leader >= 0 for item in facts.values() for leader in item.leaders):
+            led = facts and all(leader >= 0 for item in facts.values() for leader in item.leaders)
+            if led and await known_everywhere(self._link, names):
                 return
             await self._link.pause(0.1)
 

@@ -5,13 +5,14 @@ Owns the questions. Does not own what follows from the answers (`shaping`, `bus.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.topology import PARTITIONS, REPLICAS
@@ -19,8 +20,9 @@ from bus.transports.kafka.faults import is_denial
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.rights import lacking, refusal
 
-__all__ = ["Standing", "broker_settings", "standing", "topic_settings"]
+__all__ = ["Standing", "broker_settings", "known_everywhere", "standing", "topic_settings"]
 
+_ANSWER_S = 1.0
 _AUTO_CREATE = "auto.create.topics.enable"
 _OFFSETS_KEPT = "offsets.retention.minutes"
 
@@ -84,6 +86,27 @@ async def broker_settings(link: Link) -> dict[str, dict[str, str]]:
             raise refusal(for_code(code)(text), doing, "DescribeConfigs on the cluster")
         found[name] = entries
     return found
+
+
+async def known_everywhere(link: Link, names: Sequence[str]) -> bool:
+    """Whether every broker that answers at once knows the topics *names*: they hear of a new one one after another."""
+
+    async def asked(client: AIOKafkaClient) -> bool:
+        brokers = [broker.nodeId for broker in client.cluster.brokers()]
+        return all(await asyncio.gather(*(_knows(client, broker, list(names)) for broker in brokers)))
+
+    return await link.ask("reading topics", asked)
+
+
+async def _knows(client: AIOKafkaClient, broker: int, names: list[str]) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            answer = await client.send(broker, MetadataRequest(names, allow_auto_topic_creation=False))
+    except (KafkaError, OSError, TimeoutError):
+        # It is away: nobody's question is answered by it, and it will have heard before it is back.
+        return True
+    new = (UnknownTopicOrPartitionError, LeaderNotAvailableError)
+    return not any(isinstance(for_code(topic["error_code"])(), new) for topic in answer.to_object()["topics"])
 
 
 def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, str]]]:
