@@ -28,7 +28,7 @@ __all__ = ["app"]
 
 TIER_S = 2.0
 _WORKER = os.environ.get("FAULT_WORKER", "worker")
-_LEDGER = Ledger(Path(os.environ.get("FAULT_LEDGER", "ledger.db")))
+_LEDGER = Ledger(Path(os.environ.get("FAULT_LEDGER", "ledger")))
 _FLAG = Path(os.environ.get("FAULT_FLAG", "dependency-is-down"))
 _RETRY = Retry(attempts=6, backoff="constant", base_s=0.05, cap_s=60.0)
 

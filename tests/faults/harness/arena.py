@@ -58,7 +58,7 @@ class Arena:
         self.log = log
         self.namespace = namespace
         self.flag = folder / "dependency-is-down"
-        self.ledger = folder / "ledger.db"
+        self.ledger = folder / "ledger"
         self.log_path = folder / ("disk/log.db" if load.disk_mb else "log.db")
         self.codes: list[int] = []
         self.injected = 0

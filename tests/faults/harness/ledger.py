@@ -1,22 +1,20 @@
-"""The ledger of effects: what handlers have done, one durable row each, whatever becomes of their process.
+"""The ledger of effects: what handlers have done, one row each, whatever becomes of their process.
 
-Owns the table and reading it back. One file is shared by all workers of a run, so its row numbers are the order in which effects happened.
+Owns the file and reading it back. All workers of a run append to it, each row in one write: nobody waits for anybody, least of all for one that
+is halted, and the order of the rows is the order in which effects happened.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 __all__ = ["Ledger", "Run", "payments_in", "runs_of"]
-
-_COLUMNS = "at_ms, worker, pid, kind, message_type, message_id, idempotency_key, lane, number, attempt, expires_ms, content"
-_TABLE = f"CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS})"
-_INDEX = "CREATE INDEX IF NOT EXISTS failures ON runs (message_id) WHERE kind = 'failed'"
-_INSERT = f"INSERT INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608 - constants only
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,41 +36,48 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The ledger as a worker writes it."""
+    """The ledger as a worker writes it. Failures are in a file of their own as well: workers count them while they are at work."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, timeout=60.0, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute(_TABLE)
-        self._connection.execute(_INDEX)
+        self._rows = _appendable(path)
+        self._failed = _appendable(path.with_suffix(".failed"))
+        self._counted = 0
+        self._failures: Counter[bytes] = Counter()
 
     def note(self, *values: object) -> None:
-        """Write a row; it is durable when this returns."""
-        self._connection.execute(_INSERT, values)
+        """Write a row, the values of a `Run` after its order; no death of this process takes it away when this returns."""
+        os.write(self._rows, msgspec.json.encode(values) + b"\n")
+        _, _, _, kind, _, message_id, *_ = values
+        if kind == "failed":
+            os.write(self._failed, f"{message_id}\n".encode())
 
     def failures(self, message_id: str) -> int:
         """How often that message has failed so far, anywhere."""
-        return int(self._connection.execute("SELECT count(*) FROM runs WHERE message_id = ? AND kind = 'failed'", (message_id,)).fetchone()[0])
+        size = os.fstat(self._failed).st_size
+        lines = os.pread(self._failed, size - self._counted, self._counted)
+        # Each line came in one write: there are no halves.
+        self._failures.update(lines.split(b"\n"))
+        self._counted += len(lines)
+        return self._failures[message_id.encode()]
 
     def close(self) -> None:
-        """Release the file."""
-        self._connection.close()
+        """Release the files."""
+        os.close(self._rows)
+        os.close(self._failed)
 
 
-def runs_of(path: Path, after: int = 0) -> Sequence[Run]:
-    """Every row after number *after*, in order."""
+def runs_of(path: Path) -> Sequence[Run]:
+    """Every row, in order."""
     if not path.exists():
         return ()
-    connection = sqlite3.connect(path, timeout=60.0)
-    try:
-        rows = connection.execute(f"SELECT id, {_COLUMNS} FROM runs WHERE id > ? ORDER BY id", (after,)).fetchall()  # noqa: S608 - constants only
-    except sqlite3.OperationalError:
-        return ()
-    finally:
-        connection.close()
     names = Run.__struct_fields__
-    return [Run(**dict(zip(names, row, strict=True))) for row in rows]
+    decode = msgspec.json.Decoder(list[str | int | float]).decode
+    with path.open("rb") as file:
+        return [Run(**dict(zip(names, (order, *decode(line)), strict=True))) for order, line in enumerate(file, 1)]
+
+
+def _appendable(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
 
 
 def payments_in(path: Path) -> dict[str, int]:
