@@ -25,8 +25,10 @@ _EXIT_SOFTWARE = 70
 _log = get_logger("worker")
 
 
-async def drain(runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock) -> int:
-    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut.
+async def drain(
+    runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock, told: Callable[[int], object] = bool
+) -> int:
+    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut, which is *told* at once.
 
     One that goes on all the same is left behind. But the next owner would start the next message of its key, so where the order is strict
     (`key_strict`) the process ends at once, which is safe at any moment.
@@ -43,6 +45,7 @@ async def drain(runners: Runners, partitions: Collection[Partition], timeout_s: 
             break
         if now_s >= deadline_s and not count:
             count = len(running)
+            told(count)
             cut(runners, partitions)
         await asyncio.sleep(_TURN_S)
     return count

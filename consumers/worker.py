@@ -65,6 +65,8 @@ class Worker:
         self._metrics = metrics
         self._inbox = inbox
         self._committing = asyncio.Lock()
+        self._cut_beside: int | None = None
+        """Handlers that were cut since stopping began, because their partition went away meanwhile."""
         parts = assemble(
             app,
             plan,
@@ -159,7 +161,9 @@ class Worker:
     async def stop(self, drain_timeout_s: float) -> int:
         """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
         self.runners.stop()
+        self._cut_beside = 0
         left = await drain(self.runners, self._partitions.all(), drain_timeout_s, self._clock)
+        left += self._cut_beside
         if self._partitions.subscription is not None:
             try:
                 # A log that does not answer must not keep the process: what is not committed is delivered again.
@@ -186,7 +190,7 @@ class Worker:
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are about to go: finish what runs, commit, and only then let go."""
         leaving = self._partitions.chosen(assignments)
-        left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock)
+        left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
         try:
             await self.commit()
         except TransportError as error:
@@ -200,9 +204,14 @@ class Worker:
         """Partitions are another's already: whatever still runs for them must not count."""
         gone = self._partitions.chosen(assignments)
         self._partitions.forget(assignments)
+        self._count_cut(len(running_for(self.runners, gone)))
         cut(self.runners, gone)
         self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
         _log.warning("worker.partitions_lost", partitions=_names(assignments))
+
+    def _count_cut(self, count: int) -> None:
+        if self._cut_beside is not None:
+            self._cut_beside += count
 
     async def _wait_for_room(self, timeout_s: float) -> None:
         self.flight.landed.clear()

@@ -692,6 +692,38 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
         await transport.close()
 
 
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+async def test_a_stop_counts_what_was_cut_meanwhile_because_its_partition_went_away(how: str) -> None:
+    settings = load(flags={"topics.partitions": 1, "worker.drain_timeout_s": "5s"}, env={}, file=None).settings
+    clock, metrics, seen = ManualClock(), Metrics(), asyncio.Event()
+
+    async def handle(_: Job) -> None:
+        seen.set()
+        await asyncio.get_running_loop().create_future()
+
+    app = app_of(handle)
+    transport = open_transport("memory://", clock=clock)
+    worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+    publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
+    await worker.start(create_topics=True)
+    await publisher.publish(Draft(payload=Job()))
+    while not seen.is_set():
+        await worker.cycle(0)
+    assignments = [partition.assignment for partition in worker._partitions.all()]
+    stopping = asyncio.create_task(worker.stop(60))
+    await asyncio.sleep(0)
+    if how == "revoked":
+        going = asyncio.create_task(worker.revoked(assignments))
+        await asyncio.sleep(0)
+        clock.advance(5)
+        await going
+    else:
+        worker.lost(assignments)
+    assert await asyncio.wait_for(stopping, 5) == 1
+    await publisher.close()
+    await transport.close()
+
+
 async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
     release = asyncio.Event()
     seen: list[int] = []
