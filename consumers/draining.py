@@ -26,7 +26,7 @@ _log = get_logger("worker")
 
 
 async def drain(
-    runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock, told: Callable[[int], object] = bool
+    runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock, told: Callable[[int], object] = lambda _: None
 ) -> int:
     """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut, which is *told* at once.
 
