@@ -59,9 +59,10 @@ class Batcher:
         """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
         if size is None:
             size = sum(size_of(record) for record in records)
-        if self.has_room(size):
-            return self.submit_now(records, timeout_s=timeout_s, size=size)
-        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        if (done := self.submit_now(records, deadline_s=deadline_s, size=size)) is not None:
+            return done
+        item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
         if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
             item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
         elif self._closed:
@@ -70,13 +71,11 @@ class Batcher:
             self._enqueue(item)
         return item.done
 
-    def has_room(self, size: int) -> bool:
-        """Whether *size* bytes can be queued without waiting."""
-        return self._fits(size) and not self._closed
-
-    def submit_now(self, records: Sequence[NewRecord], *, timeout_s: float, size: int) -> asyncio.Future[Sequence[Outcome]]:
-        """`submit` where there is room."""
-        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
+    def submit_now(self, records: Sequence[NewRecord], *, deadline_s: float, size: int) -> asyncio.Future[Sequence[Outcome]] | None:
+        """`submit` where there is room without waiting; else None."""
+        if self._closed or not self._fits(size):
+            return None
+        item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
         self._enqueue(item)
         return item.done
 
@@ -94,13 +93,13 @@ class Batcher:
         self._buffered += item.size
         if self._timer is None or item.deadline_s < self._timer_due_s:
             self._arm(item.deadline_s)
-        self._depart_soon()
+        if not self._departing:
+            self._depart_soon()
 
     def _depart_soon(self) -> None:
-        if not self._departing:
-            # On the loop's next turn: whatever else is published in this one travels along.
-            self._departing = True
-            asyncio.get_running_loop().call_soon(self._depart)
+        # On the loop's next turn: whatever else is published in this one travels along.
+        self._departing = True
+        asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
         self._departing = False
@@ -112,7 +111,7 @@ class Batcher:
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._forget(self._flights.pop(flight))
-        if self._pending:
+        if self._pending and not self._departing:
             self._depart_soon()
 
     def _take(self) -> Sequence[_Item]:

@@ -73,12 +73,10 @@ class Bus:
         """The last answers that came after their deadline, or after another answer; every one of them stays in the reply topic too."""
         return tuple(self.requests.waiting.late)
 
-    async def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
+    def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
-        stream = publish_stream(self.publisher, source, timeout_s=timeout)
-        async for result in stream:
-            yield result
+        return publish_stream(self.publisher, source, timeout_s=timeout)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
         """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""

@@ -7,7 +7,9 @@ Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`) and c
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 import msgspec
@@ -16,7 +18,6 @@ from bus.clock import Clock
 from bus.errors import (
     AppendUnknownError,
     BusError,
-    PublishError,
     PublishRejected,
     PublishUnknown,
     TopicMissingError,
@@ -32,6 +33,8 @@ from producers.draft import Draft, Origin
 from producers.sealer import Sealed, Sealer
 
 __all__ = ["Publisher", "Receipt", "Result"]
+
+_type_of = attrgetter("message_type")
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -77,16 +80,16 @@ class Publisher(Sealer):
         """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
-        size = size_of(sealed.record)
-        if timeout_s > 0 and sealed.record.topic in self._known_topics and self.batcher.has_room(size):
-            outcomes = await self.batcher.submit_now((sealed.record,), timeout_s=timeout_s, size=size)
-        else:
-            outcomes = await (await self.submit(sealed, timeout_s=timeout_s))
-        (result,) = self.results_of((sealed,), outcomes)
+        waiting: asyncio.Future[Sequence[Outcome]] | None = None
+        if timeout_s > 0 and sealed.record.topic in self._known_topics:
+            waiting = self.batcher.submit_now((sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record))
+        outcomes = await (waiting or await self.submit(sealed, timeout_s=timeout_s))
+        (outcome,) = outcomes
         self.metrics.publish_seconds.of(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
-        if isinstance(result, PublishError):
-            raise result
-        return result
+        if not isinstance(outcome, Appended):
+            raise self._failure_of(sealed, outcome)
+        self.metrics.accepted(sealed.message_type).inc(1)
+        return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
         """Queue *sealed* as soon as there is room; what comes of it is for `results_of`. Raises PublishRejected."""
@@ -100,14 +103,16 @@ class Publisher(Sealer):
 
     def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
         """What the log's *outcomes* mean for each of *sealed*, counted."""
-        results: list[Result] = []
-        accepted: dict[str, int] = {}
-        for each, outcome in zip(sealed, outcomes, strict=True):
-            if isinstance(outcome, Appended):
-                accepted[each.message_type] = accepted.get(each.message_type, 0) + 1
-                results.append(Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms))
-            else:
-                results.append(self._failure_of(each, outcome))
+        results: list[Result] = [
+            Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
+            if isinstance(outcome, Appended)
+            else self._failure_of(each, outcome)
+            for each, outcome in zip(sealed, outcomes, strict=True)
+        ]
+        if {*map(type, results)} == {Receipt}:
+            accepted = Counter(map(_type_of, sealed))
+        else:
+            accepted = Counter(each.message_type for each, result in zip(sealed, results, strict=True) if isinstance(result, Receipt))
         for message_type, count in accepted.items():
             self.metrics.accepted(message_type).inc(count)
         return results

@@ -1,31 +1,47 @@
-"""A SQLite file that several processes open: switching it to write-ahead logging, and noticing that it was replaced.
+"""A SQLite file that several processes open: switching it to write-ahead logging, taking turns at writing, and noticing that it was replaced.
 
 Owns what is the same for every such file of sealbus, be it the log, an inbox or an outbox. Does not own tables or what errors mean.
 """
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import time
 from pathlib import Path
 
-__all__ = ["MEMORY", "identity_of", "switch_to_wal"]
+__all__ = ["MEMORY", "begin_writing", "identity_of", "switch_to_wal"]
 
 MEMORY = ":memory:"
 
 _TURN_S = 0.01
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.0005, 0.003
 
 
 def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
     """Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting, so this waits."""
+    _insist(connection, "PRAGMA journal_mode = WAL", timeout_s, (_TURN_S, _TURN_S))
+
+
+def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
+    """BEGIN IMMEDIATE, waiting for other writers at most *timeout_s*; the connection's own timeout is to be 0.
+
+    SQLite's own waiting looks ever more rarely, every 100 ms in the end. A writer that has more to write is back within a few, so that of
+    several busy processes one could find the file locked whenever it looked, for longer than a lease.
+    """
+    _insist(connection, "BEGIN IMMEDIATE TRANSACTION", timeout_s, (_SHORTEST_LOOK_S, _LONGEST_LOOK_S))
+
+
+def _insist(connection: sqlite3.Connection, statement: str, timeout_s: float, pauses_s: tuple[float, float]) -> None:
     give_up_s = time.monotonic() + timeout_s
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(statement)
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_s:
                 raise
-            time.sleep(_TURN_S)
+            # Drawn, so that two who wait do not look in step with the one they wait for.
+            time.sleep(random.uniform(*pauses_s))  # noqa: S311 - nothing is secret about a pause
         else:
             return
 

@@ -83,6 +83,8 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("UPDATE generation SET number = number")
     connection.execute("ROLLBACK")
+    # From here on `begin_writing` waits.
+    connection.execute("PRAGMA busy_timeout = 0")
 
 
 def _is_ours(connection: sqlite3.Connection, path: str) -> bool:

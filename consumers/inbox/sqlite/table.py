@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from bus.databases.sqlitefile import MEMORY, identity_of, switch_to_wal
+from bus.databases.sqlitefile import MEMORY, begin_writing, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.rules import CLOSED, Row
 
@@ -70,7 +70,7 @@ class Table:
         if self._connection is None:
             self._connection = _opened(self.path)
             self._identity = identity_of(self.path)
-        self._connection.execute("BEGIN IMMEDIATE TRANSACTION")
+        begin_writing(self._connection, BUSY_TIMEOUT_S)
 
     def commit(self) -> None:
         self.connection.execute("COMMIT TRANSACTION")
@@ -263,3 +263,5 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
     elif row[0] > SCHEMA_VERSION:
         raise ConfigurationError(f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
     connection.execute("COMMIT TRANSACTION")
+    # From here on `begin_writing` waits.
+    connection.execute("PRAGMA busy_timeout = 0")
