@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bus.tallies import Gathered, Timing, Timings
 
-__all__ = ["Meter", "Metrics"]
+__all__ = ["Accepted", "Meter", "Metrics"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -22,7 +22,8 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self.published = self._counter("published", "Messages published, by outcome.", "type", "outcome")
+        self._accepted: dict[str, Accepted] = {}
+        self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter("late_replies", "Answers that came after the deadline, or after another answer.", "type")
         self.refused_replies = self._counter("refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason")
@@ -45,14 +46,12 @@ class Metrics:
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")
 
-        self._accepted: dict[str, Counter] = {}
-
-    def accepted(self, message_type: str) -> Counter:
-        """The series that counts every accepted publish of one type."""
-        counter = self._accepted.get(message_type)
-        if counter is None:
-            counter = self._accepted[message_type] = self.published.labels(message_type, "accepted")
-        return counter
+    def accepted(self, message_type: str) -> Accepted:
+        """What counts every accepted publish of one type."""
+        accepted = self._accepted.get(message_type)
+        if accepted is None:
+            accepted = self._accepted[message_type] = Accepted(self, message_type)
+        return accepted
 
     def meters(self, group: str) -> Mapping[str, Meter]:
         """By type label, what counts every message of one group; asking makes it."""
@@ -62,6 +61,8 @@ class Metrics:
         return meters
 
     def _gather(self) -> None:
+        for accepted in list(self._accepted.values()):
+            accepted.gather()
         for meters in list(self._meters.values()):
             for meter in list(meters.values()):
                 meter.gather()
@@ -97,6 +98,23 @@ class _Meters(dict[str, "Meter"]):
     def __missing__(self, message_type: str) -> Meter:
         meter = self[message_type] = Meter(self._metrics, message_type, self._group)
         return meter
+
+
+class Accepted:
+    """What one type counts with every message that the log took: a plain number that only grows, and how long that took."""
+
+    __slots__ = ("_series", "_told", "count", "seconds")
+
+    def __init__(self, metrics: Metrics, message_type: str) -> None:
+        self.count = self._told = 0
+        self._series = metrics.published.labels(message_type, "accepted")
+        self.seconds: Timing = metrics.publish_seconds.of(message_type)
+
+    def gather(self) -> None:
+        """Bring the series up to date; called from one thread at a time (`bus.tallies.Gathered`)."""
+        count = self.count
+        self._series.inc(count - self._told)
+        self._told = count
 
 
 class Meter:

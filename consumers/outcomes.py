@@ -105,7 +105,7 @@ class Outcomes:
         elapsed_s = self._clock.monotonic_s() - started_s
         for record in outputs:
             label = self._plan.view.registry.label(next((value.decode() for name, value in record.headers if name == "sb-type"), ""))
-            self._metrics.accepted(label).inc()
+            self._metrics.accepted(label).count += 1
             self._metrics.publish_seconds.of(label).observe(elapsed_s)
 
     async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:

@@ -85,10 +85,11 @@ class Publisher(Sealer):
             waiting = self.batcher.submit_now((sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record))
         outcomes = await (waiting or await self.submit(sealed, timeout_s=timeout_s))
         (outcome,) = outcomes
-        self.metrics.publish_seconds.of(sealed.message_type).observe(self.clock.monotonic_s() - started_s)
+        accepted = self.metrics.accepted(sealed.message_type)
+        accepted.seconds.observe(self.clock.monotonic_s() - started_s)
         if not isinstance(outcome, Appended):
             raise self._failure_of(sealed, outcome)
-        self.metrics.accepted(sealed.message_type).inc(1)
+        accepted.count += 1
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
@@ -114,7 +115,7 @@ class Publisher(Sealer):
         else:
             accepted = Counter(each.message_type for each, result in zip(sealed, results, strict=True) if isinstance(result, Receipt))
         for message_type, count in accepted.items():
-            self.metrics.accepted(message_type).inc(count)
+            self.metrics.accepted(message_type).count += count
         return results
 
     def _failure_of(self, sealed: Sealed, outcome: Failure) -> PublishRejected | PublishUnknown:
