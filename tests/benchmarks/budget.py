@@ -30,7 +30,7 @@ __all__ = ["BUDGET", "checked", "gauged_apart"]
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = Path(__file__).resolve().with_name("budget.toml")
 _ATTEMPTS, _WRITING_ROUNDS, _TIMEOUT_S = 3, 40, 300.0
-_TOLERANCE = 1.35
+_TOLERANCE = 1.5
 
 
 def gauged_apart(path: budgets.Path, names: Sequence[str] = (), *, rounds: int = ROUNDS) -> dict[str, Gauged]:
