@@ -180,7 +180,7 @@ impl Sealer {
         };
         // SAFETY: the interpreter is attached.
         unsafe { self.plan.write(payload, value) }?;
-        let frame = Frame { identity: &self.identity, stated: &self.stated, ttl_ms: self.ttl_ms };
+        let frame = Frame { identity: &self.identity, stated: &self.stated };
         let id = complete(value, &frame, moment, entropy, keys)?;
         (value.len() <= self.max_message_bytes).then_some((id, keys))
     }

@@ -101,11 +101,10 @@ fn parse_ms(text: &[u8]) -> Option<i64> {
     (format_ms(ms)? == *text).then_some(ms)
 }
 
-/// What a template knows of every message: what stands between the id and the time, in the metadata and in the statement, and how long it lives.
+/// What a template knows of every message: what stands between the id and the time, in the metadata and in the statement.
 pub struct Frame<'a> {
     pub identity: &'a [u8],
     pub stated: &'a [u8],
-    pub ttl_ms: i64,
 }
 
 /// The texts of the times of messages that are sealed together; None outside of the years that can be written.
@@ -194,7 +193,7 @@ pub fn seal_plain<'py>(
     };
     let mut value = Vec::with_capacity(data.len() + identity.len() + 1_280);
     put(&mut value, &[FRONT, data]);
-    let Some(id) = complete(&mut value, &Frame { identity, stated, ttl_ms }, &moment, entropy, keys) else { return Ok(None) };
+    let Some(id) = complete(&mut value, &Frame { identity, stated }, &moment, entropy, keys) else { return Ok(None) };
     let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
     Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
 }
