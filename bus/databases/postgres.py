@@ -1,7 +1,7 @@
 """PostgreSQL by way of asyncpg, which is imported only when a URL asks for it.
 
-Owns finding the driver, what a failure of the server or of the way to it means, and showing URLs without their passwords. Does not own any
-statement.
+Owns finding the driver, making pools, what a failure of the server or of the way to it means, and showing URLs without their passwords. Does not
+own any statement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bus.errors import BusError, ConfigurationError, InboxError
 
-__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_of_store", "place", "translated", "translating"]
+__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_of_store", "place", "pool", "translated", "translating"]
 
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
@@ -37,6 +37,14 @@ def place(url: str) -> str:
     """*url* as it may be shown."""
     parts = urlsplit(url)
     return f"{parts.hostname or 'localhost'}{parts.path}"
+
+
+def pool(url: str, name: str, most: int, timeout_s: float, **options: Any) -> Any:
+    """A pool of at most *most* connections, called *name* on the server; to be awaited."""
+    settings = {"application_name": name}
+    return driver().create_pool(
+        url, min_size=0, max_size=most, timeout=timeout_s, command_timeout=timeout_s, server_settings=settings, **options
+    )
 
 
 def failures() -> tuple[type[BaseException], ...]:

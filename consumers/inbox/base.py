@@ -11,7 +11,7 @@ about a claim is `rules`', when to claim is `consumers.execution`'s. A mark with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -111,6 +111,14 @@ class Inbox(Protocol):
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         """Make the result durable, together with *transaction* where one was begun. False: another worker has claimed it since,
         nothing was written, and *transaction* is rolled back."""
+
+    def claim_soon(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
+    ) -> None:
+        """`claim` for one who does not wait: *told* is called once with its answer or its error, later, on the loop."""
+
+    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
+        """`finish` without outputs and without a transaction, for one who does not wait; see `claim_soon`."""
 
     async def release(self, key: Key, token: int) -> None:
         """The run ended in order but is not done (a failure, an orderly stop): the start does not count. Nothing happens to a newer claim."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
-from bus.databases.postgres import TIMEOUT_S, driver, failures, place, translating
+from bus.databases.postgres import TIMEOUT_S, failures, place, pool, translating
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
@@ -32,6 +33,7 @@ __all__ = ["PostgresInbox"]
 
 T = TypeVar("T")
 
+_NAME: Final = "sealbus inbox"
 _CONNECTIONS: Final = 8
 _TRANSACTIONS: Final = 16
 _PURGED_AT_ONCE: Final = 5_000
@@ -65,8 +67,8 @@ class PostgresInbox:
     async def open(self) -> None:
         if self._pool is not None:
             raise InboxError("an inbox is opened once")
-        self._pool = self._made_pool(_CONNECTIONS, reset=_as_it_is)
-        self._session_pool = self._made_pool(_TRANSACTIONS)
+        self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=_as_it_is)
+        self._session_pool = pool(self._url, _NAME, _TRANSACTIONS, self._timeout_s)
         try:
             with translating(self._where):
                 await self._pool
@@ -85,9 +87,6 @@ class PostgresInbox:
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
         identity = _identity(text)
-        if identity in self._asking:
-            return Held(rules.SHORTEST_WAIT_S)
-        self._asking.add(identity)
         task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
         try:
             return await asyncio.shield(task)
@@ -95,6 +94,16 @@ class PostgresInbox:
             # It is carried out all the same; where it is a claim, others shall have it.
             task.add_done_callback(lambda done: self._give_back(identity, done))
             raise
+
+    def claim_soon(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
+    ) -> None:
+        text = key_text(key)
+        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)
+        self._begun(self._claim(_identity(text), text, asker)).add_done_callback(partial(_tell, told))
+
+    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
+        self._begun(self.finish(key, token, ())).add_done_callback(partial(_tell, told))
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         identity = _identity(key_text(key))
@@ -155,12 +164,15 @@ class PostgresInbox:
         except BusError as error:
             _log.warning("inbox.lease_left", error=str(error))
         self._renewal = None
-        for pool in (self._pool, self._session_pool):
+        for each in (self._pool, self._session_pool):
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(pool.close(), self._timeout_s)
-            pool.terminate()
+                await asyncio.wait_for(each.close(), self._timeout_s)
+            each.terminate()
 
     async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
+        if identity in self._asking:
+            return Held(rules.SHORTEST_WAIT_S)
+        self._asking.add(identity)
         try:
             if self._lease.has_run_out(self._clock.monotonic_s()):
                 await self._renew()
@@ -250,17 +262,6 @@ class PostgresInbox:
             with contextlib.suppress(*failures()):
                 await self._pool.release(connection, timeout=self._timeout_s)
 
-    def _made_pool(self, most: int, **options: Any) -> Any:
-        return driver().create_pool(
-            self._url,
-            min_size=0,
-            max_size=most,
-            timeout=self._timeout_s,
-            command_timeout=self._timeout_s,
-            server_settings={"application_name": "sealbus inbox"},
-            **options,
-        )
-
     def _begun(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(running)
         self._tasks.add(task)
@@ -284,6 +285,12 @@ class PostgresInbox:
 
 async def _as_it_is(_: Any) -> None:
     """Our own statements leave nothing behind that had to be reset."""
+
+
+def _tell(told: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
+    # A task of ours is cancelled by nobody but a loop that ends.
+    if not task.cancelled():
+        told(task.exception() or task.result())
 
 
 def _identity(text: str) -> bytes:

@@ -31,6 +31,7 @@ __all__ = ["SqliteInbox"]
 T = TypeVar("T")
 
 _PURGED_AT_ONCE = 5_000
+_CLOSED = "the inbox is not open"
 
 _log = get_logger("inbox")
 
@@ -91,6 +92,14 @@ class SqliteInbox:
             raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
         self._forget(text, token)
         return is_done
+
+    def claim_soon(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
+    ) -> None:
+        self._submit_soon(Job(key=key_text(key), asker=Asker(self._owner, content_hash, keep_until_ms, False, reopen), told=told))
+
+    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
+        self._submit_soon(Job(key=key_text(key), token=token, told=told))
 
     async def release(self, key: Key, token: int) -> None:
         text = key_text(key)
@@ -196,8 +205,14 @@ class SqliteInbox:
 
     def _future(self) -> asyncio.Future[Any]:
         if not self._open:
-            raise InboxError("the inbox is not open")
+            raise InboxError(_CLOSED)
         return self._writer.future()
+
+    def _submit_soon(self, job: Job) -> None:
+        if self._open:
+            self._writer.submit(job)
+        elif job.told is not None:
+            asyncio.get_running_loop().call_soon(job.told, InboxError(_CLOSED))
 
     def _submit(self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False) -> asyncio.Future[T]:
         future = self._future()
@@ -209,12 +224,20 @@ class SqliteInbox:
 
     def _settle(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job.future.done():
+            if job.future is None:
+                self._tell(job)
+            elif job.future.done():
                 self._give_back(job.key, job.value)
             elif job.error is None:
                 job.future.set_result(job.value)
             else:
                 job.future.set_exception(job.error)
+
+    def _tell(self, job: Job) -> None:
+        if job.asker is None and job.error is None:
+            self._forget(job.key, job.token)
+        if job.told is not None:
+            job.told(job.value if job.error is None else job.error)
 
     def _give_back(self, key: str, value: Any) -> None:
         """Nobody waits for the answer any more; where it is a claim, others shall have it."""

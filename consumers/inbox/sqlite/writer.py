@@ -49,10 +49,11 @@ class Session:
 class Job(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
-    Without an *action* it is a claim, which has an *asker*, or else a finish: what the writer's `quick` answers for many at once.
+    Without an *action* it is a claim, which has an *asker*, or else a finish: what the writer's `quick` answers for many at once. Without a
+    *future* it is *told* its value or its error.
     """
 
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | None = None
     action: Callable[[Batch], Any] | None = None
     key: str = ""
     session: Session | None = None
@@ -61,6 +62,7 @@ class Job(msgspec.Struct, eq=False):
     asker: Asker | None = None
     token: int = 0
     outputs: bytes = b""
+    told: Callable[[Any], object] | None = None
     value: Any = None
     error: BaseException | None = None
 
@@ -221,7 +223,7 @@ class Writer:
                 self._together([job])
 
     def _begin(self, job: Job) -> None:
-        if job.future.cancelled():
+        if job.future is not None and job.future.cancelled():
             return
         try:
             self._start()

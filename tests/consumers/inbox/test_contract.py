@@ -10,7 +10,7 @@ from bus.clock import SystemClock
 from bus.errors import InboxError
 from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Inbox, Key
 from consumers.inbox.opening import open_inbox
-from tests.consumers.inbox.stores import OUTPUTS, Store, claim, claimed, key
+from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
 
 
 async def unheld(inbox: Inbox) -> Claim:
@@ -338,3 +338,46 @@ async def test_many_open_a_new_store_at_once(shared_store: Store) -> None:
     inboxes = await asyncio.gather(*(shared_store.open(f"owner {number}") for number in range(6)))
     answers = await asyncio.gather(*(claim(inbox) for inbox in inboxes))
     assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["Held"] * 5
+
+
+# --- without waiting --------------------------------------------------------------------------------------------------------------------
+
+
+async def asked(inbox: Inbox, content_hash: str = "hash-1") -> Claim | Exception:
+    future: asyncio.Future[Claim | Exception] = asyncio.get_running_loop().create_future()
+    inbox.claim_soon(key(), content_hash, keep_until_ms=LATER_MS, told=future.set_result)
+    assert not future.done(), "told from within the call"
+    return await asyncio.wait_for(future, 10)
+
+
+async def finished_soon(inbox: Inbox, token: int) -> bool | Exception:
+    future: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
+    inbox.finish_soon(key(), token, future.set_result)
+    assert not future.done(), "told from within the call"
+    return await asyncio.wait_for(future, 10)
+
+
+async def test_whoever_does_not_wait_is_told_what_others_are_answered(store: Store) -> None:
+    inbox = await store.open()
+    assert await asked(inbox) == Claimed(token=1, starts=1, alone=False)
+    assert isinstance(await asked(inbox), Held)
+    assert await asked(inbox, "hash-2") == Conflict("hash-1")
+    assert await finished_soon(inbox, 1) is True
+    assert await asked(inbox) == Done(())
+    assert await claim(inbox) == Done(())
+
+
+async def test_whoever_does_not_wait_for_its_result_is_told_that_its_claim_was_stale(store: Store) -> None:
+    inbox = await store.open()
+    old = (await claimed(inbox)).token
+    await inbox.release(key(), old)
+    await claimed(inbox)
+    assert await finished_soon(inbox, old) is False
+    assert isinstance(await claim(inbox), Held)
+
+
+async def test_whoever_does_not_wait_is_told_that_the_inbox_is_closed(store: Store) -> None:
+    inbox = await store.open()
+    await inbox.close()
+    assert isinstance(await asked(inbox), InboxError)
+    assert isinstance(await finished_soon(inbox, 1), InboxError)
