@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bus.tallies import Gathered, Timing, Timings
+from bus.tallies import Gathered, Tally, Timing, Timings
 
 __all__ = ["Accepted", "Meter", "Metrics"]
 
@@ -40,7 +40,8 @@ class Metrics:
         self.oldest_unsettled_seconds = self._gauge("oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group")
         self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
-        self.inbox = self._counter("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
+        self._inbox: dict[tuple[str, str], Tally] = {}
+        self.inbox = self._gathered("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
         self.brake_on = self._gauge("brake_on", "1 while a type pauses because too large a share of it died.", "group", "type")
         self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
@@ -60,12 +61,19 @@ class Metrics:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
+    def inbox_knew(self, group: str, result: str) -> Tally:
+        """What counts one kind of answers of the inbox of one group."""
+        tally = self._inbox.get((group, result))
+        if tally is None:
+            tally = self._inbox[group, result] = Tally(self.inbox.labels(group, result))
+        return tally
+
     def _gather(self) -> None:
-        for accepted in list(self._accepted.values()):
-            accepted.gather()
+        tallies: list[Tally] = [*self._accepted.values(), *self._inbox.values()]
         for meters in list(self._meters.values()):
-            for meter in list(meters.values()):
-                meter.gather()
+            tallies += (tally for meter in list(meters.values()) for tally in meter.tallies())
+        for tally in tallies:
+            tally.gather()
 
     def _gathered(self, name: str, text: str, *labels: str) -> Counter:
         counter = Counter(f"sealbus_{name}", text, labels, registry=None)
@@ -100,42 +108,28 @@ class _Meters(dict[str, "Meter"]):
         return meter
 
 
-class Accepted:
-    """What one type counts with every message that the log took: a plain number that only grows, and how long that took."""
+class Accepted(Tally):
+    """What one type counts with every message that the log took, and how long that took."""
 
-    __slots__ = ("_series", "_told", "count", "seconds")
+    __slots__ = ("seconds",)
 
     def __init__(self, metrics: Metrics, message_type: str) -> None:
-        self.count = self._told = 0
-        self._series = metrics.published.labels(message_type, "accepted")
+        super().__init__(metrics.published.labels(message_type, "accepted"))
         self.seconds: Timing = metrics.publish_seconds.of(message_type)
-
-    def gather(self) -> None:
-        """Bring the series up to date; called from one thread at a time (`bus.tallies.Gathered`)."""
-        count = self.count
-        self._series.inc(count - self._told)
-        self._told = count
 
 
 class Meter:
-    """What one type and group count with every message: plain numbers that only grow, told to the series when somebody reads those."""
+    """What one type and group count with every message."""
 
-    __slots__ = ("_series", "_told", "done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
+    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
 
     def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
-        self.received = self.done = self.skipped = 0
-        self._series = (
-            metrics.received.labels(message_type, group),
-            metrics.settled.labels(message_type, group, "done", ""),
-            metrics.settled.labels(message_type, group, "skipped", ""),
-        )
-        self._told = [0, 0, 0]
+        self.received = Tally(metrics.received.labels(message_type, group))
+        self.done = Tally(metrics.settled.labels(message_type, group, "done", ""))
+        self.skipped = Tally(metrics.settled.labels(message_type, group, "skipped", ""))
         self.handler_seconds: Timing = metrics.handler_seconds.of(message_type, group)
         self.end_to_end_seconds: Timing = metrics.end_to_end_seconds.of(message_type, group)
 
-    def gather(self) -> None:
-        """Bring the series up to date; called from one thread at a time (`bus.tallies.Gathered`)."""
-        for index, (series, count) in enumerate(zip(self._series, (self.received, self.done, self.skipped), strict=True)):
-            # A number that another thread is raising meanwhile is read once: what it gains is told the next time.
-            series.inc(count - self._told[index])
-            self._told[index] = count
+    def tallies(self) -> tuple[Tally, ...]:
+        """What has to be gathered."""
+        return self.received, self.done, self.skipped

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-__all__ = ["Gathered", "Timing", "Timings"]
+__all__ = ["Gathered", "Tally", "Timing", "Timings"]
 
 # Whether this process shows when a series began: prometheus_client's own setting, which has no public name.
 _SHOWS_CREATED = any(sample.name.endswith("_created") for metric in Histogram("asked", "", registry=None).collect() for sample in metric.samples)
@@ -40,6 +40,23 @@ class Gathered(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return self._counter.describe()
+
+
+class Tally:
+    """One series of a counter: a plain number that only grows, told to the series when somebody reads it."""
+
+    __slots__ = ("_series", "_told", "count")
+
+    def __init__(self, series: Counter) -> None:
+        self._series = series
+        self.count = self._told = 0
+
+    def gather(self) -> None:
+        """Bring the series up to date; called from one thread at a time (`Gathered`)."""
+        # Read once: what another thread adds meanwhile is told the next time.
+        count = self.count
+        self._series.inc(count - self._told)
+        self._told = count
 
 
 class Timing:

@@ -33,9 +33,9 @@ def test_tallies_are_shown_as_the_librarys_own_series_are() -> None:
         for group in ("one", "two"):
             for kind in ("a.b", 'od"d\\'):
                 meter = metrics.meters(group)[kind]
-                meter.received += 3
-                meter.done += 2
-                meter.skipped += 1
+                meter.received.count += 3
+                meter.done.count += 2
+                meter.skipped.count += 1
                 received.labels(kind, group).inc(3)
                 settled.labels(kind, group, "done", "").inc(2)
                 settled.labels(kind, group, "skipped", "").inc(1)
@@ -49,7 +49,7 @@ def test_tallies_are_shown_as_the_librarys_own_series_are() -> None:
 
 def test_one_series_may_be_asked_for_alone() -> None:
     metrics = Metrics()
-    metrics.meters("g")["a.b"].received += 5
+    metrics.meters("g")["a.b"].received.count += 5
     assert (
         'sealbus_received_total{group="g",type="a.b"} 5.0'
         in generate_latest(metrics.registry.restricted_registry(["sealbus_received_total"])).decode()
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_counted_twice_while_others_read() -> None:
     for reader in readers:
         reader.start()
     for _ in range(50_000):
-        meter.received += 1
+        meter.received.count += 1
         meter.handler_seconds.observe(0.1)
     done.set()
     for reader in readers:
