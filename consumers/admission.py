@@ -99,10 +99,10 @@ class Admission:
         if delivery is None:
             partition.frontier.settle(record.offset)
             meter = self._meters[self._intake.label(partition)]
-            meter.received += 1
-            meter.skipped += 1
+            meter.received.count += 1
+            meter.skipped.count += 1
             return
-        self._meters[delivery.label].received += 1
-        self._flight.take(delivery, now_s)
+        self._meters[delivery.label].received.count += 1
+        self._flight.take(delivery, now_ms, now_s)
         self._lanes.add(delivery.key, delivery, delivery.priority)
         reach("taken")

@@ -27,10 +27,12 @@ from consumers.intake import Intake
 from consumers.lanes import Lanes
 from consumers.logclock import LogClock
 from consumers.outcomes import Outcomes
+from consumers.parking import Parking
 from consumers.partitions import Partitions
 from consumers.plan import Plan
 from consumers.runners import Runners
 from consumers.settlement import Settlement
+from consumers.solitude import Solitude
 from producers.publisher import Publisher
 from producers.requests import Requests
 
@@ -62,7 +64,7 @@ def assemble(
     metrics: Metrics,
     wake: Callable[[], None],
 ) -> Parts:
-    """The parts of a worker of *app*; *wake* tells it that a lane has become ready."""
+    """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
     partitions = Partitions(plan.tiers, clock)
     requests = Requests(publisher, transport, verifier=app.verifier)
@@ -90,6 +92,8 @@ def assemble(
         dependencies=dependencies,
         braking=braking,
     )
+    solitude = Solitude()
+    parking = None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
     execution = Execution(
         plan,
         outcomes,
@@ -103,7 +107,9 @@ def assemble(
         wake=wake,
         dependencies=dependencies,
         braking=braking,
+        solitude=solitude,
         claims=claims,
+        parking=parking,
     )
     runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
     return Parts(partitions, admission, flight, lanes, runners, requests, log_clock, claims)

@@ -17,7 +17,7 @@ from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.app import Subscription
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery, Hold, Partition
 from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
 from consumers.settlement import GaveUpError
 
@@ -50,9 +50,9 @@ class Claims:
         self._group = group
         self._keep_ms = round(keep_s * 1000)
         self._clock = clock
-        self._metrics = metrics
         self._hold = hold
-        self._counters = {kind: metrics.inbox.labels(group, name) for kind, name in _NAMES.items()}
+        self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
+        self._abandoned = metrics.inbox_knew(group, "abandoned")
 
     def key_of(self, message: Message, subscription: Subscription) -> Key | None:
         """The row that *message* stands under; None where nothing is to be remembered about it."""
@@ -63,51 +63,66 @@ class Claims:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
-    async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False) -> Claim:
-        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes.
+    def claim_soon(self, key: Key, delivery: Delivery, told: Callable[[Claim | Exception], object]) -> None:
+        """Ask once for *delivery*, without waiting: *told* is called with the answer, or with what came instead, later on the loop."""
+        message = delivery.message
+        assert message is not None  # noqa: S101 - it gave the key
+        self._inbox.claim_soon(
+            key,
+            message.verification.content_hash,
+            keep_until_ms=delivery.expires_ms + self._keep_ms,
+            reopen=delivery.control.redrive_count,
+            told=told,
+        )
+
+    async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None) -> Claim:
+        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store has failed once.
 
         Raises GaveUpError when its partition has gone meanwhile.
         """
         keep_until_ms = delivery.expires_ms + self._keep_ms
         content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
-        try:
-            claim = await self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone)
-        except InboxError as error:
-            claim = await self._insist(
-                delivery.partition,
-                lambda: self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone),
-                error,
-            )
-        if counter := self._counters.get(type(claim)):
-            counter.inc()
+
+        async def ask() -> Claim:
+            return await self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone)
+
+        return self.heard(await self._answer(delivery.partition, ask, after))
+
+    def heard(self, claim: Claim) -> Claim:
+        """Count the answer."""
+        if (tally := self._tallies.get(type(claim))) is not None:
+            tally.count += 1
         if isinstance(claim, Claimed):
             reach("claimed")
         return claim
 
-    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None, partition: Partition) -> bool:
-        """Make the result durable. False: another worker has claimed the message since. Raises GaveUpError, and InboxError where *transaction*
-        is lost with the store's connection: what was written in it is, too."""
-        if transaction is not None:
-            return await self._inbox.finish(key, token, outputs, transaction)
-        try:
-            return await self._inbox.finish(key, token, outputs)
-        except InboxError as error:
-            return await self._insist(partition, lambda: self._inbox.finish(key, token, outputs), error)
+    def finish_soon(self, hold: Hold, told: Callable[[bool | Exception], object]) -> None:
+        """Make durable that it is done with nothing to send, without waiting; see `claim_soon`. False: another worker has claimed it since."""
+        self._inbox.finish_soon(hold.key, hold.token, told)
 
-    async def release(self, key: Key, token: int, transaction: Transaction | None) -> None:
+    async def finish(self, hold: Hold, outputs: Sequence[NewRecord], partition: Partition, *, after: InboxError | None = None) -> bool:
+        """Make the result durable. False: another worker has claimed the message since. Raises GaveUpError, and InboxError where the hold's
+        transaction is lost with the store's connection: what was written in it is, too."""
+        if hold.transaction is not None:
+            return await self._inbox.finish(hold.key, hold.token, outputs, hold.transaction)
+        return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
+
+    async def release(self, hold: Hold) -> None:
         """Give the claim up in order."""
         try:
-            if transaction is not None:
-                await transaction.rollback()
-            await self._inbox.release(key, token)
+            if hold.transaction is not None:
+                await hold.transaction.rollback()
+            await self._inbox.release(hold.key, hold.token)
         except InboxError as error:
             # The store finds out by itself that this owner does not run it any more.
             _log.warning("inbox.release_failed", error=str(error))
-        self._metrics.inbox.labels(self._group, "abandoned").inc()
+        self._abandoned.count += 1
 
-    async def begin(self) -> Transaction:
-        """A transaction for one handler; raises InboxError."""
-        return await self._inbox.begin()
+    async def begin(self, hold: Hold) -> Transaction:
+        """The transaction of the handler that has *hold*, always the same one; raises InboxError."""
+        if hold.transaction is None:
+            hold.transaction = await self._inbox.begin()
+        return hold.transaction
 
     async def purge(self) -> None:
         """Forget the keys whose time has passed."""
@@ -118,6 +133,14 @@ class Claims:
             return
         if count:
             _log.info("inbox.purged", rows=count)
+
+    async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
+        if after is None:
+            try:
+                return await ask()
+            except InboxError as error:
+                after = error
+        return await self._insist(partition, ask, after)
 
     async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
         """*ask* again after *error*, until there is an answer."""

@@ -13,7 +13,7 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import DeadlineError, PublishRejected
+from bus.errors import ContractError, DeadlineError, PublishRejected
 from bus.payloads import encode_payload
 from bus.sealing import Message
 from consumers.inbox.base import Transaction
@@ -53,7 +53,7 @@ class Context:
         publisher: Publisher,
         requests: Requests,
         clock: Clock,
-        begin: Callable[[], Awaitable[Transaction]],
+        begin: Callable[[], Awaitable[Transaction]] | None,
     ) -> None:
         self.message = message
         """The sealed message; it passed every gate."""
@@ -108,4 +108,9 @@ class Context:
         effect in the same database happens once, however often the message comes. Raises ContractError where the message has no row in an
         inbox, InboxError (retriable) where the store is away.
         """
+        if self._begin is None:
+            raise ContractError(
+                "there is no transaction without an inbox: this message has no idempotency key (dedup='always' needs none), or inbox.url is off",
+                "/routing/idempotency_key",
+            )
         return await self._begin()

@@ -15,10 +15,11 @@ from bus.transports.base import Assignment, Record
 from consumers.app import Subscription
 from consumers.deadletter import Control
 from consumers.frontier import Frontier
+from consumers.inbox.base import Claim, Key, Transaction
 from consumers.retry import Tier
 from consumers.sightings import Sightings
 
-__all__ = ["Delivery", "Partition"]
+__all__ = ["Asked", "Delivery", "Hold", "Partition"]
 
 
 class Partition:
@@ -34,6 +35,7 @@ class Partition:
         "full",
         "measured",
         "own",
+        "parked",
         "passed_ms",
         "paused",
         "resting",
@@ -58,6 +60,8 @@ class Partition:
         """When the last record that was taken had been appended."""
         self.measured: int | None = None
         """The frontier when the lag was last measured."""
+        self.parked = 0
+        """Deliveries whose claim or result is being made durable, or that have not gone on since."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
         self.full = False
@@ -68,6 +72,22 @@ class Partition:
         """About to be given away: what runs may finish, nothing is started."""
         self.closed = False
         """Given away: nothing is started, settled or committed any more."""
+
+
+class Hold(msgspec.Struct):
+    """What a run holds in the inbox."""
+
+    key: Key
+    token: int
+    transaction: Transaction | None = None
+
+
+class Asked(msgspec.Struct):
+    """What the inbox was asked about a delivery while no runner waits: for a claim, or, with a *hold*, to make its result durable."""
+
+    key: Key
+    hold: Hold | None = None
+    answer: Claim | Exception | None = None
 
 
 class Delivery(msgspec.Struct, kw_only=True):
@@ -86,8 +106,14 @@ class Delivery(msgspec.Struct, kw_only=True):
     requeue: Tier | None = None
     """The tier it goes back to without using an attempt."""
     taken_s: float = 0.0
+    ends_s: float = 0.0
+    """When its life ends, on the monotonic clock, as far as the last look at the wall clock could tell."""
+    born_s: float = 0.0
+    """When it was sealed, on the monotonic clock."""
     label: str = "other"
     """The message type as a metric label."""
+    asked: Asked | None = None
+    """Set while it is parked, and until a runner goes on with the answer."""
     sealed_ms: int = 0
     expires_ms: int = 0
     """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was parsed."""

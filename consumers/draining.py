@@ -38,13 +38,13 @@ async def drain(
     deadline_s = clock.monotonic_s() + timeout_s
     cut_at_s = deadline_s + CUT_GRACE_S
     count = 0
-    while running := running_for(runners, partitions):
+    while (running := running_for(runners, partitions)) or any(partition.parked for partition in partitions):
         now_s = clock.monotonic_s()
         if now_s >= cut_at_s:
             end_if_strict(running)
             break
         if now_s >= deadline_s and not count:
-            count = len(running)
+            count = len(running) + sum(partition.parked for partition in partitions)
             told(count)
             cut(runners, partitions)
         await asyncio.sleep(_TURN_S)

@@ -6,13 +6,13 @@ outcome is `consumers.outcomes`', claims are `consumers.claims`', slots and dead
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
+from functools import partial
+from typing import Final
 
 from bus.clock import Clock
-from bus.errors import ContractError
+from bus.errors import ContractError, InboxError
 from bus.failpoints import reach
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.metrics import Metrics
@@ -23,14 +23,14 @@ from consumers.app import Subscription
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
-from consumers.deadletter import Failure
-from consumers.delivery import Delivery
+from consumers.delivery import Asked, Delivery, Hold
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
-from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Key, Suspect, Transaction
+from consumers.inbox.base import Claimed, Suspect
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes
+from consumers.parking import STALE_S, Parking
 from consumers.plan import Plan
 from consumers.runners import HandlerCutError, Runner
 from consumers.settlement import GaveUpError
@@ -42,14 +42,10 @@ __all__ = ["Execution"]
 
 _FRESH_S = 0.5
 _MOMENT_S = 0.01
-
-
-class _Claim(msgspec.Struct):
-    """What a run holds in the inbox."""
-
-    key: Key
-    token: int
-    transaction: Transaction | None = None
+_EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
+"""So long after the end of its life a message is expired for certain."""
+_PARKED: Final = math.inf
+"""Instead of seconds to wait: the lane comes back when the inbox has answered."""
 
 
 class Execution:
@@ -70,7 +66,9 @@ class Execution:
         wake: Callable[[], None],
         dependencies: Dependencies,
         braking: Braking,
+        solitude: Solitude,
         claims: Claims | None,
+        parking: Parking | None,
     ) -> None:
         self._plan = plan
         self._outcomes = outcomes
@@ -85,7 +83,8 @@ class Execution:
         self._dependencies = dependencies
         self._braking = braking
         self._claims = claims
-        self._solitude = Solitude()
+        self._solitude = solitude
+        self._parking = parking
 
     async def drive(self, lane: Lane[Delivery], runner: Runner) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
@@ -95,14 +94,18 @@ class Execution:
             partition = delivery.partition
             wait_s = None
             try:
-                if partition.draining or partition.closed:
+                if delivery.asked is not None:
+                    wait_s = await self._go_on(lane, delivery.asked, runner)
+                elif partition.draining or partition.closed:
                     self._flight.drop(delivery)
                 elif delivery.refusal is None and delivery.requeue is None:
-                    wait_s = await self._handle(delivery, runner)
+                    wait_s = await self._handle(lane, runner)
                 else:
-                    wait_s = await self._turn_away(delivery, runner)
+                    wait_s = await self._turn_away(lane, runner)
             except GaveUpError:
                 self._flight.drop(delivery)
+            if wait_s == _PARKED:
+                return
             if wait_s is not None:
                 # To be tried again here; the lane waits meanwhile.
                 self._clock.call_later(wait_s, lambda: self._ready(lane))
@@ -119,108 +122,103 @@ class Execution:
         self._lanes.release(lane, lane.head.priority)
         self._wake()
 
-    async def _turn_away(self, delivery: Delivery, runner: Runner) -> float | None:
-        """Send *delivery* back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
-        if delivery.requeue is not None and self._may_wait(delivery):
+    async def _turn_away(self, lane: Lane[Delivery], runner: Runner) -> float | None:
+        """Send its head back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
+        delivery = lane.head
+        if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
             await self._outcomes.move(delivery, delivery.requeue, delivery.control)
         elif delivery.refusal is not None:
             await self._outcomes.refuse(delivery, delivery.refusal)
         else:
-            return await self._handle(delivery, runner)
+            return await self._handle(lane, runner)
         return None
 
-    def _may_wait(self, delivery: Delivery) -> bool:
-        return delivery.message is not None and self._intake.remaining_s(delivery) > 0
-
-    async def _handle(self, delivery: Delivery, runner: Runner) -> float | None:
-        """Run the handler and settle *delivery*; seconds to wait in the lane instead, when it shall be tried again there."""
+    async def _handle(self, lane: Lane[Delivery], runner: Runner) -> float | None:
+        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there, or _PARKED."""
+        delivery = lane.head
         message, subscription = delivery.message, delivery.subscription
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
-        if self._clock.monotonic_s() - delivery.taken_s > _FRESH_S:
+        now_s = self._clock.monotonic_s()
+        if now_s - delivery.taken_s > _FRESH_S:
             # It passed the lifetime gate when it was taken; since then it has waited.
             try:
                 self._intake.check_lifetime(delivery, message, self._clock.now_ms())
             except ContractError as error:
                 await self._outcomes.refuse(delivery, error)
                 return None
+            delivery.ends_s = now_s + self._intake.remaining_s(delivery)
         if self._dependencies.any_down and (wait_s := self._dependencies.delay_s(message.message_type, message.message_id)):
-            return await self._outcomes.wait(delivery, min(wait_s, self._left_s(delivery) + _MOMENT_S))
+            return await self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
         if self._braking.enabled and (wait_s := self._braking.delay_s(delivery.label)):
-            return await self._outcomes.wait(delivery, min(wait_s, self._left_s(delivery) + _MOMENT_S))
-        if self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
-            return await self._claim(key, delivery, message, subscription, runner)
+            return await self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
+        if self._parking is not None and self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
+            self._parking.ask(key, lane)
+            return _PARKED
         if self._solitude.closed:
-            return await self._run_beside(delivery, message, subscription, runner, None)
+            return await self._run_beside(lane, message, subscription, runner, None)
         # The same without a coroutine in between: most messages go this way.
         self._solitude.inside += 1
         try:
-            return await self._run(delivery, message, subscription, runner, None)
+            return await self._run(lane, message, subscription, runner, None)
         finally:
             self._solitude.leave(alone=False)
 
-    def _left_s(self, delivery: Delivery) -> float:
-        """Seconds after which it is expired for certain."""
-        return self._intake.remaining_s(delivery) + EXPIRY_TOLERANCE_MS / 1000
-
-    async def _claim(self, key: Key, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner) -> float | None:
-        """Run it if nobody has, alone where it may be deadly; else do again what was done then."""
-        claims = self._claims
-        assert claims is not None  # noqa: S101 - it gave the key
-        answer = await claims.claim(key, delivery, message)
+    async def _go_on(self, lane: Lane[Delivery], asked: Asked, runner: Runner) -> float | None:
+        """The inbox has answered: run it if nobody has, or insist where the store has failed."""
+        delivery, claims = lane.head, self._claims
+        delivery.asked = None
+        delivery.partition.parked -= 1
+        message, subscription, answer = delivery.message, delivery.subscription, asked.answer
+        assert message is not None and subscription is not None and claims is not None  # noqa: S101, PT018 - it was asked
+        if isinstance(answer, Exception) and not isinstance(answer, InboxError):
+            raise answer
+        if asked.hold is not None:
+            return await self._insist(asked.hold, delivery, runner, answer if isinstance(answer, InboxError) else None)
+        if answer is None or isinstance(answer, InboxError):
+            answer = await claims.claim(asked.key, delivery, message, after=answer)
+        else:
+            answer = claims.heard(answer)
         if isinstance(answer, Claimed):
-            return await self._run_beside(delivery, message, subscription, runner, _Claim(key, answer.token))
+            return await self._run_beside(lane, message, subscription, runner, Hold(asked.key, answer.token))
         if isinstance(answer, Suspect):
             await self._solitude.enter(alone=True)
             try:
-                answer = await claims.claim(key, delivery, message, alone=True)
+                answer = await claims.claim(asked.key, delivery, message, alone=True)
                 if isinstance(answer, Claimed):
-                    return await self._run(delivery, message, subscription, runner, _Claim(key, answer.token))
+                    return await self._run(lane, message, subscription, runner, Hold(asked.key, answer.token))
             finally:
                 self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
         self._dependencies.release(message.message_id)
-        match answer:
-            case Done(outputs=outputs):
-                await self._outcomes.done(delivery, outputs)
-            case Held(wait_s=wait_s):
-                return await self._outcomes.wait(delivery, wait_s)
-            case Conflict(content_hash=first):
-                text = f"its idempotency key was used for other content, {first}"
-                await self._outcomes.refuse(delivery, ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
-            case CrashLoop(deaths=deaths):
-                text = f"{deaths} workers died while they ran it alone"
-                await self._outcomes.bury(delivery, Failure(reason="crash_loop", error="CrashLoop", text=text))
-        return None
+        return await self._outcomes.repeat(delivery, answer)
 
     async def _run_beside(
-        self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, claim: _Claim | None
+        self, lane: Lane[Delivery], message: Message, subscription: Subscription, runner: Runner, hold: Hold | None
     ) -> float | None:
         if self._solitude.closed:
             await self._solitude.enter(alone=False)
         else:
             self._solitude.inside += 1
         try:
-            return await self._run(delivery, message, subscription, runner, claim)
+            return await self._run(lane, message, subscription, runner, hold)
         finally:
             self._solitude.leave(alone=False)
 
-    async def _run(self, delivery: Delivery, message: Message, subscription: Subscription, runner: Runner, claim: _Claim | None) -> float | None:
+    async def _run(self, lane: Lane[Delivery], message: Message, subscription: Subscription, runner: Runner, hold: Hold | None) -> float | None:
+        delivery = lane.head
         if delivery.partition.draining or delivery.partition.closed:
             # It had to wait for its turn.
-            await self._let_go(delivery, message, claim)
+            await self._let_go(delivery, hold)
             return None
         started_s = self._clock.monotonic_s()
-        remaining_s = self._left_s(delivery)
+        remaining_s = delivery.ends_s - started_s + _EXPIRED_S
         if remaining_s <= 0:
             # The store, or its turn, has let it wait beyond its life: back to the gate.
-            await self._release(claim)
+            await self._release(hold)
             return _FRESH_S
         deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
-        context: Context | None = None
-        arguments: tuple[Any, ...] = (delivery.payload,)
-        if subscription.takes_context:
-            context = self._context(message, delivery, deadline_s, claim)
-            arguments = (delivery.payload, context)
+        context = self._context(message, delivery, deadline_s, hold) if subscription.takes_context else None
+        arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
             try:
@@ -232,24 +230,24 @@ class Execution:
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
                 outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
-            if claim is not None and not await self._finish(claim, outputs, delivery, runner):
+            if self._dependencies.any_down:
                 self._dependencies.succeeded(message.message_id)
-                return _MOMENT_S
+            wait_s = None if hold is None else await self._conclude(hold, outputs, lane, runner)
         except (HandlerCutError, GaveUpError):
-            await self._let_go(delivery, message, claim)
+            await self._let_go(delivery, hold)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
-            await self._release(claim)
+            await self._release(hold)
             return await self._outcomes.fail(delivery, message, subscription, error)
-        if self._dependencies.any_down:
-            self._dependencies.succeeded(message.message_id)
+        if wait_s is not None:
+            return wait_s
         if outputs:
             await self._outcomes.done(delivery, outputs)
         else:
             self._outcomes.succeeded(delivery)
         return None
 
-    def _context(self, message: Message, delivery: Delivery, deadline_s: float, claim: _Claim | None) -> Context:
+    def _context(self, message: Message, delivery: Delivery, deadline_s: float, hold: Hold | None) -> Context:
         return Context(
             message,
             attempt=delivery.control.attempt + 1,
@@ -257,34 +255,45 @@ class Execution:
             publisher=self._publisher,
             requests=self._requests,
             clock=self._clock,
-            begin=lambda: self._begin(claim),
+            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold),
         )
 
-    async def _finish(self, claim: _Claim, outputs: Sequence[NewRecord], delivery: Delivery, runner: Runner) -> bool:
+    async def _conclude(self, hold: Hold, outputs: Sequence[NewRecord], lane: Lane[Delivery], runner: Runner) -> float | None:
+        """Make the result durable, and come back when it is, or leave that to the parking."""
+        if not outputs and hold.transaction is None and self._parking is not None and not self._solitude.closed:
+            self._parking.finish(hold, lane)
+            return _PARKED
+        return None if await self._finish(hold, outputs, lane.head, runner) else STALE_S
+
+    async def _insist(self, hold: Hold, delivery: Delivery, runner: Runner, after: InboxError | None) -> float | None:
+        """Its result was not to be made durable at first."""
+        try:
+            if not await self._finish(hold, (), delivery, runner, after):
+                return STALE_S
+        except GaveUpError:
+            await self._let_go(delivery, hold)
+            return None
+        self._outcomes.succeeded(delivery)
+        return None
+
+    async def _finish(
+        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, runner: Runner, after: InboxError | None = None
+    ) -> bool:
         """Make the result durable; False when another worker has taken the claim over: what counts is what that one makes of it."""
         runner.step_aside()
         assert self._claims is not None  # noqa: S101 - it gave the claim
-        if not await self._claims.finish(claim.key, claim.token, outputs, claim.transaction, delivery.partition):
+        if not await self._claims.finish(hold, outputs, delivery.partition, after=after):
             return False
         reach("inboxed")
         return True
 
-    async def _let_go(self, delivery: Delivery, message: Message, claim: _Claim | None) -> None:
+    async def _let_go(self, delivery: Delivery, hold: Hold | None) -> None:
         """The next owner of the partition runs it."""
-        self._dependencies.release(message.message_id)
-        await self._release(claim)
+        if delivery.message is not None:
+            self._dependencies.release(delivery.message.message_id)
+        await self._release(hold)
         self._flight.drop(delivery)
 
-    async def _begin(self, claim: _Claim | None) -> Transaction:
-        if claim is None or self._claims is None:
-            raise ContractError(
-                "there is no transaction without an inbox: this message has no idempotency key (dedup='always' needs none), or inbox.url is off",
-                "/routing/idempotency_key",
-            )
-        if claim.transaction is None:
-            claim.transaction = await self._claims.begin()
-        return claim.transaction
-
-    async def _release(self, claim: _Claim | None) -> None:
-        if claim is not None and self._claims is not None:
-            await self._claims.release(claim.key, claim.token, claim.transaction)
+    async def _release(self, hold: Hold | None) -> None:
+        if hold is not None and self._claims is not None:
+            await self._claims.release(hold)

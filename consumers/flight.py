@@ -38,17 +38,21 @@ class Flight:
         count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
-    def take(self, delivery: Delivery, now_s: float) -> None:
-        """*delivery* is in flight from *now_s* on."""
+    def take(self, delivery: Delivery, now_ms: int, now_s: float) -> None:
+        """*delivery* is in flight from now on, which is *now_ms* of the wall clock and *now_s* of the monotonic one."""
         delivery.taken_s = now_s
+        # From here on one clock says how old it is and how long it lives: reading two costs as much as a lane.
+        delivery.ends_s = now_s + (delivery.expires_ms - now_ms) / 1000
+        delivery.born_s = now_s + (delivery.sealed_ms - now_ms) / 1000
         self._deliveries[id(delivery)] = delivery
         self._bytes += delivery.size
 
     def done(self, delivery: Delivery) -> None:
         """The handler's outcome is durable."""
         meter = self._meters[delivery.label]
-        meter.end_to_end_seconds.observe(max(0, self._clock.now_ms() - delivery.sealed_ms) / 1000)
-        meter.done += 1
+        age_s = self._clock.monotonic_s() - delivery.born_s
+        meter.end_to_end_seconds.observe(age_s if age_s > 0 else 0.0)
+        meter.done.count += 1
         self._land(delivery)
 
     def dead(self, delivery: Delivery, reason: str) -> None:

@@ -1,7 +1,11 @@
 """Lanes: the queue of one key, and which lane runs next. Pure data, no tasks.
 
-Owns per-key order (one delivery of a lane runs at a time), priorities among ready lanes, and lanes that wait for a retry. A lane exists only
-while it has deliveries, so any number of keys costs nothing.
+Owns per-key order (one delivery of a lane runs at a time), priorities among ready lanes, and lanes that wait: for a retry, for a claim, or for
+a result to be durable. A lane exists only while it has deliveries, so any number of keys costs nothing.
+
+    ready --take--> taken --ask--> away --answered--> back --take_back--> taken
+                    taken --settle--> settling --settled--> taken
+                    taken --release--> ready;  taken --finish--> (gone, or taken with the next head)
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ class Lane(msgspec.Struct, Generic[T], eq=False, gc=False):
 class Lanes(Generic[T]):
     """All lanes of a worker. A lane taken by `take` is not ready again until `release` or `finish`."""
 
-    __slots__ = ("_highest", "_lanes", "_waiting", "ready")
+    __slots__ = ("_highest", "_lanes", "_waiting", "away", "back", "ready", "settling")
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane[T]] = {}
@@ -38,7 +42,13 @@ class Lanes(Generic[T]):
         self._highest = 0
         """No lane of a higher priority is ready."""
         self.ready = 0
-        """Lanes whose head may run now."""
+        """Lanes whose head may run now, those that are back not counted."""
+        self.away = 0
+        """Lanes whose head waits for an answer before it may run: a slot is kept for each."""
+        self.back: deque[Lane[T]] = deque()
+        """Those that have it."""
+        self.settling = 0
+        """Lanes whose head has run and whose result is being made durable."""
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -62,6 +72,19 @@ class Lanes(Generic[T]):
         while not self._waiting[self._highest]:
             self._highest -= 1
         return self._waiting[self._highest].popleft()
+
+    def ask(self) -> None:
+        """A taken lane waits for an answer, and nobody with it."""
+        self.away += 1
+
+    def answered(self, lane: Lane[T]) -> None:
+        """It has its answer."""
+        self.away -= 1
+        self.back.append(lane)
+
+    def take_back(self) -> Lane[T]:
+        """The lane that has waited longest since it was answered."""
+        return self.back.popleft()
 
     def finish(self, lane: Lane[T]) -> T | None:
         """The head is done: drop it and answer with the next one, which the caller runs or releases; None ends the lane."""

@@ -27,6 +27,7 @@ from consumers.deadletter import Control, Failure, reappend
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
+from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
 from consumers.plan import Plan
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide, effective
@@ -91,6 +92,21 @@ class Outcomes:
         if self._braking.enabled:
             self._braking.done(delivery.label)
         reach("settled")
+
+    async def repeat(self, delivery: Delivery, answer: Claim) -> float | None:
+        """Nothing is to be run: do again what was done then, or what else the inbox's *answer* says; seconds to wait in the lane, or None."""
+        match answer:
+            case Done(outputs=outputs):
+                await self.done(delivery, outputs)
+            case Held(wait_s=wait_s):
+                return await self.wait(delivery, wait_s)
+            case Conflict(content_hash=first):
+                text = f"its idempotency key was used for other content, {first}"
+                await self.refuse(delivery, ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
+            case CrashLoop(deaths=deaths):
+                text = f"{deaths} workers died while they ran it alone"
+                await self.bury(delivery, Failure(reason="crash_loop", error="CrashLoop", text=text))
+        return None
 
     async def wait(self, delivery: Delivery, wait_s: float) -> float | None:
         """Wait for something outside, without using an attempt: in the lane, or again in the tier it came from, whose head it must not block."""

@@ -134,10 +134,13 @@ class Runners:
         As many as are at work, each in a handler or waiting for a claim: where handlers do not wait one is enough for all lanes, and where
         they do, waking one after another would cost each a turn of the loop.
         """
-        if self._waking or self._stopping or not self._lanes.ready or self.full:
+        back = len(self._lanes.back)
+        if self._waking or not (back or self._lanes.ready):
             return
         taken = self._busy - self._aside
-        for _ in range(min(self._lanes.ready, self._concurrency - taken, max(1, taken))):
+        # A lane that is away keeps a slot.
+        fresh = 0 if self._stopping else min(self._lanes.ready, self._concurrency - taken - back - self._lanes.away)
+        for _ in range(min(back + max(0, fresh), self._concurrency - taken, max(1, taken))):
             if not self._wake():
                 return
 
@@ -159,12 +162,23 @@ class Runners:
 
     async def quiet(self) -> None:
         """Wait until nothing runs and no lane is ready (lanes may wait for a retry)."""
-        while self._busy or (self._lanes.ready and not self._stopping):
+        while not self._is_quiet():
             self._quiet.clear()
             self.kick()
             await self._quiet.wait()
             if self.failure is not None:
                 return
+
+    def changed(self) -> None:
+        """Lanes are ready, back or gone without a runner's doing."""
+        if self._is_quiet():
+            self._quiet.set()
+        else:
+            self.kick()
+
+    def _is_quiet(self) -> bool:
+        lanes = self._lanes
+        return not (self._busy or lanes.away or lanes.settling or lanes.back or (lanes.ready and not self._stopping))
 
     def _watch(self, deadline_s: float) -> None:
         # Costs nothing for all but the earliest deadline; no timer per message.
@@ -175,9 +189,9 @@ class Runners:
             self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
 
     def stop(self) -> None:
-        """Start nothing more; what runs goes on."""
+        """Start nothing more; what runs goes on, and what was answered is ended."""
         self._stopping = True
-        if not self._busy:
+        if self._is_quiet():
             self._quiet.set()
 
     async def close(self) -> None:
@@ -197,7 +211,7 @@ class Runners:
         started_s = self._clock.monotonic_s()
         self._waking -= 1
         while True:
-            lane = None if self._stopping or self.full else self._lanes.take()
+            lane = self._take()
             if lane is None:
                 await self._rest()
                 self._waking -= 1
@@ -213,12 +227,20 @@ class Runners:
                 if runner.aside:
                     runner.aside = False
                     self._aside -= 1
-                if not self._busy and (self._stopping or not self._lanes.ready):
+                if not self._busy and self._is_quiet():
                     self._quiet.set()
             if runner.seen_s - started_s > _SLICE_S:
                 # Handlers that never wait must not starve heartbeats and the poll loop.
                 await asyncio.sleep(0)
                 started_s = self._clock.monotonic_s()
+
+    def _take(self) -> Lane[Delivery] | None:
+        lanes, slots = self._lanes, self._concurrency - self._busy + self._aside
+        if slots <= 0:
+            return None
+        if lanes.back:
+            return lanes.take_back()
+        return None if self._stopping or slots <= lanes.away else lanes.take()
 
     def _stepped_aside(self) -> None:
         self._aside += 1

@@ -154,7 +154,8 @@ class AppBus:
         messages = [runner.delivery.message for runner in runners.running() if runner.delivery is not None]
         if any(message is None or message.message_id not in waiting for message in messages):
             return False
-        if (self._worker.lanes.ready and not runners.full) or any(asked.waiting.moving for asked in requests):
+        lanes = self._worker.lanes
+        if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not runners.full) or any(asked.waiting.moving for asked in requests):
             return False
         return all([await asked.caught_up() for asked in requests]) and not any(asked.waiting.moving for asked in requests)
 

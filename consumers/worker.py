@@ -252,7 +252,7 @@ class Worker:
         self._metrics.clock_offset_seconds.set(self._log_clock.offset_s)
 
     def _wake(self) -> None:
-        self.runners.kick()
+        self.runners.changed()
 
     def _joined(self) -> Subscription:
         if self._partitions.subscription is None:

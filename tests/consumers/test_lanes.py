@@ -21,6 +21,8 @@ class Model(RuleBasedStateMachine):
         self.waiting: dict[str, list[int]] = {}
         self.ready: list[tuple[int, int, str]] = []
         self.taken: dict[str, Lane[int]] = {}
+        self.away: dict[str, Lane[int]] = {}
+        self.back: list[str] = []
         self.done: dict[str, list[int]] = {}
         self.count = 0
 
@@ -73,10 +75,32 @@ class Model(RuleBasedStateMachine):
         self.lanes.release(self.taken.pop(key), priority)
         self.make_ready(key, priority)
 
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.taken)))
+        self.away[key] = self.taken.pop(key)
+        self.lanes.ask()
+
+    @precondition(lambda self: self.away)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.away)))
+        self.lanes.answered(self.away.pop(key))
+        self.back.append(key)
+
+    @precondition(lambda self: self.back)
+    @rule()
+    def take_back(self) -> None:
+        key = self.back.pop(0)
+        lane = self.lanes.take_back()
+        assert (lane.key, lane.head) == (key, self.waiting[key][0])
+        self.taken[key] = lane
+
     @invariant()
     def a_lane_exists_only_while_it_has_deliveries(self) -> None:
         assert len(self.lanes) == len(self.waiting)
-        assert self.lanes.ready == len(self.ready)
+        assert (self.lanes.ready, self.lanes.away, len(self.lanes.back)) == (len(self.ready), len(self.away), len(self.back))
 
     @invariant()
     def each_key_is_done_in_its_order(self) -> None:

@@ -29,21 +29,21 @@ def outputs_before_row() -> None:
     """Answers leave, and only then is it written down that the message is done."""
     finish = Execution._finish
 
-    async def patched(self: Execution, claim: Any, outputs: Sequence[Any], delivery: Any) -> bool:
+    async def patched(self: Execution, hold: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
         if outputs:
             await self._outcomes._send(outputs, delivery)
             await asyncio.sleep(0.1)
-        return await finish(self, claim, outputs, delivery)
+        return await finish(self, hold, outputs, delivery, *more)
 
     Execution._finish = patched  # type: ignore[method-assign]
 
 
 def fresh_bytes() -> None:
     """A repetition is answered with the same words in another message."""
-    claim = Claims.claim
+    heard = Claims.heard
 
-    async def patched(self: Claims, *arguments: Any) -> Any:
-        answer = await claim(self, *arguments)
+    def patched(self: Claims, claim: Any) -> Any:
+        answer = heard(self, claim)
         return Done(tuple(_anew(output) for output in answer.outputs)) if isinstance(answer, Done) else answer
 
     def _anew(output: Any) -> Any:
@@ -53,7 +53,7 @@ def fresh_bytes() -> None:
         again = sealing.seal(message.data, metadata, message.routing, parents=parents, proof_chain=message.verification.proof_chain or ())
         return sealed_as(again, output.topic).record
 
-    Claims.claim = patched  # type: ignore[method-assign]
+    Claims.heard = patched  # type: ignore[method-assign]
 
 
 def memory_only() -> None:
@@ -110,10 +110,10 @@ def claim_is_done() -> None:
 def failure_is_done() -> None:
     """A run that failed and is given back counts as done."""
 
-    async def release(self: Claims, key: Any, token: int, transaction: Any) -> None:
-        if transaction is not None:
-            await transaction.rollback()
-        await self._inbox.finish(key, token, ())
+    async def release(self: Claims, hold: Any) -> None:
+        if hold.transaction is not None:
+            await hold.transaction.rollback()
+        await self._inbox.finish(hold.key, hold.token, ())
 
     Claims.release = release  # type: ignore[method-assign]
 

@@ -1,0 +1,112 @@
+"""Parking: deliveries that wait for the inbox while no runner waits with them.
+
+Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is asked for by many at once is
+answered to many at once, and a coroutine that waits for each would cost more than its row. Owns what follows from a result, when it is durable.
+Does not own what follows from a claim, or from a store that fails: a runner takes the lane again for that (`consumers.execution`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from bus.clock import Clock
+from bus.failpoints import reach
+from consumers.claims import Claims
+from consumers.delivery import Asked, Delivery, Hold
+from consumers.inbox.base import Claim, Key
+from consumers.lanes import Lane, Lanes
+from consumers.outcomes import Outcomes
+from consumers.solitude import Solitude
+
+__all__ = ["STALE_S", "Parking"]
+
+STALE_S = 0.01
+"""After so long it is worth looking what another worker has made of a message whose claim it has taken over."""
+
+
+class Parking:
+    """Of one worker; *wake* tells it that lanes have changed."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        lanes: Lanes[Delivery],
+        *,
+        outcomes: Outcomes,
+        solitude: Solitude,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._lanes = lanes
+        self._outcomes = outcomes
+        self._solitude = solitude
+        self._clock = clock
+        self._wake = wake
+        self._waking = False
+
+    def ask(self, key: Key, lane: Lane[Delivery]) -> None:
+        """For a claim on the head of *lane*, which is back with the answer in `asked`."""
+        delivery = lane.head
+        delivery.asked = Asked(key)
+        delivery.partition.parked += 1
+        self._lanes.ask()
+        self._claims.claim_soon(key, delivery, partial(self._answered, lane))
+
+    def finish(self, hold: Hold, lane: Lane[Delivery]) -> None:
+        """Make durable that the head of *lane* is done and has nothing to send; then the next one has its turn."""
+        # It is at work until then: whoever wants to run alone waits for it.
+        self._solitude.inside += 1
+        lane.head.partition.parked += 1
+        self._lanes.settling += 1
+        self._claims.finish_soon(hold, partial(self._ended, lane, hold))
+
+    def _answered(self, lane: Lane[Delivery], answer: Claim | Exception) -> None:
+        asked = lane.head.asked
+        assert asked is not None  # noqa: S101 - nobody has taken the lane since
+        asked.answer = answer
+        self._lanes.answered(lane)
+        self._wake_soon()
+
+    def _ended(self, lane: Lane[Delivery], hold: Hold, answer: bool | Exception) -> None:
+        delivery = lane.head
+        self._solitude.leave(alone=False)
+        self._lanes.settling -= 1
+        if answer is True:
+            try:
+                self._done(lane, delivery)
+            except Exception as error:  # noqa: BLE001 - raised where it ends the worker, instead of being lost in a callback
+                answer = error
+        elif answer is False:
+            # Another worker has claimed it since: what counts is what that one makes of it.
+            self._clock.call_later(STALE_S, partial(self._again, lane))
+        if isinstance(answer, Exception):
+            delivery.asked = Asked(hold.key, hold, answer)
+            self._lanes.ask()
+            self._lanes.answered(lane)
+        else:
+            delivery.partition.parked -= 1
+        self._wake_soon()
+
+    def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:
+        reach("inboxed")
+        self._outcomes.succeeded(delivery)
+        following = self._lanes.finish(lane)
+        if following is not None:
+            self._lanes.release(lane, following.priority)
+
+    def _wake_soon(self) -> None:
+        # Answers come many at a time.
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._waking = False
+        self._wake()
+
+    def _again(self, lane: Lane[Delivery]) -> None:
+        self._lanes.release(lane, lane.head.priority)
+        self._wake()
