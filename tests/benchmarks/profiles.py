@@ -26,6 +26,7 @@ from curves.task import Job, window
 from run import terminable
 from speed import machine
 from speed.broker import started
+from speed.folders import add_out
 from speed.tables import number
 
 from deploy.kafka.errors import KafkaFailedError, KafkaUnavailableError
@@ -56,7 +57,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds-each", type=float, metavar="S", help=f"how long each is recorded, twice (default {_SECONDS:g})")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SECONDS:g} seconds each: proves only that it works")
     parser.add_argument("--native", action="store_true", help="look into compiled code too (py-spy --native)")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="where the results go (default build/bench)")
+    add_out(parser)
     options = parser.parse_args(arguments)
     options.seconds_each = options.seconds_each or (_QUICK_SECONDS if options.quick else _SECONDS)
     return options

@@ -21,6 +21,7 @@ import msgspec
 from speed import chart, filling, goals, machine, tables
 from speed.broker import started
 from speed.catalog import FAMILIES, Variant, chosen, of_family
+from speed.folders import add_out
 from speed.payloads import write_payloads
 from speed.progress import Display
 from speed.results import Failure, Measured
@@ -58,7 +59,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few messages, compressed Kafka only, one round: proves only that it works")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds per family (default {_ROUNDS}, with --quick {_QUICK_ROUNDS})")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="families, or variants such as publish/sealbus-many")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="where the results go (default build/bench)")
+    add_out(parser)
     parser.add_argument("--results", action="store_true", help="measure nothing: write what is in DIR into tests/benchmarks/RESULTS.md, and end")
     parser.add_argument("--list", action="store_true", help="list families and variants, and end")
     options = parser.parse_args(arguments)

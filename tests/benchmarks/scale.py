@@ -27,6 +27,7 @@ from curves.task import Job
 from run import terminable
 from speed import machine
 from speed.broker import Broker, started
+from speed.folders import add_out
 from speed.payloads import write_payloads
 from speed.tables import number
 
@@ -57,7 +58,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=_PER_SECOND, metavar="N", help=f"messages/s of the steady load (default {_PER_SECOND:g})")
     parser.add_argument("--within", type=float, metavar="M", help="begin nothing more after so many minutes (a steady load aside)")
     parser.add_argument("--quick", action="store_true", help="two points of each curve, a second each: proves only that it works")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="where the results go (default build/bench)")
+    add_out(parser)
     options = parser.parse_args(arguments)
     names = [name for given in options.only for name in (list(_STEADY) if given == "steady" else [given])]
     unknown = sorted(set(names) - set(_NAMES))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import operator
 import re
+from pathlib import Path
 
 import pytest
 from speed import chart, tables
 from speed.catalog import FAMILIES, VARIANTS, chosen
+from speed.folders import add_out
 from speed.goals import GOALS, Verdict, judge
 from speed.measurement import Answer
 from speed.order import rotated, warm_up_of
@@ -23,6 +26,14 @@ def measured(variant: str, number: int, rate: float, **more: object) -> Measured
 def verdict(found: list[Measured], text: str) -> Verdict:
     (one,) = [each for each in judge(found) if each.goal.text == text]
     return one
+
+
+def test_a_folder_for_results_is_the_same_for_processes_that_run_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    add_out(parser)
+    monkeypatch.chdir(tmp_path)
+    assert parser.parse_args(["--out", "mine"]).out == tmp_path / "mine"
+    assert parser.parse_args([]).out.is_absolute()
 
 
 def test_ratios_are_of_the_same_round_and_of_no_other() -> None:
