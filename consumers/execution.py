@@ -113,7 +113,7 @@ class Execution:
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready or runner.aside:
+            if self._lanes.ready or self._lanes.back or runner.aside:
                 self._lanes.release(lane, following.priority)
                 return
             delivery = following
