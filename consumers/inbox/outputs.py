@@ -6,13 +6,14 @@ Owns both encodings; what is stored under version 1 stays readable. Does not own
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Key
 
-__all__ = ["decode_outputs", "encode_outputs", "key_text"]
+__all__ = ["decode_outputs", "encode_outputs", "key_digest", "key_text"]
 
 _VERSION = 1
 _encoder = msgspec.msgpack.Encoder()
@@ -35,3 +36,8 @@ def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:
 def key_text(key: Key) -> str:
     """*key* as a JSON array: one text, readable, and never equal for two keys."""
     return _json.encode((key.namespace, key.sender, key.message_type, key.group, key.idempotency_key)).decode()
+
+
+def key_digest(text: str) -> bytes:
+    """What stands for a `key_text` where the text may be too long: SHA-256."""
+    return sha256(text.encode()).digest()

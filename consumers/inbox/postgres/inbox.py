@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,9 +23,10 @@ from bus.transports.base import NewRecord
 from consumers.inbox import rules
 from consumers.inbox.base import Claim, Claimed, Held, Key, Transaction
 from consumers.inbox.lease import Lease
-from consumers.inbox.outputs import encode_outputs, key_text
+from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
 from consumers.inbox.postgres.session import PostgresTransaction
+from consumers.inbox.postgres.together import Asked, Ended, Together
 from consumers.inbox.rules import Asker
 
 __all__ = ["PostgresInbox"]
@@ -58,6 +58,7 @@ class PostgresInbox:
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._running: dict[bytes, int] = {}
         self._asking: set[bytes] = set()
+        self._together = Together(self._alive, self._running, self._asking, self._begun)
         self._transactions: set[PostgresTransaction] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool: Any = None
@@ -76,7 +77,7 @@ class PostgresInbox:
             async with self._connection(at_start=True) as connection:
                 await statements.migrate(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
-                self._owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
+                self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
         except BaseException:
             self._pool.terminate()
             self._session_pool.terminate()
@@ -86,7 +87,7 @@ class PostgresInbox:
 
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
-        identity = _identity(text)
+        identity = key_digest(text)
         task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
         try:
             return await asyncio.shield(task)
@@ -99,14 +100,18 @@ class PostgresInbox:
         self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
     ) -> None:
         text = key_text(key)
-        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen)
-        self._begun(self._claim(_identity(text), text, asker)).add_done_callback(partial(_tell, told))
+        identity = key_digest(text)
+        alone = partial(self._together.apart, told, self._claim, identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen))
+        if identity in self._asking or identity in self._running:
+            alone()
+        else:
+            self._together.claim(Asked(identity, text, content_hash, keep_until_ms, told, alone))
 
     def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
-        self._begun(self.finish(key, token, ())).add_done_callback(partial(_tell, told))
+        self._together.finish(Ended(key_digest(key_text(key)), token, told, partial(self._together.apart, told, self.finish, key, token, ())))
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
-        identity = _identity(key_text(key))
+        identity = key_digest(key_text(key))
         data = encode_outputs(outputs)
         if transaction is None:
             running = self._finish(identity, token, data)
@@ -119,7 +124,7 @@ class PostgresInbox:
         return is_done
 
     async def release(self, key: Key, token: int) -> None:
-        identity = _identity(key_text(key))
+        identity = key_digest(key_text(key))
         try:
             await asyncio.shield(self._begun(self._release(identity, token)))
         finally:
@@ -155,7 +160,9 @@ class PostgresInbox:
         if self._renewal is None:
             return
         self._renewal.cancel()
-        await asyncio.wait([self._renewal, *self._tasks])
+        await asyncio.wait([self._renewal])
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         for transaction in tuple(self._transactions):
             await transaction.rollback()
         try:
@@ -174,10 +181,8 @@ class PostgresInbox:
             return Held(rules.SHORTEST_WAIT_S)
         self._asking.add(identity)
         try:
-            if self._lease.has_run_out(self._clock.monotonic_s()):
-                await self._renew()
             claim: Claim | None = None
-            async with self._connection() as connection:
+            async with self._alive() as connection:
                 # A row may be forgotten between the two.
                 while claim is None:
                     claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(connection, identity, asker)
@@ -250,6 +255,14 @@ class PostgresInbox:
                 failing = False
 
     @asynccontextmanager
+    async def _alive(self) -> AsyncGenerator[Any]:
+        """A connection for a claim: whoever makes one has a lease."""
+        if self._lease.has_run_out(self._clock.monotonic_s()):
+            await self._renew()
+        async with self._connection() as connection:
+            yield connection
+
+    @asynccontextmanager
     async def _connection(self, *, at_start: bool = False) -> AsyncGenerator[Any]:
         if self._pool is None:
             raise InboxError("the inbox is not open")
@@ -285,13 +298,3 @@ class PostgresInbox:
 
 async def _as_it_is(_: Any) -> None:
     """Our own statements leave nothing behind that had to be reset."""
-
-
-def _tell(told: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
-    # A task of ours is cancelled by nobody but a loop that ends.
-    if not task.cancelled():
-        told(task.exception() or task.result())
-
-
-def _identity(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

@@ -14,7 +14,9 @@ from consumers.inbox.rules import CLOSED, Row
 __all__ = [
     "ENROL",
     "FINISH",
+    "FINISH_SILENT",
     "INSERT",
+    "INSERT_FIRSTS",
     "IS_FINISHED",
     "PURGE",
     "PURGE_OWNERS",
@@ -45,6 +47,12 @@ INSERT: Final = """
 INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened,
     outputs) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING RETURNING token"""
 
+INSERT_FIRSTS: Final = """
+INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs)
+SELECT id, key, content_hash, 'claimed', $1, 1, keep_until_ms, 1, 0, false, false, 0, ''
+FROM unnest($2::bytea[], $3::text[], $4::text[], $5::bigint[]) AS asked (id, key, content_hash, keep_until_ms)
+ON CONFLICT (id) DO NOTHING RETURNING id"""
+
 UPDATE: Final = """
 UPDATE sealbus_inbox SET content_hash = $2, state = $3, owner = $4, token = $5, keep_until_ms = $6, starts = $7, deaths = $8, suspect = $9,
     alone = $10, reopened = $11, outputs = $12 WHERE id = $1"""
@@ -52,6 +60,11 @@ UPDATE sealbus_inbox SET content_hash = $2, state = $3, owner = $4, token = $5, 
 FINISH: Final = """
 UPDATE sealbus_inbox SET state = 'done', outputs = $4, starts = 0, deaths = 0, suspect = false, alone = false
 WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed' RETURNING token"""
+
+FINISH_SILENT: Final = """
+UPDATE sealbus_inbox SET state = 'done', outputs = '', starts = 0, deaths = 0, suspect = false, alone = false
+FROM unnest($2::bytea[], $3::bigint[]) AS ended (id, token)
+WHERE sealbus_inbox.id = ended.id AND sealbus_inbox.token = ended.token AND owner = $1 AND state = 'claimed' RETURNING sealbus_inbox.id"""
 
 IS_FINISHED: Final = "SELECT 1 FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'done' AND outputs = $4"
 

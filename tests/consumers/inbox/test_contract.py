@@ -343,16 +343,16 @@ async def test_many_open_a_new_store_at_once(shared_store: Store) -> None:
 # --- without waiting --------------------------------------------------------------------------------------------------------------------
 
 
-async def asked(inbox: Inbox, content_hash: str = "hash-1") -> Claim | Exception:
+async def asked(inbox: Inbox, content_hash: str = "hash-1", name: str = "task-1") -> Claim | Exception:
     future: asyncio.Future[Claim | Exception] = asyncio.get_running_loop().create_future()
-    inbox.claim_soon(key(), content_hash, keep_until_ms=LATER_MS, told=future.set_result)
+    inbox.claim_soon(key(name), content_hash, keep_until_ms=LATER_MS, told=future.set_result)
     assert not future.done(), "told from within the call"
     return await asyncio.wait_for(future, 10)
 
 
-async def finished_soon(inbox: Inbox, token: int) -> bool | Exception:
+async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool | Exception:
     future: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
-    inbox.finish_soon(key(), token, future.set_result)
+    inbox.finish_soon(key(name), token, future.set_result)
     assert not future.done(), "told from within the call"
     return await asyncio.wait_for(future, 10)
 
@@ -381,3 +381,28 @@ async def test_whoever_does_not_wait_is_told_that_the_inbox_is_closed(store: Sto
     await inbox.close()
     assert isinstance(await asked(inbox), InboxError)
     assert isinstance(await finished_soon(inbox, 1), InboxError)
+
+
+async def test_many_who_do_not_wait_are_each_told_their_own(shared_store: Store) -> None:
+    inbox, other = await shared_store.open("a"), await shared_store.open("b")
+    held, done = (await claimed(other, "held")).token, (await claimed(other, "done")).token
+    assert await other.finish(key("done"), done, OUTPUTS)
+    news = [f"new-{number}" for number in range(200)]
+    answers = await asyncio.gather(*(asked(inbox, name=name) for name in ("held", "done", "twice", "twice", *news)))
+    assert isinstance(answers[0], Held)
+    assert answers[1] == Done(OUTPUTS)
+    assert sorted(type(answer).__name__ for answer in answers[2:4]) == ["Claimed", "Held"]
+    assert answers[4:] == [Claimed(token=1, starts=1, alone=False)] * 200
+    assert await other.finish(key("held"), held, ())
+    results = await asyncio.gather(*(finished_soon(inbox, 1, name) for name in (*news, "held")))
+    assert results == [True] * 200 + [False]
+    assert await claim(other, "new-7") == Done(())
+
+
+async def test_of_two_who_ask_for_the_same_many_at_once_each_message_has_one(shared_store: Store) -> None:
+    inboxes = [await shared_store.open("a"), await shared_store.open("b")]
+    names = [f"m-{number}" for number in range(300)]
+    asking = [asked(inbox, name=name) for inbox, order in zip(inboxes, (names, names[::-1]), strict=True) for name in order]
+    answers = list(zip((*names, *names[::-1]), await asyncio.gather(*asking), strict=True))
+    assert sorted(name for name, answer in answers if isinstance(answer, Claimed)) == sorted(names)
+    assert all(isinstance(answer, Claimed | Held) for _, answer in answers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 import pytest
@@ -13,7 +13,8 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.base import Claimed, Done
 from consumers.inbox.postgres import PostgresInbox
-from tests.consumers.inbox.stores import OUTPUTS, claim, claimed, key
+from consumers.inbox.postgres.together import Asked
+from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 from tests.databases import Postgres
 
 
@@ -101,6 +102,45 @@ async def test_many_open_transactions_do_not_hold_up_claims(inbox: PostgresInbox
     async with asyncio.timeout(5):
         assert await asyncio.gather(*(claim(inbox, f"task-{number}") for number in range(100))) == [Claimed(1)] * 100
     await asyncio.gather(*(transaction.rollback() for transaction in transactions))
+
+
+async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) -> None:
+    sent: list[int] = []
+    gathering = inbox._together._claims
+    write = gathering._write
+
+    async def counted(batch: Sequence[Asked]) -> set[bytes]:
+        sent.append(len(batch))
+        return await write(batch)
+
+    gathering._write = counted
+    told: list[object] = []
+    for number in range(300):
+        inbox.claim_soon(key(f"m-{number}"), "h", keep_until_ms=LATER_MS, told=told.append)
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if len(told) == 300:
+            break
+    assert (sent, set(told)) == ([300], {Claimed(1)})
+
+
+async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_claimed_again_later(
+    inbox: PostgresInbox, postgres: Postgres
+) -> None:
+    told: list[object] = []
+    postgres.freeze()
+    try:
+        for number in range(3):
+            inbox.claim_soon(key(f"m-{number}"), "h", keep_until_ms=LATER_MS, told=told.append)
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if len(told) == 3:
+                break
+    finally:
+        postgres.thaw()
+    assert [type(answer) for answer in told] == [InboxError] * 3
+    # Whether it was claimed is unknown; nobody runs it here.
+    assert isinstance(await claim(inbox, "m-1", "h"), Claimed)
 
 
 async def test_a_server_that_is_not_there_is_an_inbox_error() -> None:
