@@ -115,7 +115,7 @@ class Runners:
         self._quiet.set()
         self._timer: Timer | None = None
         self._timer_due_s = math.inf
-        self._stopping = False
+        self._stopping = self._closed = False
         self.failure: BaseException | None = None
         """What ended a runner that should not have ended; the worker stops on it."""
 
@@ -135,7 +135,7 @@ class Runners:
         they do, waking one after another would cost each a turn of the loop.
         """
         back = len(self._lanes.back)
-        if self._waking or not (back or self._lanes.ready):
+        if self._waking or self._closed or not (back or self._lanes.ready):
             return
         taken = self._busy - self._aside
         # A lane that is away keeps a slot.
@@ -197,6 +197,7 @@ class Runners:
     async def close(self) -> None:
         """End all runners, cutting what still runs; one that does not end within a second is left behind."""
         self.stop()
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         for runner in self._runners:

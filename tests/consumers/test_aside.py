@@ -64,3 +64,18 @@ async def test_quiet_waits_for_what_settles() -> None:
     await asyncio.wait_for(quiet, 5)
     assert case.done == 3
     await case.runners.close()
+
+
+async def test_an_answer_that_comes_when_all_is_closed_starts_nothing() -> None:
+    case = Case(concurrency=2)
+    case.lanes.add("k", object(), 5)
+    lane = case.lanes.take()
+    assert lane is not None
+    case.lanes.ask()
+    await case.runners.close()
+    before = asyncio.all_tasks()
+    case.lanes.answered(lane)
+    case.runners.changed()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    assert case.most_at_work == 0
