@@ -59,6 +59,16 @@ async def link(arena: Arena, fault: Fault) -> None:
         arena.cluster.links[number].behave(Mood())
 
 
+async def apart(arena: Arena, fault: Fault) -> None:
+    """Some brokers are cut off from the others, from the controller, or from both; clients reach them as before."""
+    nodes = await asyncio.to_thread(_chosen, arena, fault.whom)
+    for node in nodes:
+        arena.cluster.mesh.cut(node.id, fault.how)
+    await asyncio.sleep(fault.for_s)
+    for node in nodes:
+        arena.cluster.mesh.mend(node.id)
+
+
 async def partitions(arena: Arena, fault: Fault) -> None:
     """The topic of tasks gets more partitions."""
     admin = AdminClient(quiet(arena.cluster.bootstrap))
@@ -99,4 +109,4 @@ def java_hash(text: str) -> int:
     return value & 0x7FFFFFFF
 
 
-DEEDS: dict[str, Deed] = {"broker": broker, "link": link, "partitions": partitions}
+DEEDS: dict[str, Deed] = {"broker": broker, "link": link, "apart": apart, "partitions": partitions}

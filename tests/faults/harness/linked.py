@@ -1,16 +1,16 @@
 """Three brokers, each behind a link that can misbehave; whoever judges reaches them past the links.
 
-Owns starting them, their links, and mending everything between two runs. Brokers are `deploy.kafka`'s.
+Owns starting them, their links to clients, and mending everything between two runs. Brokers are `deploy.kafka`'s, the links among them `mesh`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.mesh import Mesh
 from harness.proxy import Link, Mood
 
 from deploy.kafka import cluster as clusters
@@ -20,41 +20,52 @@ from deploy.kafka.properties import Address
 
 __all__ = ["LinkedCluster"]
 
+_BROKERS = (1, 2, 3)
+_CONTROLLER = 100
+_SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    # Cuts of followers last no longer than Kafka's 30 s: a leader would only wait, and never know that it has lost them.
+    "replica.lag.time.max.ms": "5000",
+}
+
 
 class LinkedCluster(Cluster):
-    """A cluster whose brokers have one more listener, which names the port of its link as its own."""
+    """A cluster whose brokers have one more listener, which names the port of its link as its own, and links among themselves."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, brokers=3, controller=True, heap_mb=384, settings={"group.min.session.timeout.ms": "1000"})
+        super().__init__(folder, brokers=len(_BROKERS), controller=True, heap_mb=384, settings=_SETTINGS)
         self.links: dict[int, Link] = {}
-        self._ways: dict[int, tuple[int, int]] = {}
+        self.mesh = Mesh(_BROKERS, _CONTROLLER)
 
     async def open(self) -> None:
-        """Start brokers and links."""
-        self._ways = {number: (_free_port(), _free_port()) for number in (1, 2, 3)}
+        """Start links and brokers: the brokers need theirs to find each other."""
+        for number in _BROKERS:
+            # The ports behind are kept from clients, whose connections would sit on them while a broker is away.
+            self.links[number] = link = Link(self._ports.take())
+            await link.open()
+        await self.mesh.open(self._ports.take)
         await asyncio.to_thread(self.start)
-        for number, (behind, port) in self._ways.items():
-            self.links[number] = Link(behind, port)
-            await self.links[number].open()
 
     async def close(self) -> None:
         """Stop them."""
+        self.calm()
         for link in self.links.values():
             await link.close()
         await asyncio.to_thread(self.mend)
         await asyncio.to_thread(self.stop)
+        await self.mesh.close()
 
     @property
     def linked_bootstrap(self) -> str:
         """The addresses through the links."""
-        return ",".join(f"127.0.0.1:{port}" for _, port in self._ways.values())
+        return ",".join(f"127.0.0.1:{link.port}" for link in self.links.values())
 
     def node(self, number: int) -> Node:
         """The broker of that id."""
         return next(node for node in self.brokers if node.id == number)
 
     def mend(self) -> None:
-        """Every broker runs and every link is sound."""
+        """Every broker runs."""
         for node in self.nodes:
             if node.running:
                 node.thaw()
@@ -65,13 +76,15 @@ class LinkedCluster(Cluster):
         """Every link is sound."""
         for link in self.links.values():
             link.behave(Mood())
+        self.mesh.calm()
 
     def _prepare(self) -> None:
-        # The listener is not the same for each broker, so it cannot be one of the cluster's settings.
+        # Listeners are not the same for each node, so they cannot be among the cluster's settings.
         original = clusters.server_properties
 
         def linked(node: Address, nodes: Sequence[Address], **rest: Any) -> Mapping[str, str]:
-            return self._with_link(node.id, original(node, nodes, **rest)) if node.client_port is not None else original(node, nodes, **rest)
+            properties = self.mesh.told(node.id, original(node, nodes, **rest))
+            return self._with_link(node.id, properties) if node.client_port is not None else properties
 
         clusters.server_properties = linked  # type: ignore[assignment]
         try:
@@ -80,15 +93,9 @@ class LinkedCluster(Cluster):
             clusters.server_properties = original
 
     def _with_link(self, number: int, properties: Mapping[str, str]) -> Mapping[str, str]:
-        behind, port = self._ways[number]
+        link = self.links[number]
         return dict(properties) | {
-            "listeners": f"{properties['listeners']},LINK://127.0.0.1:{behind}",
-            "advertised.listeners": f"{properties['advertised.listeners']},LINK://127.0.0.1:{port}",
+            "listeners": f"{properties['listeners']},LINK://127.0.0.1:{link.target}",
+            "advertised.listeners": f"{properties['advertised.listeners']},LINK://127.0.0.1:{link.port}",
             "listener.security.protocol.map": f"{properties['listener.security.protocol.map']},LINK:PLAINTEXT",
         }
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

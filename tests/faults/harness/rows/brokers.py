@@ -35,6 +35,22 @@ def _link(whom: str, how: str, shortest_s: float, longest_s: float) -> Callable[
     return schedule
 
 
+def _apart(whom: str, how: str) -> Callable[[random.Random], Iterator[Fault]]:
+    def schedule(chance: random.Random) -> Iterator[Fault]:
+        yield Fault(chance.uniform(1.5, 3.0), "apart", whom, chance.uniform(5.0, 30.0), how)
+
+    return schedule
+
+
+def _often_apart(chance: random.Random) -> Iterator[Fault]:
+    at_s = 1.0
+    while at_s < 50.0:
+        lasting_s = chance.uniform(3.0, 10.0)
+        whom, how = chance.choice(["leader", "coordinator", "1", "2", "3"]), chance.choice(["followers", "controller", "both"])
+        yield Fault(at_s, "apart", whom, lasting_s, how + chance.choice(["", "-out", "-in"]))
+        at_s += lasting_s + chance.uniform(0.5, 4.0)
+
+
 def _flaky(chance: random.Random) -> Iterator[Fault]:
     at_s = 1.0
     for how in chance.sample(["slow", "narrow", "sliced", "resets"], 4):
@@ -89,6 +105,18 @@ ROWS = [
     _row("4-cut-all", "no byte passes between the clients and any broker", _link("all", "cut", 5, 30), quick=True, quick_logs=("kafka",)),
     _row("4-cut-up", "requests to a leader do not arrive", _link("leader", "cut-up", 5, 30)),
     _row("4-cut-down", "answers of all brokers do not arrive", _link("all", "cut-down", 5, 30)),
+    _row("4-cut-followers", "no byte passes between a leader and the other brokers", _apart("leader", "followers")),
+    _row("4-cut-controller", "no byte passes between a leader and the controller: another is elected", _apart("leader", "controller")),
+    _row("4-cut-broker", "a leader is cut off from all but its clients", _apart("leader", "both")),
+    _row("4-cut-broker-out", "nothing that a leader sends reaches a broker or the controller", _apart("leader", "both-out")),
+    _row("4-cut-broker-in", "nothing that a broker or the controller sends reaches a leader", _apart("leader", "both-in")),
+    _row("4-cut-coordinator", "the group's coordinator is cut off from all but its clients", _apart("coordinator", "both")),
+    _row(
+        "4-cut-often",
+        "one broker after another is cut off somehow, for a minute",
+        _often_apart,
+        load=Load(count=7000, rate=130, types=dict(TYPES), mix=dict(MIX), duplicates=0.05, timeout_s=15),
+    ),
     _row("5-flaky", "links are slow, narrow, sliced, and reset every 2 s", _flaky),
     _row(
         "6-lost-acks",
