@@ -15,35 +15,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from members import MIB, Listener, receive
 
-from bus.errors import OffsetOutOfRangeError, RecordTooLargeError, TopicMissingError
+from bus.errors import RecordTooLargeError, TopicMissingError
 from bus.partitioning import partition_of
-from bus.transports.base import Appended, Assignment, NewRecord, Record, TopicSpec
+from bus.transports.base import Appended, NewRecord, Record, TopicSpec
 from bus.transports.kafka.link import Link
-
-MIB = 1 << 20
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.held: set[Assignment] = set()
-
-    def assigned(self, assignments):
-        self.held |= set(assignments)
-
-    async def revoked(self, assignments):
-        self.held -= set(assignments)
-
-    def lost(self, assignments):
-        self.held -= set(assignments)
-
-
-async def receive(subscription, count: int, within_s: float = 15.0) -> list[Record]:
-    got: list[Record] = []
-    async with asyncio.timeout(within_s):
-        while len(got) < count:
-            got += await subscription.poll(timeout_s=0.2, max_records=500, max_bytes=32 * MIB)
-    return got
 
 
 async def everything(transport, topic: str, partition: int = 0) -> list[Record]:
@@ -154,38 +131,6 @@ async def test_gaps_of_compaction_are_passed_over(opened, topic, admin) -> None:
     assert records[0].offset > 0
     subscription = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
     assert [record.offset for record in await receive(subscription, len(records))] == [record.offset for record in records]
-
-
-async def test_deleted_records_stop_the_member_instead_of_jumping(opened, topic, admin) -> None:
-    transport = opened()
-    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
-    await transport.append([NewRecord(topic, None, b"%d" % i) for i in range(10)], timeout_s=20)
-    group, listener = "g" + topic.replace(".", "-"), Listener()
-    first = await transport.subscribe(group, [topic], listener, member="m")
-    await receive(first, 10)
-    await first.commit(dict.fromkeys(listener.held, 3))
-    await first.close()
-    for deleted in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
-        deleted.result(15)
-    again = await transport.subscribe(group, [topic], Listener(), member="m")
-    with pytest.raises(OffsetOutOfRangeError, match=r"offset 3 .* 7 to 10"):
-        await receive(again, 1)
-
-
-async def test_records_deleted_under_a_reading_member_stop_it(opened, topic, admin) -> None:
-    transport = opened()
-    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
-    await transport.append([NewRecord(topic, None, b"%d" % i) for i in range(3)], timeout_s=20)
-    listener = Listener()
-    member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], listener, member="m")
-    await receive(member, 3)
-    member.pause(listener.held)
-    await transport.append([NewRecord(topic, None, b"%d" % i) for i in range(5)], timeout_s=20)
-    for deleted in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
-        deleted.result(15)
-    member.resume(listener.held)
-    with pytest.raises(OffsetOutOfRangeError):
-        await receive(member, 9)
 
 
 async def test_partitions_added_under_load_are_written_and_read_from_their_beginning(opened, topic, admin) -> None:

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "18": "hostile JSON: tests/bus",
     "20": "forged senders: tests/bus",
     "23": "no transactional producers: the product has none",
-    "25": "offsets that are gone: tests/kafka/test_kafka_only.py; the worker must stop there, so nothing can heal",
+    "25": "offsets that are gone: tests/kafka/test_lost_offsets.py; the worker must stop there, so nothing can heal",
     "29": "rolling upgrades: there is no earlier release yet",
 }
 
