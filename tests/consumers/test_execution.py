@@ -28,7 +28,7 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     async def handle(job: Job) -> None:
         raise RetryLater(after_s=3)
 
-    settings = load(flags={}, env={}, file=None).settings
+    settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
     # The message fits, with the control headers of a tier it does not.
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, max_record_bytes=4_150)
     worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
