@@ -1,8 +1,8 @@
 """One life of a consumer: it joins a group, fetches, commits, and ends for certain.
 
 Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as the brokers are away,
-errors of a rebalance listener are swallowed, a member that was thrown out of an empty group may rewind its offsets. Does not own what
-partitions mean to the bus: see `subscription`.
+a commit that is tried again is sent in the name of whatever generation it is by then, errors of a rebalance listener are swallowed, a member
+that was thrown out of an empty group may rewind its offsets. Does not own what partitions mean to the bus: see `subscription`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -29,6 +31,9 @@ _KILL_S = 3.0
 _COMMIT_S = 10.0
 
 Rebalance = Callable[[Iterable[TopicPartition]], Awaitable[None]]
+
+_is_current: ContextVar[Callable[[], bool]] = ContextVar("is_current")
+"""Whether the commit that is under way may be sent just now."""
 
 
 class _Bridge(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
@@ -75,6 +80,7 @@ class Consumer:
         except BaseException:
             await _killed(consumer)
             raise
+        _fence(consumer._coordinator)  # noqa: SLF001 - there is no public way
         joined = cls(consumer)
         consumer.subscribe(list(topics), listener=_Bridge(revoked, assigned))
         return joined
@@ -100,8 +106,12 @@ class Consumer:
         )
         return found
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit; False when the group has gone on without this member. Raises DeadlineError, UnreachableError, and the library's errors."""
+    async def commit(self, offsets: Mapping[TopicPartition, int], is_current: Callable[[], bool]) -> bool:
+        """Commit; False when the group has gone on without this member. Raises DeadlineError, UnreachableError, and the library's errors.
+
+        *is_current* is asked before each try: what is another member's by then must not be committed.
+        """
+        _is_current.set(is_current)
         try:
             async with asyncio.timeout(_COMMIT_S):
                 await self._consumer.commit(dict(offsets))
@@ -146,6 +156,18 @@ class Consumer:
 
     def _refreshed(self, _: object) -> None:
         self.refreshed_s = time.monotonic()
+
+
+def _fence(coordinator: Any) -> None:
+    """Let every try of a commit ask first. Between that and the request, which names the generation, the library awaits nothing."""
+    send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
+
+    async def fenced(*arguments: Any) -> None:
+        if not _is_current.get()():
+            raise RebalanceInProgressError
+        await send(*arguments)
+
+    coordinator._do_commit_offsets = fenced  # noqa: SLF001 - see above
 
 
 async def _killed(consumer: AIOKafkaConsumer) -> None:

@@ -91,7 +91,7 @@ class KafkaSubscription:
                 raise UnreachableError("the group has been rebalancing for long; the commit is tried again")
         moved = {item: offsets[item.assignment] for item in held if item not in stale and offsets[item.assignment] > item.committed}
         if moved and consumer is not None:
-            if await self._committed(consumer, {item.place: offset for item, offset in moved.items()}):
+            if await self._committed(consumer, moved):
                 for item, offset in moved.items():
                     item.committed = max(item.committed, offset)
             else:
@@ -207,9 +207,13 @@ class KafkaSubscription:
             timer.cancel()
         return self._clock.monotonic_s() - started_s < timeout_s
 
-    async def _committed(self, consumer: Consumer, offsets: Mapping[TopicPartition, int]) -> bool:
+    async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> bool:
+        def is_current() -> bool:
+            # A coordinator that is away for long may have given these to another when it is back.
+            return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
+
         try:
-            return await consumer.commit(offsets)
+            return await consumer.commit({item.place: offset for item, offset in moved.items()}, is_current)
         except KafkaError as error:
             fault = translated(error, f"committing for group {self._group!r}")
             if isinstance(fault, FencedError):

@@ -1,0 +1,73 @@
+"""A commit that waits inside the client library for its coordinator is not sent for what was lost meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka.errors import GroupCoordinatorNotAvailableError
+from confluent_kafka import Consumer, TopicPartition
+from members import MIB, Listener, receive
+
+from bus.errors import UnreachableError
+from bus.transports.base import NewRecord, TopicSpec
+
+
+def committed(kafka: str, group: str, place: tuple[str, int]) -> int:
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group, "enable.auto.commit": False})
+    (found,) = consumer.committed([TopicPartition(*place)], timeout=10)
+    consumer.close()
+    return int(found.offset)
+
+
+class Slow:
+    """The library's one try of a commit; the first one is answered late, as by a coordinator that was frozen and is none any more."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._try = coordinator._do_commit_offsets
+        self.tries = 0
+        self.answered = asyncio.Event()
+        coordinator._do_commit_offsets = self
+
+    async def __call__(self, *arguments: Any) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            await self.answered.wait()
+            raise GroupCoordinatorNotAvailableError
+        await self._try(*arguments)
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["lost", "kept"])
+async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_held(opened: Any, topic: str, kafka: str, others: bool) -> None:
+    transport, group = opened(), f"{topic}-group"
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=2)])
+    await transport.append([NewRecord(topic, None, b"%d" % n, partition=p) for n in range(10) for p in (0, 1)], timeout_s=20)
+    first, second = Listener(), Listener()
+    one = await transport.subscribe(group, [topic], first, member="one")
+    await receive(one, 20)
+    coordinator = one._life.consumer._consumer._coordinator
+    slow = Slow(coordinator)
+    committing = asyncio.create_task(one.commit(dict.fromkeys(first.held, 3)))
+    await asyncio.sleep(0.2)
+    place = (topic, 0)
+    if others:
+        # The new coordinator does not know it; it comes back under another id, and another member has a part.
+        coordinator.reset_generation()
+        coordinator.request_rejoin()
+        two = await opened().subscribe(group, [topic], second, member="two")
+        async with asyncio.timeout(20):
+            while not second.held:
+                await two.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)
+                await one.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)
+        (mine,) = second.held
+        assert len(await receive(two, 10)) == 10
+        await two.commit({mine: 10})
+        place = (topic, mine.partition)
+    slow.answered.set()
+    if others:
+        with pytest.raises(UnreachableError, match="tried again"):
+            await committing
+    else:
+        assert await committing == []
+    assert await asyncio.to_thread(committed, kafka, group, place) == (10 if others else 3)
