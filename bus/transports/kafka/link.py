@@ -189,7 +189,8 @@ class Link:
             if not isinstance(error, KafkaError | TimeoutError):
                 raise
             # The library says the same of a wrong password and of a dead broker: ask for the cause.
-            raise await probe(self._options) or UnreachableError("Kafka answered, and then not any more") from error
+            cause = await probe(self._options, has_answered=self.connected_once)
+            raise cause or UnreachableError("Kafka answered, and then not any more") from error
         return client
 
     async def _drop(self) -> None:

@@ -22,29 +22,32 @@ __all__ = ["probe"]
 _ADDRESS_S = 4.0
 
 
-async def probe(options: Options) -> BusError | None:
-    """None when one of the addresses answers; else what is wrong. A wrong setting is named before a broker that is away."""
+async def probe(options: Options, *, has_answered: bool = False) -> BusError | None:
+    """None when one of the addresses answers; else what is wrong. A wrong setting is named before a broker that is away.
+
+    *has_answered*: this cluster has answered with these very settings, so that what cannot be told apart is no wrong setting.
+    """
     arguments = options.common()
     for name in ("bootstrap_servers", "retry_backoff_ms", "metadata_max_age_ms"):
         arguments.pop(name)
-    answers = await asyncio.gather(*(_try(address, arguments, options) for address in options.bootstrap))
+    answers = await asyncio.gather(*(_try(address, arguments, options, has_answered) for address in options.bootstrap))
     found = [error for error in answers if error is not None]
     if len(found) < len(answers):
         return None
     return next((error for error in found if isinstance(error, ConfigurationError)), found[0])
 
 
-async def _try(address: str, arguments: dict[str, Any], options: Options) -> BusError | None:
+async def _try(address: str, arguments: dict[str, Any], options: Options, has_answered: bool) -> BusError | None:
     host, _, port = address.rpartition(":")
     try:
         connection = await asyncio.wait_for(create_conn(host.strip("[]"), int(port), **arguments), _ADDRESS_S)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the cause that is asked for
-        return _cause(error, address, options)
+        return _cause(error, address, options) or _shown_out(address, options, has_answered)
     connection.close()
     return None
 
 
-def _cause(error: Exception, address: str, options: Options) -> BusError:
+def _cause(error: Exception, address: str, options: Options) -> BusError | None:
     user, mechanism = options.security.username, options.security.mechanism
     match error:
         case ssl.SSLCertVerificationError():
@@ -69,7 +72,14 @@ def _cause(error: Exception, address: str, options: Options) -> BusError:
         case OSError() if error.errno is not None:
             return UnreachableError(f"{address} cannot be reached: {error.strerror or said(error)}")
         case _:
-            return ConfigurationError(
-                f"{address} closed the connection during the greeting: it is no Kafka, or kafka.security_protocol "
-                f"({options.security.protocol.lower()}) is not what this port speaks"
-            )
+            return None
+
+
+def _shown_out(address: str, options: Options, has_answered: bool) -> BusError:
+    """The connection was closed without a word, which is also what a load balancer does whose brokers are away."""
+    if has_answered:
+        return UnreachableError(f"{address} closed the connection during the greeting: there may be no broker behind it just now")
+    return ConfigurationError(
+        f"{address} closed the connection during the greeting: it is no Kafka, or kafka.security_protocol "
+        f"({options.security.protocol.lower()}) is not what this port speaks, or it stands before brokers that are away"
+    )
