@@ -25,9 +25,6 @@ from consumers.inbox.sqlite.table import MEMORY, Table
 __all__ = ["Batch", "Job", "Session", "Writer"]
 
 
-_ENOUGH = 16
-
-
 class Batch:
     """What jobs of one transaction see and change; written together when all have run."""
 
@@ -114,14 +111,11 @@ class Writer:
         return self._loop.create_future()
 
     def submit(self, job: Job) -> None:
-        """Have *job* run; what is submitted in one turn of the loop is handed over together."""
+        """Have *job* run; everything that is submitted in one turn of the loop is handed over together."""
         assert self._loop is not None  # noqa: S101 - started
         if not self._handed:
             self._loop.call_soon(self._hand_over)
         self._handed.append(job)
-        if len(self._handed) >= _ENOUGH and self._thread is not None:
-            # Whoever blocks the loop now shall not keep from the disk what was done before.
-            self._hand_over()
 
     async def stop(self, last: Callable[[Batch], object]) -> None:
         """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where that fails."""
@@ -137,8 +131,6 @@ class Writer:
 
     def _hand_over(self) -> None:
         jobs, self._handed = self._handed, []
-        if not jobs:
-            return
         if self._thread is not None:
             self._queue.put(jobs)
         else:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -202,15 +200,4 @@ async def test_a_lease_is_renewed_on_the_way_and_by_itself(tmp_path: Path) -> No
     await asyncio.sleep(0)
     await inbox.release(key("nobody's"), 1)
     assert renewed_s() == 9.0
-    await inbox.close()
-
-
-async def test_results_become_durable_though_the_loop_is_blocked(tmp_path: Path) -> None:
-    inbox = await opened(tmp_path / "inbox.db")
-    tokens = [(await claimed(inbox, f"m-{number}")).token for number in range(20)]
-    for number, token in enumerate(tokens):
-        inbox.finish_soon(key(f"m-{number}"), token, lambda _: None)
-    time.sleep(1.0)  # noqa: ASYNC251 - a handler that computes
-    with closing(sqlite3.connect(tmp_path / "inbox.db")) as beside:
-        assert beside.execute("SELECT count(*) FROM sealbus_inbox WHERE state = 'done'").fetchone() == (16,)
     await inbox.close()
