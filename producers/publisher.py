@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from bus import native
 from bus.clock import Clock
 from bus.errors import (
     AppendUnknownError,
@@ -71,6 +72,7 @@ class Publisher(Sealer):
         self._known_topics: set[str] = set()
         self._preparing = asyncio.Lock()
         self._creates = creates_topics(settings, transport.features)
+        self._receipts = None if native.core is None else native.core.Receipts(Receipt, Sealed, Appended)
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
@@ -104,12 +106,14 @@ class Publisher(Sealer):
 
     def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
         """What the log's *outcomes* mean for each of *sealed*, counted."""
-        results: list[Result] = [
-            Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
-            if isinstance(outcome, Appended)
-            else self._failure_of(each, outcome)
-            for each, outcome in zip(sealed, outcomes, strict=True)
-        ]
+        results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
+        if results is None:
+            results = [
+                Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
+                if isinstance(outcome, Appended)
+                else self._failure_of(each, outcome)
+                for each, outcome in zip(sealed, outcomes, strict=True)
+            ]
         if {*map(type, results)} == {Receipt}:
             accepted = Counter(map(_type_of, sealed))
         else:

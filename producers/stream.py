@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -189,9 +189,7 @@ async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyn
 async def _results(publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError) -> list[Result]:
     if isinstance(outcomes, BusError):
         return [entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes) for entry in chunk.entries]
-    sealed = [entry for entry in chunk.entries if isinstance(entry, Sealed)]
-    results = publisher.results_of(sealed, await outcomes)
-    if len(results) == len(chunk.entries):
-        return results
-    answers = iter(results)
+    if len(chunk.records) == len(chunk.entries):
+        return publisher.results_of(cast("Sequence[Sealed]", chunk.entries), await outcomes)
+    answers = iter(publisher.results_of([entry for entry in chunk.entries if isinstance(entry, Sealed)], await outcomes))
     return [entry if isinstance(entry, PublishRejected) else next(answers) for entry in chunk.entries]

@@ -2,6 +2,7 @@
 
 mod canonical;
 mod encoding;
+mod outcomes;
 mod publishing;
 mod records;
 mod sealing;
@@ -22,9 +23,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::write_batch, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::distribute, module)?)?;
+    module.add_function(wrap_pyfunction!(outcomes::acknowledge, module)?)?;
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
     module.add_class::<sealing::Caster>()?;
     module.add_class::<publishing::Sealer>()?;
+    module.add_class::<outcomes::Receipts>()?;
     Ok(())
 }

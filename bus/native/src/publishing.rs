@@ -161,8 +161,7 @@ impl Sealer {
         value.clear();
         value.extend_from_slice(FRONT);
         let made = self.write(item, moment, entropy, &mut value).map(|(id, keys)| {
-            let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
-            self.wrapped(py, &id, record_key, &value)
+            self.wrapped(py, &id, keys.key.or(keys.conversation_id), &value)
         });
         if value.capacity() <= MOST_KEPT {
             self.room = value;
@@ -185,13 +184,16 @@ impl Sealer {
         (value.len() <= self.max_message_bytes).then_some((id, keys))
     }
 
-    fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: &[u8], value: &[u8]) -> PyResult<Made<'py>> {
-        let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), PyBytes::new(py, id).as_any()])?;
+    /// Without a key of its own, a message has its id for one.
+    fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: Option<&[u8]>, value: &[u8]) -> PyResult<Made<'py>> {
+        let id_bytes = PyBytes::new(py, id);
+        let key = key.map_or_else(|| id_bytes.clone(), |key| PyBytes::new(py, key));
+        let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), id_bytes.as_any()])?;
         untrack(&name);
         let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).collect::<Vec<_>>())?;
         untrack(&headers);
-        let record = self.record.bind(py).call1((self.topic.bind(py), PyBytes::new(py, key), PyBytes::new(py, value), headers))?;
+        let record = self.record.bind(py).call1((self.topic.bind(py), &key, PyBytes::new(py, value), headers))?;
         let sealed = self.sealed.bind(py).call1((ascii(py, id)?, self.message_type.bind(py), &record))?;
-        Ok((sealed, record, key.len() + value.len() + BUFFER_OVERHEAD))
+        Ok((sealed, record, key.as_bytes().len() + value.len() + BUFFER_OVERHEAD))
     }
 }

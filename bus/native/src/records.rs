@@ -1,10 +1,11 @@
 //! Kafka's record batches, version 2 (KIP-98): the records in one, and the keys' partitions.
 
 use std::cell::RefCell;
+use std::ffi::c_int;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
@@ -88,17 +89,43 @@ thread_local! {
 
 const MOST_KEPT: usize = 4 << 20;
 
+/// The records section of a batch, to be read by whoever compresses it.
+#[pyclass(frozen)]
+pub struct Section {
+    data: Vec<u8>,
+}
+
+#[pymethods]
+impl Section {
+    fn __len__(&self) -> usize {
+        self.data.len()
+    }
+
+    /// SAFETY: the interpreter gives a `view` that may be written; what it shows is never changed, and kept by this object.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let data = &slf.get().data;
+        // SAFETY: as above; it is said to be read-only.
+        let failed = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), data.as_ptr().cast_mut().cast(), data.len() as ffi::Py_ssize_t, 1, flags) };
+        if failed == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        if self.data.capacity() <= MOST_KEPT {
+            // Where the thread ends there is nothing to keep it for.
+            let _ = SECTION.try_with(|kept| kept.replace(std::mem::take(&mut self.data)));
+        }
+    }
+}
+
 /// The records section of a batch, uncompressed: each of `records` (with `key`, `value` and `headers`) at the batch's own time.
 #[pyfunction]
-pub fn write_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
-    let mut out = SECTION.take();
-    out.clear();
-    let written = put_records(py, records, &mut out);
-    let section = PyBytes::new(py, &out);
-    if out.capacity() <= MOST_KEPT {
-        SECTION.set(out);
-    }
-    written.map(|()| section)
+pub fn write_records(py: Python<'_>, records: &Bound<'_, PyList>) -> PyResult<Section> {
+    let mut section = Section { data: SECTION.take() };
+    section.data.clear();
+    put_records(py, records, &mut section.data)?;
+    Ok(section)
 }
 
 fn put_records<'py>(py: Python<'py>, records: &Bound<'py, PyList>, out: &mut Vec<u8>) -> PyResult<()> {

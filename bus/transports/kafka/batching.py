@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import cast
 
 from bus import native
-from bus.transports.base import NewRecord, Outcome
+from bus.transports.base import Appended, NewRecord, Outcome
 
 __all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_sizes"]
 
@@ -31,39 +32,47 @@ class Call:
         self.outcomes: list[Outcome | None] = [None] * count
         self.left = count
         self.done = done
-        self.handed = bytearray(count)
-        """Which records may be in the log: they were given to a producer that has not answered."""
+        self.handed: set[Span] = set()
+        """Whose records may be in the log: they were given to a producer that has not answered."""
         self.given_up = False
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Set one outcome; the first one counts."""
         if self.outcomes[index] is None:
             self.outcomes[index] = outcome
-            self.left -= 1
-            if not self.left and not self.done.done():
-                self.done.set_result(None)
+            self._leave(self.left - 1)
 
-    def settle_all(self, indices: Iterable[int], outcomes: Iterable[Outcome]) -> None:
-        """`settle` for many."""
+    def acknowledge(self, indices: Sequence[int], topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
+        """`settle` for what was written together, from *offset* on."""
+        if native.core is not None:
+            self._leave(self.left - native.core.acknowledge(self.outcomes, indices, Appended, topic, partition, offset, timestamp_ms))
+            return
         mine, left = self.outcomes, self.left
-        for index, outcome in zip(indices, outcomes, strict=True):
+        for place, index in enumerate(indices):
             if mine[index] is None:
-                mine[index] = outcome
+                mine[index] = Appended(topic, partition, offset + place, timestamp_ms)
                 left -= 1
+        self._leave(left)
+
+    def _leave(self, left: int) -> None:
         self.left = left
-        if not left and not self.done.done():
-            self.done.set_result(None)
+        if not left:
+            # Each span knows its call: held in turn, records would wait for the garbage collector.
+            self.handed.clear()
+            if not self.done.done():
+                self.done.set_result(None)
 
     def results(self) -> list[Outcome]:
         """Every outcome; call it when `done` is."""
-        return [outcome for outcome in self.outcomes if outcome is not None]
+        return cast("list[Outcome]", self.outcomes)
 
     def give_up(self, certain: Callable[[], Outcome], unknown: Callable[[], Outcome]) -> None:
         """Time is up: what was never handed over is *certain*ly not written, the rest *unknown*."""
         self.given_up = True
+        handed = {index for span in self.handed for index in span.indices}
         for index, outcome in enumerate(self.outcomes):
             if outcome is None:
-                self.settle(index, unknown() if self.handed[index] else certain())
+                self.settle(index, unknown() if index in handed else certain())
 
 
 class Span:
@@ -91,16 +100,14 @@ class Span:
 
     def hand_over(self) -> None:
         """A producer has these now: from here on they may be in the log."""
-        for index in self.indices:
-            self.call.handed[index] = 1
+        self.call.handed.add(self)
 
     def take_back(self, *, certain: bool) -> None:
         """The producer failed with these: not *certain*ly outside the log means that they may be in it for good."""
         self.tries += 1
         self.uncertain = self.uncertain or not certain
         if not self.uncertain:
-            for index in self.indices:
-                self.call.handed[index] = 0
+            self.call.handed.discard(self)
 
     def _part(self, start: int, stop: int) -> Span:
         part = Span(self.call, self.records[start:stop], self.indices[start:stop], self.sizes[start:stop])
@@ -119,16 +126,15 @@ class Batch:
     def __len__(self) -> int:
         return sum(map(len, self.spans))
 
-    def records(self) -> Iterator[NewRecord]:
+    def records(self) -> list[NewRecord]:
         """In order."""
-        for span in self.spans:
-            yield from span.records
+        return list(chain.from_iterable(span.records for span in self.spans))
 
-    def settle(self, outcomes: Iterable[Outcome]) -> None:
-        """One outcome per record, in order."""
-        following = iter(outcomes)
+    def acknowledge(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
+        """All of it was written, the first record at *offset*."""
         for span in self.spans:
-            span.call.settle_all(span.indices, islice(following, len(span.indices)))
+            span.call.acknowledge(span.indices, topic, partition, offset, timestamp_ms)
+            offset += len(span)
 
 
 class Queue:

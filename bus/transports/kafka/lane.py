@@ -12,7 +12,6 @@ from aiokafka import errors
 
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, TopicMissingError
-from bus.transports.base import Appended
 from bus.transports.kafka.batching import BATCH_OVERHEAD, Batch, Queue
 from bus.transports.kafka.distributing import likewise
 from bus.transports.kafka.faults import is_certain, is_denial, is_refusal, said, translated
@@ -160,7 +159,7 @@ class Lane:
 def _acknowledge(sent: Sent) -> None:
     answer = sent.future.result()
     timestamp_ms = answer.timestamp if answer.timestamp is not None and answer.timestamp >= 0 else sent.timestamp_ms
-    sent.batch.settle([Appended(sent.topic, sent.partition, answer.offset + place, timestamp_ms) for place in range(len(sent.batch))])
+    sent.batch.acknowledge(sent.topic, sent.partition, answer.offset, timestamp_ms)
 
 
 def _refuse(batch: Batch, fault: BusError) -> None:

@@ -76,7 +76,7 @@ class Producer:
 
     async def send(self, batch: Batch, topic: str, partition: int, now_ms: int) -> Sent:
         """Hand *batch* to the library; raises its errors for what was certainly never queued."""
-        builder = written(self._producer, list(batch.records()), timestamp_ms=now_ms, compression=self._compression)
+        builder = written(self._producer, batch.records(), timestamp_ms=now_ms, compression=self._compression)
         for span in batch.spans:
             span.hand_over()
         sent = Sent(batch, topic, partition, await self._producer.send_batch(builder, topic, partition=partition), now_ms)

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
@@ -27,6 +28,8 @@ __all__ = ["Sending"]
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
+
+_topic_of, _partition_of = attrgetter("topic"), attrgetter("partition")
 
 _log = get_logger("kafka")
 
@@ -86,9 +89,9 @@ class Sending:
         await self._supply.close()
 
     def _enqueue(self, call: Call, records: Sequence[NewRecord], deadline_s: float) -> None:
-        topics = {record.topic for record in records}
+        topics = {*map(_topic_of, records)}
         known = {name: facts for name in topics if (facts := self._link.known(name)) is not None}
-        for record in records:
+        for record in records if {*map(_partition_of, records)} != {None} else ():
             if record.partition is not None and (facts := known.get(record.topic)) is not None and record.partition >= facts.partitions:
                 # It may have been added since: ask before refusing.
                 self._link.forget(record.topic)

@@ -5,14 +5,16 @@ Owns writing it by the compiled hot path where that is there, else by the librar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import cramjam
 from aiokafka import AIOKafkaProducer
 
 from bus import native
 from bus.transports.base import NewRecord
+
+if TYPE_CHECKING:
+    from bus.native._core import Section
 
 __all__ = ["written"]
 
@@ -24,10 +26,10 @@ _WORTH_COMPRESSING: Final = 4_096
 """Below this, making ready to compress takes longer than all the rest of an append."""
 
 
-def written(producer: AIOKafkaProducer, records: Sequence[NewRecord], *, timestamp_ms: int, compression: str) -> Any:
+def written(producer: AIOKafkaProducer, records: list[NewRecord], *, timestamp_ms: int, compression: str) -> Any:
     """A closed batch of *records*, all of that time, as the library's `send_batch` takes it."""
     if native.core is not None and compression in _CODECS:
-        section = native.core.write_records(list(records))
+        section = native.core.write_records(records)
         codec = _CODECS[compression] if len(section) >= _WORTH_COMPRESSING else 0
         return _Written(section, len(records), timestamp_ms, codec)
     builder = producer.create_batch()
@@ -41,8 +43,8 @@ def written(producer: AIOKafkaProducer, records: Sequence[NewRecord], *, timesta
 class _Written:
     """What the library asks of its own BatchBuilder: the producer's state comes last, and the bytes are asked for again at each try."""
 
-    def __init__(self, section: bytes, count: int, timestamp_ms: int, codec: int) -> None:
-        self._section = section if codec == 0 else bytes(cramjam.zstd.compress(section, level=_ZSTD_LEVEL))
+    def __init__(self, section: Section, count: int, timestamp_ms: int, codec: int) -> None:
+        self._section = bytes(section if codec == 0 else cramjam.zstd.compress(section, level=_ZSTD_LEVEL))
         self._count = count
         self._timestamp_ms = timestamp_ms
         self._codec = codec

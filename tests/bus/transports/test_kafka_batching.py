@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+from collections.abc import Callable
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus import native
 from bus.errors import AppendUnknownError, DeadlineError
 from bus.transports.base import Appended, NewRecord
 from bus.transports.kafka.batching import Batch, Call, Queue, Span, record_sizes
@@ -69,11 +74,24 @@ def test_each_record_gets_its_own_outcome(sizes: list[list[int]], max_bytes: int
     queue, calls, records = queued(sizes)
     offset = 0
     for batch in drained(queue, max_bytes):
-        batch.settle(Appended("t", 0, offset + place, 0) for place in range(len(batch)))
+        batch.acknowledge("t", 0, offset, 7)
         offset += len(batch)
     offsets = [outcome.offset for made in calls for outcome in made.results() if isinstance(outcome, Appended)]
     assert offsets == list(range(len(records)))
     assert all(made.left == 0 for made in calls)
+
+
+@given(st.integers(0, 9), st.lists(st.integers(0, 9), unique=True, max_size=9), st.sets(st.integers(0, 9)), st.integers(0, 2**62))
+def test_acknowledged_records_are_told_as_python_tells_them(extra: int, indices: list[int], settled: set[int], offset: int) -> None:
+    told = []
+    for core in (native.core, None):
+        made = call(10 + extra)
+        for index in settled:
+            made.settle(index, DeadlineError("late"))
+        with mock.patch.object(native, "core", core):
+            made.acknowledge(indices, "t", 2, offset, 7)
+        told.append(([repr(outcome) for outcome in made.outcomes], made.left))
+    assert told[0] == told[1]
 
 
 @given(SIZES, st.sets(st.integers(0, 7)), st.integers(1, 1000))
@@ -114,3 +132,32 @@ def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kin
         span.take_back(certain=certain)
     made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
     assert [type(outcome) for outcome in made.results()] == [kind]
+
+
+@pytest.mark.parametrize(("certain", "rest"), [(False, AppendUnknownError), (True, DeadlineError)])
+def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(certain: bool, rest: type[Exception]) -> None:
+    made = call(2)
+    span = Span(made, [NewRecord("t", None, b"")] * 2, [0, 1], [40] * 2)
+    span.hand_over()
+    span.take_back(certain=certain)
+    first, _ = span.cut(1)
+    first.hand_over()
+    made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
+    assert [type(outcome) for outcome in made.results()] == [AppendUnknownError, rest]
+
+
+@pytest.mark.parametrize(
+    "ends", [lambda made: made.acknowledge([0, 1], "t", 0, 5, 7), lambda made: made.give_up(DeadlineError, AppendUnknownError)]
+)
+def test_records_are_free_as_soon_as_their_append_is_over(ends: Callable[[Call], None]) -> None:
+    made = call(2)
+    record = NewRecord("t", None, b"".join([b"some", b"thing"]))
+    holders = sys.getrefcount(record)
+    gc.disable()
+    try:
+        Span(made, [record] * 2, [0, 1], [40] * 2).hand_over()
+        assert sys.getrefcount(record) > holders
+        ends(made)
+        assert sys.getrefcount(record) == holders
+    finally:
+        gc.enable()
