@@ -1,11 +1,13 @@
 """Claims: what a worker asks its inbox, and insists on.
 
 Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched meanwhile, nothing is
-handled without a claim), and counting the answers. The decision is `consumers.inbox.rules`', what follows from it `consumers.execution`'s.
+handled without a claim), giving up later what could not be given up while the store was away, and counting the answers. The decision is
+`consumers.inbox.rules`', what follows from it `consumers.execution`'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -17,8 +19,9 @@ from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.app import Subscription
-from consumers.delivery import Delivery, Hold, Partition
-from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
+from consumers.delivery import Asked, Delivery, Ended, Hold, Partition
+from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
+from consumers.lanes import Lane
 from consumers.settlement import GaveUpError
 
 __all__ = ["Claims"]
@@ -53,6 +56,10 @@ class Claims:
         self._hold = hold
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
         self._abandoned = metrics.inbox_knew(group, "abandoned")
+        self._owed: list[tuple[Key, int]] = []
+        """Claims that could not be given up."""
+        self._doubtful: list[Ask] = []
+        """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
 
     def key_of(self, message: Message, subscription: Subscription) -> Key | None:
         """The row that *message* stands under; None where nothing is to be remembered about it."""
@@ -63,17 +70,15 @@ class Claims:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
-    def claim_soon(self, key: Key, delivery: Delivery, told: Callable[[Claim | Exception], object]) -> None:
-        """Ask once for *delivery*, without waiting: *told* is called with the answer, or with what came instead, later on the loop."""
+    def asked(self, key: Key, delivery: Delivery, lane: Lane[Delivery]) -> Asked:
+        """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
         message = delivery.message
         assert message is not None  # noqa: S101 - it gave the key
-        self._inbox.claim_soon(
-            key,
-            message.verification.content_hash,
-            keep_until_ms=delivery.expires_ms + self._keep_ms,
-            reopen=delivery.control.redrive_count,
-            told=told,
-        )
+        return Asked(key, message.verification.content_hash, delivery.expires_ms + self._keep_ms, delivery.control.redrive_count, lane=lane)
+
+    def claim_soon(self, asks: Sequence[Asked], told: Callable[[Sequence[Asked]], object]) -> None:
+        """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
+        self._inbox.claim_soon(asks, told)
 
     async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None) -> Claim:
         """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store has failed once.
@@ -86,7 +91,11 @@ class Claims:
         async def ask() -> Claim:
             return await self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone)
 
-        return self.heard(await self._answer(delivery.partition, ask, after))
+        try:
+            return self.heard(await self._answer(delivery.partition, ask, after))
+        except GaveUpError:
+            self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen))
+            raise
 
     def heard(self, claim: Claim) -> Claim:
         """Count the answer."""
@@ -96,9 +105,9 @@ class Claims:
             reach("claimed")
         return claim
 
-    def finish_soon(self, hold: Hold, told: Callable[[bool | Exception], object]) -> None:
-        """Make durable that it is done with nothing to send, without waiting; see `claim_soon`. False: another worker has claimed it since."""
-        self._inbox.finish_soon(hold.key, hold.token, told)
+    def finish_soon(self, ends: Sequence[Ended], told: Callable[[Sequence[Ended]], object]) -> None:
+        """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it since."""
+        self._inbox.finish_soon(ends, told)
 
     async def finish(self, hold: Hold, outputs: Sequence[NewRecord], partition: Partition, *, after: InboxError | None = None) -> bool:
         """Make the result durable. False: another worker has claimed the message since. Raises GaveUpError, and InboxError where the hold's
@@ -114,9 +123,32 @@ class Claims:
                 await hold.transaction.rollback()
             await self._inbox.release(hold.key, hold.token)
         except InboxError as error:
-            # The store finds out by itself that this owner does not run it any more.
+            self._owed.append((hold.key, hold.token))
             _log.warning("inbox.release_failed", error=str(error))
         self._abandoned.count += 1
+
+    async def give_back(self) -> None:
+        """Give up what could not be given up while the store was away: for as long as this owner lives, no other could have those messages."""
+        with contextlib.suppress(InboxError):
+            while self._owed or self._doubtful:
+                if self._owed:
+                    await self._again(self._owed, lambda owed: self._inbox.release(*owed))
+                else:
+                    await self._again(self._doubtful, self._clear_up)
+
+    async def _clear_up(self, ask: Ask) -> None:
+        # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give up.
+        claim = await self._inbox.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen)
+        if isinstance(claim, Claimed):
+            self._owed.append((ask.key, claim.token))
+
+    async def _again(self, debts: list[T], settle: Callable[[T], Awaitable[None]]) -> None:
+        debt = debts.pop()
+        try:
+            await settle(debt)
+        except InboxError:
+            debts.append(debt)
+            raise
 
     async def begin(self, hold: Hold) -> Transaction:
         """The transaction of the handler that has *hold*, always the same one; raises InboxError."""

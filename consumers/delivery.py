@@ -6,6 +6,7 @@ Owns the state that the stages share: what was parsed, which run this is, whethe
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import msgspec
 
@@ -15,11 +16,12 @@ from bus.transports.base import Assignment, Record
 from consumers.app import Subscription
 from consumers.deadletter import Control
 from consumers.frontier import Frontier
-from consumers.inbox.base import Claim, Key, Transaction
+from consumers.inbox.base import Ask, End, Key, Transaction
+from consumers.lanes import Lane
 from consumers.retry import Tier
 from consumers.sightings import Sightings
 
-__all__ = ["Asked", "Delivery", "Hold", "Partition"]
+__all__ = ["Asked", "Delivery", "Ended", "Hold", "Partition"]
 
 
 class Partition:
@@ -75,19 +77,25 @@ class Partition:
 
 
 class Hold(msgspec.Struct):
-    """What a run holds in the inbox."""
+    """What a run holds in the inbox; *identity* is what the store knows the key by."""
 
     key: Key
     token: int
+    identity: Any = None
     transaction: Transaction | None = None
 
 
-class Asked(msgspec.Struct):
-    """What the inbox was asked about a delivery while no runner waits: for a claim, or, with a *hold*, to make its result durable."""
+class Asked(Ask, kw_only=True, eq=False, gc=False):
+    """The claim that is asked for, on the head of *lane*, while no runner waits."""
 
-    key: Key
-    hold: Hold | None = None
-    answer: Claim | Exception | None = None
+    lane: Lane[Delivery]
+
+
+class Ended(End, kw_only=True, eq=False, gc=False):
+    """The result, of the head of *lane*, that is being made durable while no runner waits."""
+
+    lane: Lane[Delivery]
+    hold: Hold
 
 
 class Delivery(msgspec.Struct, kw_only=True):
@@ -112,8 +120,8 @@ class Delivery(msgspec.Struct, kw_only=True):
     """When it was sealed, on the monotonic clock."""
     label: str = "other"
     """The message type as a metric label."""
-    asked: Asked | None = None
-    """Set while it is parked, and until a runner goes on with the answer."""
+    asked: Asked | Ended | None = None
+    """Set while it waits for a claim, or when its result failed, until a runner goes on with the answer."""
     sealed_ms: int = 0
     expires_ms: int = 0
     """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was parsed."""

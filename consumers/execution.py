@@ -23,7 +23,7 @@ from consumers.app import Subscription
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
-from consumers.delivery import Asked, Delivery, Hold
+from consumers.delivery import Asked, Delivery, Ended, Hold
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
 from consumers.inbox.base import Claimed, Suspect
@@ -155,15 +155,16 @@ class Execution:
             self._parking.ask(key, lane)
             return _PARKED
         if self._solitude.closed:
-            return await self._run_beside(lane, message, subscription, runner, None)
-        # The same without a coroutine in between: most messages go this way.
-        self._solitude.inside += 1
+            await self._solitude.enter(alone=False)
+        else:
+            # Without a coroutine in between: most messages go this way.
+            self._solitude.inside += 1
         try:
             return await self._run(lane, message, subscription, runner, None)
         finally:
             self._solitude.leave(alone=False)
 
-    async def _go_on(self, lane: Lane[Delivery], asked: Asked, runner: Runner) -> float | None:
+    async def _go_on(self, lane: Lane[Delivery], asked: Asked | Ended, runner: Runner) -> float | None:
         """The inbox has answered: run it if nobody has, or insist where the store has failed."""
         delivery, claims = lane.head, self._claims
         delivery.asked = None
@@ -172,37 +173,34 @@ class Execution:
         assert message is not None and subscription is not None and claims is not None  # noqa: S101, PT018 - it was asked
         if isinstance(answer, Exception) and not isinstance(answer, InboxError):
             raise answer
-        if asked.hold is not None:
+        if isinstance(asked, Ended):
             return await self._insist(asked.hold, delivery, runner, answer if isinstance(answer, InboxError) else None)
-        if answer is None or isinstance(answer, InboxError):
-            answer = await claims.claim(asked.key, delivery, message, after=answer)
+        claim = asked.answer
+        if claim is None or isinstance(claim, Exception):
+            claim = await claims.claim(asked.key, delivery, message, after=answer if isinstance(answer, InboxError) else None)
         else:
-            answer = claims.heard(answer)
-        if isinstance(answer, Claimed):
-            return await self._run_beside(lane, message, subscription, runner, Hold(asked.key, answer.token))
-        if isinstance(answer, Suspect):
+            claims.heard(claim)
+        if isinstance(claim, Claimed):
+            hold = Hold(asked.key, claim.token, asked.identity)
+            if self._solitude.closed:
+                await self._solitude.enter(alone=False)
+            else:
+                self._solitude.inside += 1
+            try:
+                return await self._run(lane, message, subscription, runner, hold)
+            finally:
+                self._solitude.leave(alone=False)
+        if isinstance(claim, Suspect):
             await self._solitude.enter(alone=True)
             try:
-                answer = await claims.claim(asked.key, delivery, message, alone=True)
-                if isinstance(answer, Claimed):
-                    return await self._run(lane, message, subscription, runner, Hold(asked.key, answer.token))
+                claim = await claims.claim(asked.key, delivery, message, alone=True)
+                if isinstance(claim, Claimed):
+                    return await self._run(lane, message, subscription, runner, Hold(asked.key, claim.token, asked.identity))
             finally:
                 self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
         self._dependencies.release(message.message_id)
-        return await self._outcomes.repeat(delivery, answer)
-
-    async def _run_beside(
-        self, lane: Lane[Delivery], message: Message, subscription: Subscription, runner: Runner, hold: Hold | None
-    ) -> float | None:
-        if self._solitude.closed:
-            await self._solitude.enter(alone=False)
-        else:
-            self._solitude.inside += 1
-        try:
-            return await self._run(lane, message, subscription, runner, hold)
-        finally:
-            self._solitude.leave(alone=False)
+        return await self._outcomes.repeat(delivery, claim)
 
     async def _run(self, lane: Lane[Delivery], message: Message, subscription: Subscription, runner: Runner, hold: Hold | None) -> float | None:
         delivery = lane.head
@@ -232,15 +230,16 @@ class Execution:
                 outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
             if self._dependencies.any_down:
                 self._dependencies.succeeded(message.message_id)
-            wait_s = None if hold is None else await self._conclude(hold, outputs, lane, runner)
+            if not outputs and self._parks(hold, lane):
+                return _PARKED
+            if hold is not None and not await self._finish(hold, outputs, delivery, runner):
+                return STALE_S
         except (HandlerCutError, GaveUpError):
             await self._let_go(delivery, hold)
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             await self._release(hold)
             return await self._outcomes.fail(delivery, message, subscription, error)
-        if wait_s is not None:
-            return wait_s
         if outputs:
             await self._outcomes.done(delivery, outputs)
         else:
@@ -258,12 +257,12 @@ class Execution:
             begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold),
         )
 
-    async def _conclude(self, hold: Hold, outputs: Sequence[NewRecord], lane: Lane[Delivery], runner: Runner) -> float | None:
-        """Make the result durable, and come back when it is, or leave that to the parking."""
-        if not outputs and hold.transaction is None and self._parking is not None and not self._solitude.closed:
-            self._parking.finish(hold, lane)
-            return _PARKED
-        return None if await self._finish(hold, outputs, lane.head, runner) else STALE_S
+    def _parks(self, hold: Hold | None, lane: Lane[Delivery]) -> bool:
+        """Have a result without outputs made durable while nobody waits, if that can be."""
+        if hold is None or hold.transaction is not None or self._parking is None or self._solitude.closed:
+            return False
+        self._parking.finish(hold, lane)
+        return True
 
     async def _insist(self, hold: Hold, delivery: Delivery, runner: Runner, after: InboxError | None) -> float | None:
         """Its result was not to be made durable at first."""

@@ -11,7 +11,7 @@ a result to be durable. A lane exists only while it has deliveries, so any numbe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -77,10 +77,10 @@ class Lanes(Generic[T]):
         """A taken lane waits for an answer, and nobody with it."""
         self.away += 1
 
-    def answered(self, lane: Lane[T]) -> None:
-        """It has its answer."""
-        self.away -= 1
-        self.back.append(lane)
+    def answered(self, lanes: Collection[Lane[T]]) -> None:
+        """They have their answers."""
+        self.away -= len(lanes)
+        self.back.extend(lanes)
 
     def take_back(self) -> Lane[T]:
         """The lane that has waited longest since it was answered."""

@@ -8,14 +8,14 @@ Does not own what follows from a claim, or from a store that fails: a runner tak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from bus.clock import Clock
 from bus.failpoints import reach
 from consumers.claims import Claims
-from consumers.delivery import Asked, Delivery, Hold
-from consumers.inbox.base import Claim, Key
+from consumers.delivery import Asked, Delivery, Ended, Hold
+from consumers.inbox.base import Key
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes
 from consumers.solitude import Solitude
@@ -45,15 +45,19 @@ class Parking:
         self._solitude = solitude
         self._clock = clock
         self._wake = wake
+        self._asks: list[Asked] = []
+        self._ends: list[Ended] = []
         self._waking = False
 
     def ask(self, key: Key, lane: Lane[Delivery]) -> None:
         """For a claim on the head of *lane*, which is back with the answer in `asked`."""
         delivery = lane.head
-        delivery.asked = Asked(key)
+        delivery.asked = asked = self._claims.asked(key, delivery, lane)
         delivery.partition.parked += 1
         self._lanes.ask()
-        self._claims.claim_soon(key, delivery, partial(self._answered, lane))
+        self._asks.append(asked)
+        if len(self._asks) == 1:
+            asyncio.get_running_loop().call_soon(self._send_asks)
 
     def finish(self, hold: Hold, lane: Lane[Delivery]) -> None:
         """Make durable that the head of *lane* is done and has nothing to send; then the next one has its turn."""
@@ -61,33 +65,43 @@ class Parking:
         self._solitude.inside += 1
         lane.head.partition.parked += 1
         self._lanes.settling += 1
-        self._claims.finish_soon(hold, partial(self._ended, lane, hold))
+        self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, hold=hold))
+        if len(self._ends) == 1:
+            asyncio.get_running_loop().call_soon(self._send_ends)
 
-    def _answered(self, lane: Lane[Delivery], answer: Claim | Exception) -> None:
-        asked = lane.head.asked
-        assert asked is not None  # noqa: S101 - nobody has taken the lane since
-        asked.answer = answer
-        self._lanes.answered(lane)
+    # What comes up in one turn of the loop is one question to the store.
+
+    def _send_asks(self) -> None:
+        asks, self._asks = self._asks, []
+        self._claims.claim_soon(asks, self._answered)
+
+    def _send_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        self._claims.finish_soon(ends, self._ended)
+
+    def _answered(self, asks: Sequence[Asked]) -> None:
+        self._lanes.answered([ask.lane for ask in asks])
         self._wake_soon()
 
-    def _ended(self, lane: Lane[Delivery], hold: Hold, answer: bool | Exception) -> None:
-        delivery = lane.head
-        self._solitude.leave(alone=False)
-        self._lanes.settling -= 1
-        if answer is True:
-            try:
-                self._done(lane, delivery)
-            except Exception as error:  # noqa: BLE001 - raised where it ends the worker, instead of being lost in a callback
-                answer = error
-        elif answer is False:
-            # Another worker has claimed it since: what counts is what that one makes of it.
-            self._clock.call_later(STALE_S, partial(self._again, lane))
-        if isinstance(answer, Exception):
-            delivery.asked = Asked(hold.key, hold, answer)
-            self._lanes.ask()
-            self._lanes.answered(lane)
-        else:
-            delivery.partition.parked -= 1
+    def _ended(self, ends: Sequence[Ended]) -> None:
+        self._lanes.settling -= len(ends)
+        for end in ends:
+            self._solitude.leave(alone=False)
+            lane = end.lane
+            delivery = lane.head
+            if end.answer is True:
+                try:
+                    self._done(lane, delivery)
+                except Exception as error:  # noqa: BLE001 - raised where it ends the worker, instead of being lost in a callback
+                    end.answer = error
+            elif end.answer is False:
+                # Another worker has claimed it since: what counts is what that one makes of it.
+                self._clock.call_later(STALE_S, partial(self._again, lane))
+            if isinstance(end.answer, Exception):
+                delivery.asked = end
+                self._lanes.back.append(lane)
+            else:
+                delivery.partition.parked -= 1
         self._wake_soon()
 
     def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:
@@ -98,7 +112,7 @@ class Parking:
             self._lanes.release(lane, following.priority)
 
     def _wake_soon(self) -> None:
-        # Answers come many at a time.
+        # Some stores answer many one after the other.
         if not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_now)

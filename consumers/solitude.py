@@ -13,7 +13,7 @@ __all__ = ["Solitude"]
 class Solitude:
     """Handlers of one worker enter and leave; whoever enters alone waits for the rest to leave, and keeps others out meanwhile.
 
-    While `closed` is False, entering costs no more than counting: call `join` then, else `enter`.
+    While `closed` is False, entering is no more than counting: whoever is in a hurry adds one to `inside` then, and calls `enter` else.
     """
 
     def __init__(self) -> None:

@@ -31,11 +31,13 @@ __all__ = ["Worker"]
 
 _POLL_S = 0.5
 _LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
+_ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S = 3.0
 _LAG_S = 5.0
 _PURGE_S = 600.0
+_GIVE_BACK_S = 1.0
 
 _log = get_logger("worker")
 
@@ -135,7 +137,18 @@ class Worker:
             self.runners.kick()
             # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with these already.
             await asyncio.sleep(0)
+            if self.lanes.ready > _ENOUGH:
+                await self._catch_up()
         return len(records)
+
+    async def _catch_up(self) -> None:
+        """Let go by a little while in which there is enough to do: what was parsed long before it is handled has left the processor's cache."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(_CATCH_UP_S, self.flight.landed.set)
+        while self.lanes.ready > _ENOUGH and loop.time() < timer.when():
+            self.flight.landed.clear()
+            await self.flight.landed.wait()
+        timer.cancel()
 
     async def commit(self) -> None:
         """Commit every frontier that moved; one commit at a time, never backwards."""
@@ -231,6 +244,8 @@ class Worker:
             await self.keep_up()
             if rarely.is_time("lag", _LAG_S):
                 await lag.show(self._transport, self._partitions.all(), self._clock, self._metrics, self._plan.group)
+            if self._claims is not None and rarely.is_time("give back", _GIVE_BACK_S):
+                await self._claims.give_back()
             if self._claims is not None and rarely.is_time("purge", _PURGE_S):
                 await self._claims.purge()
 

@@ -12,13 +12,28 @@ about a claim is `rules`', when to claim is `consumers.execution`'s. A mark with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from bus.transports.base import NewRecord
 
-__all__ = ["Claim", "Claimed", "Conflict", "CrashLoop", "Done", "Held", "Inbox", "Key", "Suspect", "Transaction"]
+__all__ = [
+    "Ask",
+    "Claim",
+    "Claimed",
+    "Conflict",
+    "CrashLoop",
+    "Done",
+    "End",
+    "Held",
+    "Inbox",
+    "Key",
+    "SomeAsk",
+    "SomeEnd",
+    "Suspect",
+    "Transaction",
+]
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -73,6 +88,35 @@ class CrashLoop(msgspec.Struct, frozen=True):
 Claim: TypeAlias = Claimed | Suspect | Done | Held | Conflict | CrashLoop
 
 
+class Ask(msgspec.Struct, eq=False, gc=False):
+    """A claim that is asked for, by one who does not wait; see `Inbox.claim`."""
+
+    key: Key
+    content_hash: str
+    keep_until_ms: int
+    reopen: int = 0
+    alone: bool = False
+    identity: Any = None
+    """What the store knows the key by, once it has been asked; a result for the same key may be given it."""
+    answer: Claim | Exception | None = None
+    """Filled in by the store."""
+
+
+class End(msgspec.Struct, eq=False, gc=False):
+    """A result, by one who does not wait; see `Inbox.finish`, and `Ask`."""
+
+    key: Key
+    token: int
+    identity: Any = None
+    outputs: bytes = b""
+    """Encoded."""
+    answer: bool | Exception | None = None
+
+
+SomeAsk = TypeVar("SomeAsk", bound=Ask)
+SomeEnd = TypeVar("SomeEnd", bound=End)
+
+
 class Transaction(Protocol):
     """The inbox's own transaction, open: what is written in it becomes durable together with the inbox's row, or not at all.
 
@@ -112,13 +156,14 @@ class Inbox(Protocol):
         """Make the result durable, together with *transaction* where one was begun. False: another worker has claimed it since,
         nothing was written, and *transaction* is rolled back."""
 
-    def claim_soon(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
-    ) -> None:
-        """`claim` for one who does not wait: *told* is called once with its answer or its error, later, on the loop."""
+    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+        """`claim` for many, by one who does not wait: *told* is called on the loop, later, with those that have their answer.
 
-    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
-        """`finish` without outputs and without a transaction, for one who does not wait; see `claim_soon`."""
+        Each is told once, those that take longer after the others.
+        """
+
+    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+        """`finish` without outputs and without a transaction for many; see `claim_soon`."""
 
     async def release(self, key: Key, token: int) -> None:
         """The run ended in order but is not done (a failure, an orderly stop): the start does not count. Nothing happens to a newer claim."""

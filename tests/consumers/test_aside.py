@@ -74,7 +74,7 @@ async def test_an_answer_that_comes_when_all_is_closed_starts_nothing() -> None:
     case.lanes.ask()
     await case.runners.close()
     before = asyncio.all_tasks()
-    case.lanes.answered(lane)
+    case.lanes.answered([lane])
     case.runners.changed()
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before

@@ -86,7 +86,7 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.away)))
-        self.lanes.answered(self.away.pop(key))
+        self.lanes.answered([self.away.pop(key)])
         self.back.append(key)
 
     @precondition(lambda self: self.back)

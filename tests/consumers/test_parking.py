@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from bus.errors import InboxError
 from bus.settings import load
-from consumers.inbox.base import Inbox, Key
+from consumers.inbox.base import End, Inbox, Key
 from consumers.testing import AppBus
 from sealbus import App, payload
 
@@ -35,12 +36,15 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inbox, name)
 
-    def claim_soon(self, *arguments: Any, told: Any, **named: Any) -> None:
-        self.claims.append(lambda: self.inbox.claim_soon(*arguments, told=told, **named))
+    def claim_soon(self, asks: Any, told: Any) -> None:
+        for ask in asks:
+            self.claims.append(partial(self.inbox.claim_soon, [ask], told))
 
-    def finish_soon(self, key: Any, token: int, told: Any) -> None:
-        error = self.failing
-        self.results.append(lambda: told(error) if error is not None else self.inbox.finish_soon(key, token, told))
+    def finish_soon(self, ends: Any, told: Any) -> None:
+        for end in ends:
+            self.results.append(
+                partial(self.inbox.finish_soon, [end], told) if self.failing is None else partial(_fail, end, self.failing, told)
+            )
 
     async def release(self, key: Key, token: int) -> None:
         await self.inbox.release(key, token)
@@ -52,6 +56,11 @@ class Slow:
         for answer in asked:
             answer()
         await turns()
+
+
+def _fail(end: End, error: Exception, told: Any) -> None:
+    end.answer = error
+    told([end])
 
 
 async def turns() -> None:
@@ -209,3 +218,20 @@ async def test_a_repetition_is_not_run_again() -> None:
             await slow.let(slow.claims)
             await slow.let(slow.results)
         assert (case.runs, len(bus._worker.flight)) == ([1], 0)
+
+
+async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_little_while() -> None:
+    case = Case(concurrency=2)
+    async with case.running() as (bus, slow):
+        for number in range(300):
+            await bus.publish(Order(number), idempotency_key=f"k{number}")
+        fetching = asyncio.create_task(bus._worker.cycle(0))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert 0 < len(bus._worker.flight) < 300
+        await asyncio.wait_for(fetching, 10)
+        assert len(bus._worker.flight) == 300
+        for _ in range(200):
+            await slow.let(slow.claims)
+            await slow.let(slow.results)
+        assert sorted(case.runs) == list(range(300))

@@ -308,18 +308,20 @@ class Away:
 
         return call
 
-    def claim_soon(self, *arguments, told, **named) -> None:
-        self._soon(told, lambda: self.inbox.claim_soon(*arguments, told=told, **named))
+    def claim_soon(self, asks, told) -> None:
+        self._soon(self.inbox.claim_soon, asks, told)
 
-    def finish_soon(self, key, token, told) -> None:
-        self._soon(told, lambda: self.inbox.finish_soon(key, token, told))
+    def finish_soon(self, ends, told) -> None:
+        self._soon(self.inbox.finish_soon, ends, told)
 
-    def _soon(self, told, call) -> None:
+    def _soon(self, call, items, told) -> None:
         self.asked += 1
         if self.back:
-            call()
-        else:
-            asyncio.get_running_loop().call_soon(told, InboxError("no answer"))
+            call(items, told)
+            return
+        for item in items:
+            item.answer = InboxError("no answer")
+        asyncio.get_running_loop().call_soon(told, items)
 
 
 async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_nothing_dies_of_it() -> None:

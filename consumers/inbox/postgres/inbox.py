@@ -21,12 +21,12 @@ from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import rules
-from consumers.inbox.base import Claim, Claimed, Held, Key, Transaction
+from consumers.inbox.base import Claim, Claimed, Held, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
 from consumers.inbox.postgres.session import PostgresTransaction
-from consumers.inbox.postgres.together import Asked, Ended, Together
+from consumers.inbox.postgres.together import Asked, Ended, Together, answer
 from consumers.inbox.rules import Asker
 
 __all__ = ["PostgresInbox"]
@@ -68,7 +68,7 @@ class PostgresInbox:
     async def open(self) -> None:
         if self._pool is not None:
             raise InboxError("an inbox is opened once")
-        self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=_as_it_is)
+        self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=statements.leave)
         self._session_pool = pool(self._url, _NAME, _TRANSACTIONS, self._timeout_s)
         try:
             with translating(self._where):
@@ -96,19 +96,22 @@ class PostgresInbox:
             task.add_done_callback(lambda done: self._give_back(identity, done))
             raise
 
-    def claim_soon(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
-    ) -> None:
-        text = key_text(key)
-        identity = key_digest(text)
-        alone = partial(self._together.apart, told, self._claim, identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen))
-        if identity in self._asking or identity in self._running:
-            alone()
-        else:
-            self._together.claim(Asked(identity, text, content_hash, keep_until_ms, told, alone))
+    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+        for ask in asks:
+            text, answered = key_text(ask.key), partial(answer, told, ask)
+            identity = ask.identity = key_digest(text)
+            asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone)
+            alone = partial(self._together.apart, answered, self._claim, identity, text, asker)
+            if identity in self._asking or identity in self._running:
+                alone()
+            else:
+                self._together.claim(Asked(identity, text, ask.content_hash, ask.keep_until_ms, answered, alone))
 
-    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
-        self._together.finish(Ended(key_digest(key_text(key)), token, told, partial(self._together.apart, told, self.finish, key, token, ())))
+    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+        for end in ends:
+            answered = partial(answer, told, end)
+            alone = partial(self._together.apart, answered, self.finish, end.key, end.token, ())
+            self._together.finish(Ended(end.identity or key_digest(key_text(end.key)), end.token, answered, alone))
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         identity = key_digest(key_text(key))
@@ -294,7 +297,3 @@ class PostgresInbox:
         self._transactions.discard(transaction)
         with contextlib.suppress(*failures()):
             await self._session_pool.release(transaction.connection, timeout=self._timeout_s)
-
-
-async def _as_it_is(_: Any) -> None:
-    """Our own statements leave nothing behind that had to be reset."""

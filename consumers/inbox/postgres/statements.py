@@ -24,6 +24,7 @@ __all__ = [
     "RENEW",
     "STRIKE",
     "UPDATE",
+    "leave",
     "locked_row",
     "migrate",
     "rest_s",
@@ -143,3 +144,7 @@ def row_values(row: Row) -> tuple[object, ...]:
         row.reopened,
         row.outputs,
     )
+
+
+async def leave(_: Any) -> None:
+    """Instead of resetting a connection: these statements leave nothing behind."""

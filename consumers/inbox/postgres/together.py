@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from bus.errors import InboxError
-from consumers.inbox.base import Claim
+from consumers.inbox.base import Ask, Claim, End
 from consumers.inbox.postgres import statements
 from consumers.inbox.rules import FIRST, NOBODY
 
-__all__ = ["Asked", "Ended", "Together"]
+__all__ = ["Asked", "Ended", "Together", "answer"]
 
 _MOST = 512
 
@@ -101,6 +101,12 @@ class Together:
         if is_written is True and self._running.get(ended.identity) == ended.token:
             del self._running[ended.identity]
         ended.told(is_written)
+
+
+def answer(told: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
+    """What one of many is told."""
+    item.answer = found
+    told((item,))
 
 
 def _tell(told: Callable[[Any], object], task: asyncio.Task[Any]) -> None:

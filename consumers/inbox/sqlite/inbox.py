@@ -17,7 +17,7 @@ from bus.errors import ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import rules
-from consumers.inbox.base import Claim, Claimed, Key, Transaction
+from consumers.inbox.base import Ask, Claim, Claimed, End, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_text
 from consumers.inbox.rules import Asker
@@ -72,7 +72,7 @@ class SqliteInbox:
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
         text = key_text(key)
         future: asyncio.Future[Claim] = self._future()
-        self._writer.submit(Job(future, key=text, asker=Asker(self._owner, content_hash, keep_until_ms, False, reopen, alone)))
+        self._writer.submit(Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text),)))
         try:
             return await future
         except asyncio.CancelledError:
@@ -84,7 +84,7 @@ class SqliteInbox:
         text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
             future: asyncio.Future[bool] = self._future()
-            self._writer.submit(Job(future, key=text, token=token, outputs=data))
+            self._writer.submit(Job(future, ends=(End(key, token, text, data),)))
             is_done = await future
         elif isinstance(transaction, SqliteTransaction):
             is_done = await transaction.run(partial(_or_undone, partial(self._finish, text, token, data)), text)
@@ -93,13 +93,16 @@ class SqliteInbox:
         self._forget(text, token)
         return is_done
 
-    def claim_soon(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
-    ) -> None:
-        self._submit_soon(Job(key=key_text(key), asker=Asker(self._owner, content_hash, keep_until_ms, False, reopen), told=told))
+    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+        for ask in asks:
+            ask.identity = key_text(ask.key)
+        self._submit_soon(Job(asks=asks, told=told))
 
-    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
-        self._submit_soon(Job(key=key_text(key), token=token, told=told))
+    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+        for end in ends:
+            if end.identity is None:
+                end.identity = key_text(end.key)
+        self._submit_soon(Job(ends=ends, told=told))
 
     async def release(self, key: Key, token: int) -> None:
         text = key_text(key)
@@ -146,16 +149,19 @@ class SqliteInbox:
         return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
 
     def _answer_together(self, table: Table, jobs: Sequence[Job]) -> Sequence[Job]:
-        left = quick.answer(table, jobs, self._owner, self._running)
-        for job in left:
-            if job.action is None and job.asker is not None:
-                job.action = partial(self._claim, job.key, job.asker)
-            elif job.action is None:
-                job.action = partial(self._finish, job.key, job.token, job.outputs)
+        quick.answer(table, jobs, self._owner, self._running)
+        left: list[Job] = []
+        for job in jobs:
+            if job.action is not None:
+                left.append(job)
+            else:
+                left += [Job(action=partial(self._claim, ask), key=ask.identity, asks=(ask,)) for ask in job.asks if ask.answer is None]
+                left += [Job(action=partial(self._end, end), key=end.identity, ends=(end,)) for end in job.ends if end.answer is None]
         return left
 
-    def _claim(self, key: str, asker: Asker, batch: Batch) -> Claim:
-        row = batch.rows.get(key)
+    def _claim(self, ask: Ask, batch: Batch) -> None:
+        key, row = ask.identity, batch.rows.get(ask.identity)
+        asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone)
         rest_s = rules.CLOSED
         if row is not None and row.state == "claimed":
             if row.owner == asker.owner:
@@ -169,7 +175,10 @@ class SqliteInbox:
         decision = rules.decide(row, asker, rest_s)
         if decision.row is not None:
             batch.put(key, decision.row)
-        return decision.claim
+        ask.answer = decision.claim
+
+    def _end(self, end: End, batch: Batch) -> None:
+        end.answer = self._finish(end.identity, end.token, end.outputs, batch)
 
     def _finish(self, key: str, token: int, outputs: bytes, batch: Batch) -> bool:
         row = batch.rows.get(key)
@@ -198,8 +207,9 @@ class SqliteInbox:
         if self._renewing_s is not None:
             self._lease.renewed(self._renewing_s)
         for job in jobs:
-            if job.asker is not None and isinstance(job.value, Claimed):
-                self._running[job.key] = job.value.token
+            for ask in job.asks:
+                if isinstance(ask.answer, Claimed):
+                    self._running[ask.identity] = ask.answer.token
 
     # On the loop --------------------------------------------------------------------------------------------------------------------
 
@@ -212,7 +222,8 @@ class SqliteInbox:
         if self._open:
             self._writer.submit(job)
         elif job.told is not None:
-            asyncio.get_running_loop().call_soon(job.told, InboxError(_CLOSED))
+            job.fail(InboxError(_CLOSED))
+            asyncio.get_running_loop().call_soon(job.told, job.items())
 
     def _submit(self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False) -> asyncio.Future[T]:
         future = self._future()
@@ -224,20 +235,24 @@ class SqliteInbox:
 
     def _settle(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job.future is None:
-                self._tell(job)
-            elif job.future.done():
-                self._give_back(job.key, job.value)
-            elif job.error is None:
-                job.future.set_result(job.value)
-            else:
-                job.future.set_exception(job.error)
+            if job.told is not None:
+                for end in job.ends:
+                    if not isinstance(end.answer, Exception):
+                        self._forget(end.identity, end.token)
+                job.told(job.items())
+            elif job.future is not None:
+                for item in job.items():
+                    job.key = item.identity
+                    job.value, job.error = (None, item.answer) if isinstance(item.answer, Exception) else (item.answer, None)
+                self._answer(job, job.future)
 
-    def _tell(self, job: Job) -> None:
-        if job.asker is None and job.error is None:
-            self._forget(job.key, job.token)
-        if job.told is not None:
-            job.told(job.value if job.error is None else job.error)
+    def _answer(self, job: Job, future: asyncio.Future[Any]) -> None:
+        if future.done():
+            self._give_back(job.key, job.value)
+        elif job.error is None:
+            future.set_result(job.value)
+        else:
+            future.set_exception(job.error)
 
     def _give_back(self, key: str, value: Any) -> None:
         """Nobody waits for the answer any more; where it is a claim, others shall have it."""

@@ -19,7 +19,8 @@ import msgspec
 
 from bus.databases.sqlite import is_of_store, translated
 from bus.errors import BusError, InboxError
-from consumers.inbox.rules import Asker, Row
+from consumers.inbox.base import Ask, End
+from consumers.inbox.rules import Row
 from consumers.inbox.sqlite.table import MEMORY, Table
 
 __all__ = ["Batch", "Job", "Session", "Writer"]
@@ -49,8 +50,8 @@ class Session:
 class Job(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
-    Without an *action* it is a claim, which has an *asker*, or else a finish: what the writer's `quick` answers for many at once. Without a
-    *future* it is *told* its value or its error.
+    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick` answers for many at once.
+    Without a *future*, *told* is called with them.
     """
 
     future: asyncio.Future[Any] | None = None
@@ -59,12 +60,29 @@ class Job(msgspec.Struct, eq=False):
     session: Session | None = None
     begins: bool = False
     last: bool = False
-    asker: Asker | None = None
-    token: int = 0
-    outputs: bytes = b""
+    asks: Sequence[Ask] = ()
+    ends: Sequence[End] = ()
     told: Callable[[Any], object] | None = None
     value: Any = None
     error: BaseException | None = None
+
+    def items(self) -> Sequence[Ask | End]:
+        """Its claims or results."""
+        return self.asks or self.ends
+
+    def fail(self, error: Exception) -> None:
+        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks."""
+        self.value, self.error = None, error
+        items = self.items()
+        for item in items:
+            item.answer = error if len(items) == 1 else type(error)(*error.args)
+
+    def apart(self) -> list[Job]:
+        """Each of many claims or results alone, as if nothing had been tried."""
+        self.value = self.error = None
+        for item in self.items():
+            item.answer = None
+        return [self] if len(self.items()) <= 1 else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
 
 
 Told: TypeAlias = Callable[[Sequence[Job]], object]
@@ -211,15 +229,14 @@ class Writer:
             self._table.rollback()
             told = self._told(error)
             for job in jobs:
-                # A new error for each: one that is raised twice would carry two tracebacks.
-                job.value, job.error = None, type(told)(*told.args)
+                job.fail(type(told)(*told.args))
         except Exception as error:  # noqa: BLE001 - a value that the database cannot hold: whose it is, shows when each is alone
             self._table.rollback()
-            if len(jobs) == 1:
-                jobs[0].value, jobs[0].error = None, error
+            alone = [each for job in jobs for each in job.apart()]
+            if len(alone) == 1:
+                jobs[0].fail(error)
                 return
-            for job in jobs:
-                job.value = job.error = None
+            for job in alone:
                 self._together([job])
 
     def _begin(self, job: Job) -> None:
@@ -277,4 +294,4 @@ def _carry_out(job: Job, batch: Batch) -> None:
     except sqlite3.Error:
         raise
     except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
-        job.error = error
+        job.fail(error)

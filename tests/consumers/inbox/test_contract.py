@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from bus.clock import SystemClock
 from bus.errors import InboxError
-from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Inbox, Key
+from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Held, Inbox, Key
 from consumers.inbox.opening import open_inbox
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
 
@@ -343,16 +344,32 @@ async def test_many_open_a_new_store_at_once(shared_store: Store) -> None:
 # --- without waiting --------------------------------------------------------------------------------------------------------------------
 
 
-async def asked(inbox: Inbox, content_hash: str = "hash-1", name: str = "task-1") -> Claim | Exception:
-    future: asyncio.Future[Claim | Exception] = asyncio.get_running_loop().create_future()
-    inbox.claim_soon(key(name), content_hash, keep_until_ms=LATER_MS, told=future.set_result)
+async def asked(inbox: Inbox, content_hash: str = "hash-1", name: str = "task-1") -> Claim | Exception | None:
+    future: asyncio.Future[Claim | Exception | None] = asyncio.get_running_loop().create_future()
+    inbox.claim_soon([Ask(key(name), content_hash, LATER_MS)], lambda asks: future.set_result(asks[0].answer))
     assert not future.done(), "told from within the call"
     return await asyncio.wait_for(future, 10)
 
 
-async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool | Exception:
-    future: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
-    inbox.finish_soon(key(name), token, future.set_result)
+async def asked_together(inbox: Inbox, asks: list[Ask]) -> list[Ask]:
+    """In the order in which they were told."""
+    order: list[Ask] = []
+    enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def told(some: Sequence[Ask]) -> None:
+        order.extend(some)
+        if len(order) >= len(asks) and not enough.done():
+            enough.set_result(None)
+
+    inbox.claim_soon(asks, told)
+    await asyncio.wait_for(enough, 10)
+    await asyncio.sleep(0.05)
+    return order
+
+
+async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool | Exception | None:
+    future: asyncio.Future[bool | Exception | None] = asyncio.get_running_loop().create_future()
+    inbox.finish_soon([End(key(name), token)], lambda ends: future.set_result(ends[0].answer))
     assert not future.done(), "told from within the call"
     return await asyncio.wait_for(future, 10)
 
@@ -397,6 +414,18 @@ async def test_many_who_do_not_wait_are_each_told_their_own(shared_store: Store)
     results = await asyncio.gather(*(finished_soon(inbox, 1, name) for name in (*news, "held")))
     assert results == [True] * 200 + [False]
     assert await claim(other, "new-7") == Done(())
+
+
+async def test_of_many_in_one_question_each_is_told_once_and_its_own(shared_store: Store) -> None:
+    inbox, other = await shared_store.open("a"), await shared_store.open("b")
+    await claimed(other, "held")
+    names = ["held", "twice", "twice", *(f"new-{number}" for number in range(300))]
+    asks = [Ask(key(name), "hash-1", LATER_MS) for name in names]
+    told = await asked_together(inbox, asks)
+    assert sorted(map(id, told)) == sorted(map(id, asks))
+    assert isinstance(asks[0].answer, Held)
+    assert sorted(type(ask.answer).__name__ for ask in asks[1:3]) == ["Claimed", "Held"]
+    assert [ask.answer for ask in asks[3:]] == [Claimed(token=1, starts=1, alone=False)] * 300
 
 
 async def test_of_two_who_ask_for_the_same_many_at_once_each_message_has_one(shared_store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
-from consumers.inbox.base import Claimed, Done
+from consumers.inbox.base import Ask, Claimed, Done
 from consumers.inbox.postgres import PostgresInbox
 from consumers.inbox.postgres.together import Asked
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
@@ -115,8 +115,7 @@ async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) 
 
     gathering._write = counted
     told: list[object] = []
-    for number in range(300):
-        inbox.claim_soon(key(f"m-{number}"), "h", keep_until_ms=LATER_MS, told=told.append)
+    inbox.claim_soon([Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(300)], lambda asks: told.extend(ask.answer for ask in asks))
     for _ in range(500):
         await asyncio.sleep(0.01)
         if len(told) == 300:
@@ -130,8 +129,7 @@ async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_c
     told: list[object] = []
     postgres.freeze()
     try:
-        for number in range(3):
-            inbox.claim_soon(key(f"m-{number}"), "h", keep_until_ms=LATER_MS, told=told.append)
+        inbox.claim_soon([Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(3)], lambda asks: told.extend(ask.answer for ask in asks))
         for _ in range(500):
             await asyncio.sleep(0.01)
             if len(told) == 3:

@@ -13,9 +13,9 @@ import pytest
 from bus.clock import ManualClock, SystemClock
 from bus.errors import ConfigurationError, InboxError
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Claimed, Done
+from consumers.inbox.base import Ask, Claimed, Done
 from consumers.inbox.sqlite import SqliteInbox
-from tests.consumers.inbox.stores import claim, claimed, key
+from tests.consumers.inbox.stores import LATER_MS, claim, claimed, key
 
 
 async def opened(path: Path, *, clock: ManualClock | SystemClock | None = None) -> SqliteInbox:
@@ -200,4 +200,14 @@ async def test_a_lease_is_renewed_on_the_way_and_by_itself(tmp_path: Path) -> No
     await asyncio.sleep(0)
     await inbox.release(key("nobody's"), 1)
     assert renewed_s() == 9.0
+    await inbox.close()
+
+
+async def test_a_claim_that_no_row_can_hold_fails_alone_in_the_question_it_was_asked_in(tmp_path: Path) -> None:
+    inbox = await opened(tmp_path / "inbox.db")
+    asks = [Ask(key(f"m-{number}"), "hash-1", LATER_MS if number != 3 else 2**70) for number in range(6)]
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    inbox.claim_soon(asks, lambda _: told.set_result(None))
+    await asyncio.wait_for(told, 10)
+    assert [type(ask.answer) for ask in asks] == [Claimed, Claimed, Claimed, OverflowError, Claimed, Claimed]
     await inbox.close()
