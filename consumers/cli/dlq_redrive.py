@@ -93,7 +93,7 @@ def redrive(
     plan = _plan(session, settings, selection, orders)
     if dry_run or not plan.total(*_DOES):
         _show_plan(session, plan)
-        if not dry_run and not plan.unresolved:
+        if not dry_run and not plan.unresolved and not plan.unended:
             return 0
     elif not yes:
         _show_plan(session, plan, err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
@@ -13,7 +14,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from bus.clock import SystemClock
+from bus.settings import load
+from bus.transports import open_configured
 from consumers.app import App
+from consumers.journal import Journal
+from consumers.rivals import whereabouts
 
 SIZE = int(os.environ.get("SEALBUS_TEST_LETTERS", "5000"))
 
@@ -211,6 +217,31 @@ def test_show_says_what_was_expected_and_found(folder: Any, data: str, said: lis
     assert desk.folder.end(worker) == 0
     shown = desk.call("dlq", "show", desk.letters()[0]["place"], "--app", "agents:app").stdout
     assert [line for line in said if line not in shown] == []
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_next_which_has_nothing_to_send(folder: Any) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    worker = desk.rejected(1)
+    desk.mend()
+    assert desk.call("dlq", "redrive", "--yes").exit_code == 0
+    desk.folder.wait_until(lambda: len(desk.handled()) == 1)
+    assert desk.folder.end(worker) == 0
+
+    async def kill_one() -> str:
+        settings = load(flags={"bus.url": f"sqlite:///{folder.path}/sealbus.db", "bus.namespace": desk.namespace}, env={}, file=None).settings
+        transport = open_configured(settings, clock=SystemClock())
+        journal = Journal(transport, settings, SystemClock(), verb="redrive", why="")
+        await journal.note("started", why="", host=whereabouts()["host"], pid=2**22 + 1)
+        await transport.close()
+        return journal.run
+
+    killed = asyncio.run(kill_one())
+    again = desk.call("dlq", "redrive", "--yes")
+    assert again.exit_code == 0
+    assert [entry["run"] for entry in desk.audit() if entry["event"] == "redrive.abandoned"] == [killed]
+    assert "has not ended" not in desk.call("dlq", "redrive", "--yes").stderr
+    assert desk.handled() == Counter([0])
 
 
 @pytest.mark.slow
