@@ -7,16 +7,19 @@ import contextlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
 import pytest
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bus import sealing
 from bus.clock import ManualClock
 from bus.failpoints import NAMES
+from bus.logs import configure
 from bus.metrics import Metrics
 from bus.settings import load
 from bus.topics import dead_letter_topic
@@ -27,7 +30,7 @@ from consumers import admission, claims, execution, outcomes, parking, worker
 from consumers.delivery import Delivery
 from consumers.frontier import Frontier
 from consumers.inbox import rules
-from consumers.inbox.base import Claim, Key, Transaction
+from consumers.inbox.base import Claim, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.outputs import encode_outputs
 from consumers.plan import make_plan
 from consumers.retry import Tier
@@ -56,6 +59,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 class Killed(BaseException):
     """As a kill is: no handler of exceptions stands in its way."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Thousands of failures are meant to happen here, and writing down each with its trace takes longer than all the rest."""
+    configure("error")
+    yield
+    structlog.reset_defaults()
 
 
 class Life:
@@ -150,18 +161,20 @@ class PaperInbox:
         self.store.effects[key.idempotency_key] += 1
         return True
 
-    def claim_soon(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, told: Callable[[Claim | Exception], object]
-    ) -> None:
-        self._soon(self.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen), told)
+    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+        for ask in asks:
+            asking = self.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen)
+            self._soon(asking, ask, told)
 
-    def finish_soon(self, key: Key, token: int, told: Callable[[bool | Exception], object]) -> None:
-        self._soon(self.finish(key, token, ()), told)
+    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+        for end in ends:
+            self._soon(self.finish(end.key, end.token, ()), end, told)
 
-    def _soon(self, asking: Coroutine[object, object, object], told: Callable[[object], object]) -> None:
+    def _soon(self, asking: Coroutine[Any, Any, Any], item: Any, told: Callable[[Sequence[Any]], object]) -> None:
         async def tell() -> None:
             with contextlib.suppress(Killed):
-                told(await asking)
+                item.answer = await asking
+                told([item])
 
         self._tasks.append(asyncio.create_task(tell()))
 
@@ -185,7 +198,7 @@ jobs = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-1, 3), st.booleans
 deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6)), max_size=4)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(jobs=jobs, deaths=deaths, strict=st.booleans())
 def test_wherever_workers_die_nothing_is_lost_and_no_effect_happens_twice(
     jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int]], strict: bool
