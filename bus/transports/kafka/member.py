@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -18,11 +19,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError, RebalanceInProgressError
 
-from bus.errors import DeadlineError, UnreachableError
+from bus.errors import DeadlineError
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
 
-__all__ = ["Consumer", "Rebalance"]
+__all__ = ["Committing", "Consumer", "Rebalance"]
 
 # What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and cold when its turn comes.
 _FETCH_RECORDS = 500
@@ -46,6 +47,16 @@ class _Bridge(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         await self._assigned(assigned)
+
+
+class Committing(enum.Enum):
+    """What became of a commit."""
+
+    TAKEN = enum.auto()
+    OVERTAKEN = enum.auto()
+    """Not taken: a new round of the group's began before it. What is held after that may be committed again."""
+    FENCED = enum.auto()
+    """The group has gone on without this member."""
 
 
 class Consumer:
@@ -106,8 +117,8 @@ class Consumer:
         )
         return found
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], is_current: Callable[[], bool]) -> bool:
-        """Commit; False when the group has gone on without this member. Raises DeadlineError, UnreachableError, and the library's errors.
+    async def commit(self, offsets: Mapping[TopicPartition, int], is_current: Callable[[], bool]) -> Committing:
+        """Commit, or say what is in the way. Raises DeadlineError, and the library's errors.
 
         *is_current* is asked before each try: what is another member's by then must not be committed.
         """
@@ -116,14 +127,12 @@ class Consumer:
             async with asyncio.timeout(_COMMIT_S):
                 await self._consumer.commit(dict(offsets))
         except IllegalStateError:
-            return False
+            return Committing.FENCED
         except CommitFailedError as error:
-            if isinstance(error.__cause__, RebalanceInProgressError):
-                raise UnreachableError("the group is rebalancing; the commit is tried again") from error
-            return False
+            return Committing.OVERTAKEN if isinstance(error.__cause__, RebalanceInProgressError) else Committing.FENCED
         except TimeoutError as error:
             raise DeadlineError(f"Kafka did not take the commit within {_COMMIT_S:g} s") from error
-        return True
+        return Committing.TAKEN
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Fetch nothing from these."""

@@ -19,7 +19,7 @@ from bus.transports.base import Assignment, Listener, Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.holdings import Held
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.member import Consumer
+from bus.transports.kafka.member import Committing, Consumer
 from bus.transports.kafka.membership import Membership
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.positions import out_of_range
@@ -29,6 +29,8 @@ __all__ = ["KafkaSubscription"]
 _FETCH_S = 0.5
 _PREFETCH_RECORDS = 500
 _PAUSE_S = 0.5
+_AGAIN_S = 0.05
+_COMMIT_S = 10.0
 
 _log = get_logger("kafka")
 
@@ -79,23 +81,26 @@ class KafkaSubscription:
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
         self._check_open()
         self._life.note_silence()
+        deadline_s = self._clock.monotonic_s() + _COMMIT_S
         while True:
             refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
             held = self._holdings.chosen(offsets)
             consumer = self._life.consumer
-            stale = [] if self._life.knows(consumer) else held
-            if self._life.steady or stale or not held:
+            stale = [] if consumer is not None and self._life.knows(consumer) else held
+            moved = {item: offsets[item.assignment] for item in held if offsets[item.assignment] > item.committed}
+            if stale or consumer is None or not moved:
                 break
             # A commit that reaches the group behind the answer to a new round costs the membership.
-            if not await self._life.wait_until_steady():
+            if self._life.steady:
+                outcome = await self._committed(consumer, moved)
+                if outcome is Committing.FENCED:
+                    stale = list(moved)
+                if outcome is not Committing.OVERTAKEN:
+                    break
+                # The library may not have begun the round yet.
+                await self._clock.sleep(_AGAIN_S)
+            if self._clock.monotonic_s() > deadline_s or not await self._life.wait_until_steady():
                 raise UnreachableError("the group has been rebalancing for long; the commit is tried again")
-        moved = {item: offsets[item.assignment] for item in held if item not in stale and offsets[item.assignment] > item.committed}
-        if moved and consumer is not None:
-            if await self._committed(consumer, moved):
-                for item, offset in moved.items():
-                    item.committed = max(item.committed, offset)
-            else:
-                stale += moved
         if stale:
             self._holdings.drop(stale)
             _log.warning("kafka.commit_fenced", group=self._group, partitions=len(stale))
@@ -207,18 +212,22 @@ class KafkaSubscription:
             timer.cancel()
         return self._clock.monotonic_s() - started_s < timeout_s
 
-    async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> bool:
+    async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> Committing:
         def is_current() -> bool:
             # A coordinator that is away for long may have given these to another when it is back.
             return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
 
         try:
-            return await consumer.commit({item.place: offset for item, offset in moved.items()}, is_current)
+            outcome = await consumer.commit({item.place: offset for item, offset in moved.items()}, is_current)
         except KafkaError as error:
             fault = translated(error, f"committing for group {self._group!r}")
             if isinstance(fault, FencedError):
-                return False
+                return Committing.FENCED
             raise fault from error
+        if outcome is Committing.TAKEN:
+            for item, offset in moved.items():
+                item.committed = max(item.committed, offset)
+        return outcome
 
     def _check(self) -> None:
         self._check_open()
