@@ -1,4 +1,5 @@
-"""A commit that waits inside the client library for its coordinator is not sent for what was lost meanwhile."""
+"""A commit that waits inside the client library for its coordinator is not sent for what was lost meanwhile, and one that a new round overtakes
+is made after it."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ async def test_a_commit_that_a_new_round_overtakes_is_made_after_it(opened: Any,
 
 
 async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.transports.kafka.subscription._COMMIT_S", 0.5)
+    monkeypatch.setattr("bus.transports.kafka.subscription._OVERTAKEN_S", 0.5)
     transport, group = opened(), f"{topic}-group"
     await transport.admin.create_topics([TopicSpec(name=topic)])
     await transport.append([NewRecord(topic, None, b"0")], timeout_s=20)

@@ -30,7 +30,7 @@ _FETCH_S = 0.5
 _PREFETCH_RECORDS = 500
 _PAUSE_S = 0.5
 _AGAIN_S = 0.05
-_COMMIT_S = 10.0
+_OVERTAKEN_S = 10.0
 
 _log = get_logger("kafka")
 
@@ -81,12 +81,12 @@ class KafkaSubscription:
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
         self._check_open()
         self._life.note_silence()
-        deadline_s = self._clock.monotonic_s() + _COMMIT_S
+        deadline_s = self._clock.monotonic_s() + _OVERTAKEN_S
         while True:
             refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
             held = self._holdings.chosen(offsets)
             consumer = self._life.consumer
-            stale = [] if consumer is not None and self._life.knows(consumer) else held
+            stale = [] if self._life.knows(consumer) else held
             moved = {item: offsets[item.assignment] for item in held if offsets[item.assignment] > item.committed}
             if stale or consumer is None or not moved:
                 break
