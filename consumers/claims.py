@@ -18,7 +18,6 @@ from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.transports.base import NewRecord
-from consumers.app import Subscription
 from consumers.delivery import Asked, Delivery, Ended, Hold, Partition
 from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
 from consumers.lanes import Lane
@@ -61,8 +60,10 @@ class Claims:
         self._doubtful: list[Ask] = []
         """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
 
-    def key_of(self, message: Message, subscription: Subscription) -> Key | None:
-        """The row that *message* stands under; None where nothing is to be remembered about it."""
+    def key_of(self, delivery: Delivery) -> Key | None:
+        """The row that its message stands under; None where nothing is to be remembered about it."""
+        message, subscription = delivery.message, delivery.subscription
+        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
         if subscription.dedup == "off":
             return None
         chosen = message.message_id if subscription.dedup == "always" else message.routing.idempotency_key

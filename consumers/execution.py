@@ -7,7 +7,7 @@ outcome is `consumers.outcomes`', claims are `consumers.claims`', slots and dead
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,7 +19,6 @@ from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.answers import seal_outputs
-from consumers.app import Subscription
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
@@ -99,7 +98,7 @@ class Execution:
                 elif partition.draining or partition.closed:
                     self._flight.drop(delivery)
                 elif delivery.refusal is None and delivery.requeue is None:
-                    wait_s = await self._handle(lane, runner)
+                    wait_s = await (self._instead(delivery) or self._handle(lane, runner))
                 else:
                     wait_s = await self._turn_away(lane, runner)
             except GaveUpError:
@@ -130,47 +129,33 @@ class Execution:
         elif delivery.refusal is not None:
             await self._outcomes.refuse(delivery, delivery.refusal)
         else:
-            return await self._handle(lane, runner)
+            return await (self._instead(delivery) or self._handle(lane, runner))
         return None
 
-    async def _handle(self, lane: Lane[Delivery], runner: Runner) -> float | None:
-        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there, or _PARKED."""
-        delivery = lane.head
-        message, subscription = delivery.message, delivery.subscription
-        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+    def _instead(self, delivery: Delivery) -> Awaitable[float | None] | None:
+        """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None when it is settled."""
+        message = delivery.message
+        assert message is not None  # noqa: S101 - every gate passed
         now_s = self._clock.monotonic_s()
         if now_s - delivery.taken_s > _FRESH_S:
             # It passed the lifetime gate when it was taken; since then it has waited.
             try:
                 self._intake.check_lifetime(delivery, message, self._clock.now_ms())
             except ContractError as error:
-                await self._outcomes.refuse(delivery, error)
-                return None
+                return self._outcomes.refuse(delivery, error)
             delivery.ends_s = now_s + self._intake.remaining_s(delivery)
-        if self._dependencies.any_down and (wait_s := self._dependencies.delay_s(message.message_type, message.message_id)):
-            return await self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
-        if self._braking.enabled and (wait_s := self._braking.delay_s(delivery.label)):
-            return await self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
-        if self._parking is not None and self._claims is not None and (key := self._claims.key_of(message, subscription)) is not None:
-            self._parking.ask(key, lane)
-            return _PARKED
-        if self._solitude.closed:
-            await self._solitude.enter(alone=False)
-        else:
-            # Without a coroutine in between: most messages go this way.
-            self._solitude.inside += 1
-        try:
-            return await self._run(lane, message, subscription, runner, None)
-        finally:
-            self._solitude.leave(alone=False)
+        wait_s = self._dependencies.delay_s(message.message_type, message.message_id) if self._dependencies.any_down else 0.0
+        if not wait_s and self._braking.enabled:
+            wait_s = self._braking.delay_s(delivery.label)
+        return self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S)) if wait_s else None
 
     async def _go_on(self, lane: Lane[Delivery], asked: Asked | Ended, runner: Runner) -> float | None:
         """The inbox has answered: run it if nobody has, or insist where the store has failed."""
         delivery, claims = lane.head, self._claims
         delivery.asked = None
         delivery.partition.parked -= 1
-        message, subscription, answer = delivery.message, delivery.subscription, asked.answer
-        assert message is not None and subscription is not None and claims is not None  # noqa: S101, PT018 - it was asked
+        message, answer = delivery.message, asked.answer
+        assert message is not None and claims is not None  # noqa: S101, PT018 - it was asked
         if isinstance(answer, Exception) and not isinstance(answer, InboxError):
             raise answer
         if isinstance(asked, Ended):
@@ -181,29 +166,39 @@ class Execution:
         else:
             claims.heard(claim)
         if isinstance(claim, Claimed):
-            hold = Hold(asked.key, claim.token, asked.identity)
-            if self._solitude.closed:
-                await self._solitude.enter(alone=False)
-            else:
-                self._solitude.inside += 1
-            try:
-                return await self._run(lane, message, subscription, runner, hold)
-            finally:
-                self._solitude.leave(alone=False)
+            return await self._handle(lane, runner, Hold(asked.key, claim.token, asked.identity))
         if isinstance(claim, Suspect):
             await self._solitude.enter(alone=True)
             try:
                 claim = await claims.claim(asked.key, delivery, message, alone=True)
                 if isinstance(claim, Claimed):
-                    return await self._run(lane, message, subscription, runner, Hold(asked.key, claim.token, asked.identity))
+                    return await self._run(lane, runner, Hold(asked.key, claim.token, asked.identity))
             finally:
                 self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
         self._dependencies.release(message.message_id)
         return await self._outcomes.repeat(delivery, claim)
 
-    async def _run(self, lane: Lane[Delivery], message: Message, subscription: Subscription, runner: Runner, hold: Hold | None) -> float | None:
+    async def _handle(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None = None) -> float | None:
+        """`_run` beside others, after a claim where there is to be one: then it is _PARKED until it has that."""
+        if hold is None and self._parking is not None and self._claims is not None and (key := self._claims.key_of(lane.head)) is not None:
+            self._parking.ask(key, lane)
+            return _PARKED
+        if self._solitude.closed:
+            await self._solitude.enter(alone=False)
+        else:
+            # Without a coroutine in between: most messages go this way.
+            self._solitude.inside += 1
+        try:
+            return await self._run(lane, runner, hold)
+        finally:
+            self._solitude.leave(alone=False)
+
+    async def _run(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None) -> float | None:
+        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there, or _PARKED."""
         delivery = lane.head
+        message, subscription = delivery.message, delivery.subscription
+        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
         if delivery.partition.draining or delivery.partition.closed:
             # It had to wait for its turn.
             await self._let_go(delivery, hold)
