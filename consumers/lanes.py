@@ -4,7 +4,7 @@ Owns per-key order (one delivery of a lane runs at a time), priorities among rea
 a result to be durable. A lane exists only while it has deliveries, so any number of keys costs nothing.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
-                    taken --settle--> settling --settled--> taken
+                    taken --settle--> settling --settled--> taken --put_back--> back
                     taken --release--> ready;  taken --finish--> (gone, or taken with the next head)
 """
 
@@ -81,6 +81,18 @@ class Lanes(Generic[T]):
         """They have their answers."""
         self.away -= len(lanes)
         self.back.extend(lanes)
+
+    def settle(self) -> None:
+        """The head of a taken lane has run, and nobody waits while its result is made durable."""
+        self.settling += 1
+
+    def settled(self, count: int) -> None:
+        """That is over for so many lanes, which are taken again."""
+        self.settling -= count
+
+    def put_back(self, lane: Lane[T]) -> None:
+        """A taken lane needs somebody who looks after its head."""
+        self.back.append(lane)
 
     def take_back(self) -> Lane[T]:
         """The lane that has waited longest since it was answered."""

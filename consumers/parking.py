@@ -64,7 +64,7 @@ class Parking:
         # It is at work until then: whoever wants to run alone waits for it.
         self._solitude.inside += 1
         lane.head.partition.parked += 1
-        self._lanes.settling += 1
+        self._lanes.settle()
         self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, hold=hold))
         if len(self._ends) == 1:
             asyncio.get_running_loop().call_soon(self._send_ends)
@@ -84,7 +84,7 @@ class Parking:
         self._wake_soon()
 
     def _ended(self, ends: Sequence[Ended]) -> None:
-        self._lanes.settling -= len(ends)
+        self._lanes.settled(len(ends))
         for end in ends:
             self._solitude.leave(alone=False)
             lane = end.lane
@@ -99,7 +99,7 @@ class Parking:
                 self._clock.call_later(STALE_S, partial(self._again, lane))
             if isinstance(end.answer, Exception):
                 delivery.asked = end
-                self._lanes.back.append(lane)
+                self._lanes.put_back(lane)
             else:
                 delivery.partition.parked -= 1
         self._wake_soon()
