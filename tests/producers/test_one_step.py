@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 from unittest import mock
 
@@ -82,11 +83,22 @@ class Longer(Inner, frozen=True):
     more: int = 1
 
 
-TEXTS = st.text(max_size=12) | st.sampled_from(
-    ["\ud800", "\x00\x1f\x7f", 'a"b\\c\n\t\r\b\f', "\u2028\U0001f600", Loud("x"), "12345678\n", "1234567\n"]
+TEXTS = (
+    st.text(max_size=12)
+    | st.text('ab"\\\n\x1f\x7fé', max_size=40)
+    | st.sampled_from(["\ud800", "\x00\x1f\x7f", 'a"b\\c\n\t\r\b\f', "\u2028\U0001f600", Loud("x"), "12345678\n", "1234567\n"])
 )
 INTEGERS = st.integers() | st.sampled_from([2**53 - 1, 2**53, -(2**53) + 1, -(2**53), 2**64, 0, -1, Grand(3), True])
-REALS = st.floats() | st.integers(-(2**54), 2**54).map(float) | st.sampled_from([-0.0, 1e15, 1e-6, 1e-7, 999999999999999.9]) | INTEGERS
+DECIMALS = st.builds(lambda digits, places: digits / 10**places, st.integers(-(10**14), 10**14), st.integers(0, 7))
+BESIDE = st.builds(math.nextafter, DECIMALS, st.sampled_from([-math.inf, math.inf]))
+REALS = (
+    st.floats()
+    | DECIMALS
+    | BESIDE
+    | st.integers(-(2**54), 2**54).map(float)
+    | st.sampled_from([-0.0, 1e15, 1e-6, 1e-7, 999999999999999.9])
+    | INTEGERS
+)
 INNERS = st.builds(Inner, z_first=INTEGERS, a_last=REALS, note=st.none() | TEXTS) | st.just(Longer())
 ODD = st.sampled_from([None, "text", 1, 1.5, b"bytes", [], (), {}, True, {1}, Inner(), object()])
 

@@ -162,7 +162,42 @@ fn short_fraction(data: &[u8], digits: usize, point: usize) -> Option<usize> {
 
 /// Write `text`, which is UTF-8, as a string.
 pub fn put_string(text: &[u8], out: &mut Vec<u8>) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
+    let start = out.len();
+    if !put_plain(text, out) {
+        out.truncate(start);
+        put_escaped(text, out);
+    }
+    out.push(b'"');
+}
+
+/// Write `text` as long as it stands as it is; whether that is all of it. Copies of a fixed size, for most texts are short.
+fn put_plain(text: &[u8], out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    let mut words = text.chunks_exact(8);
+    for eight in &mut words {
+        let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+        if specials_in(word) != 0 {
+            return false;
+        }
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    let rest = words.remainder();
+    if rest.is_empty() {
+        return true;
+    }
+    let Some(last) = text.last_chunk::<8>() else {
+        out.extend(rest);
+        return rest.iter().all(|byte| !matches!(byte, b'"' | b'\\' | ..=0x1f));
+    };
+    // Some of these stand there already.
+    out.truncate(start + text.len() - 8);
+    out.extend_from_slice(last);
+    specials_in(u64::from_le_bytes(*last)) == 0
+}
+
+fn put_escaped(text: &[u8], out: &mut Vec<u8>) {
     let mut from = 0;
     let mut at = 0;
     loop {
@@ -181,7 +216,6 @@ pub fn put_string(text: &[u8], out: &mut Vec<u8>) {
         at += 1;
         from = at;
     }
-    out.push(b'"');
 }
 
 /// The place of the first quote, backslash or control character from `at` on, or the end.

@@ -14,6 +14,8 @@ use crate::canonical;
 
 const SAFE_INTEGER: i64 = (1 << 53) - 1;
 const LARGEST_NUMBER: f64 = 1e15;
+const LARGEST_SHORT: f64 = 1e9;
+const PLACES: usize = 4;
 
 /// Where a Struct keeps one of its fields.
 pub struct Slot {
@@ -65,9 +67,41 @@ pub enum Plan {
     Struct { cls: Py<PyType>, fields: Vec<Field> },
 }
 
+/// What stands before a value, in a place of fixed size where it is short: that is written without a call.
+enum Lead {
+    Short([u8; SHORT], usize),
+    Long(Vec<u8>),
+}
+
+const SHORT: usize = 24;
+
+impl Lead {
+    fn of(text: Vec<u8>) -> Lead {
+        let mut place = [0; SHORT];
+        match place.get_mut(..text.len()) {
+            Some(part) => {
+                part.copy_from_slice(&text);
+                Lead::Short(place, text.len())
+            }
+            None => Lead::Long(text),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Lead::Short(place, length) => {
+                let end = out.len() + length;
+                out.extend_from_slice(place);
+                out.truncate(end);
+            }
+            Lead::Long(text) => out.extend_from_slice(text),
+        }
+    }
+}
+
 /// A field: what stands before its value, and where the value is.
 pub struct Field {
-    lead: Vec<u8>,
+    lead: Lead,
     slot: Slot,
     plan: Plan,
 }
@@ -94,7 +128,7 @@ impl Plan {
                     lead.extend_from_slice(entry.get_item(0)?.cast_into::<PyBytes>()?.as_bytes());
                     lead.push(b':');
                     let slot = Slot::of(&cls, &entry.get_item(1)?.cast_into()?)?;
-                    fields.push(Field { lead, slot, plan: Plan::read(&entry.get_item(2)?.cast_into()?)? });
+                    fields.push(Field { lead: Lead::of(lead), slot, plan: Plan::read(&entry.get_item(2)?.cast_into()?)? });
                 }
                 Ok(Plan::Struct { cls: cls.unbind(), fields })
             }
@@ -124,6 +158,9 @@ impl Plan {
                     let number = ffi::PyFloat_AS_DOUBLE(subject);
                     // Also false for what is no number.
                     (number.abs() < LARGEST_NUMBER).then_some(())?;
+                    if put_short_fraction(number, out) {
+                        return Some(());
+                    }
                     out.extend_from_slice(ryu_js::Buffer::new().format_finite(number).as_bytes());
                 }
                 Plan::Number => put_integer(subject, out)?,
@@ -133,7 +170,7 @@ impl Plan {
                 Plan::Struct { cls, fields } => {
                     (ffi::Py_TYPE(subject) == cls.as_ptr().cast()).then_some(())?;
                     for field in fields {
-                        out.extend_from_slice(&field.lead);
+                        field.lead.write(out);
                         field.plan.write(field.slot.read(subject)?, out)?;
                     }
                     out.extend_from_slice(if fields.is_empty() { b"{}" } else { b"}" });
@@ -161,6 +198,53 @@ pub unsafe fn text_of<'a>(subject: *mut ffi::PyObject) -> Option<&'a [u8]> {
     }
 }
 
+/// Write a number of at most four decimals, if it is one; whether it is.
+///
+/// A quotient of integers below 2^53 is the double next to it, so that the decimal is a text of the number where the quotient is the number; and
+/// two decimals of at most 15 digits are never the same double, so that there is no shorter one.
+fn put_short_fraction(number: f64, out: &mut Vec<u8>) -> bool {
+    let size = number.abs();
+    if size >= LARGEST_SHORT {
+        return false;
+    }
+    let mut power = 10_u64;
+    for places in 1..=PLACES {
+        let shifted = (size * power as f64 + 0.5) as u64;
+        if shifted as f64 / power as f64 == size && shifted % 10 > 0 {
+            if number < 0.0 {
+                out.push(b'-');
+            }
+            put_digits(shifted / power, out);
+            out.push(b'.');
+            let mut digits = [b'0'; PLACES];
+            let mut rest = shifted % power;
+            for place in (0..places).rev() {
+                digits[place] = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+            out.extend_from_slice(&digits[..places]);
+            return true;
+        }
+        power *= 10;
+    }
+    false
+}
+
+fn put_digits(number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
 /// SAFETY: as for `Plan::write`.
 unsafe fn put_integer(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
     let mut overflow = 0;
@@ -170,22 +254,10 @@ unsafe fn put_integer(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<
         ffi::PyLong_AsLongLongAndOverflow(subject, &raw mut overflow)
     };
     (overflow == 0 && (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number)).then_some(())?;
-    let mut digits = [0; 17];
-    let mut at = digits.len();
-    let mut rest = number.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
     if number < 0 {
-        at -= 1;
-        digits[at] = b'-';
+        out.push(b'-');
     }
-    out.extend_from_slice(&digits[at..]);
+    put_digits(number.unsigned_abs(), out);
     Some(())
 }
 

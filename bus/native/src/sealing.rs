@@ -11,6 +11,17 @@ use crate::canonical;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 const HASH_LENGTH: usize = 7 + 64;
 
+/// The two digits of each byte.
+const PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 fn hash(parts: &[&[u8]]) -> [u8; HASH_LENGTH] {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -18,9 +29,8 @@ fn hash(parts: &[&[u8]]) -> [u8; HASH_LENGTH] {
     }
     let mut text = [0; HASH_LENGTH];
     text[..7].copy_from_slice(b"sha256:");
-    for (place, byte) in hasher.finalize().iter().enumerate() {
-        text[7 + 2 * place] = HEX[(byte >> 4) as usize];
-        text[8 + 2 * place] = HEX[(byte & 15) as usize];
+    for (pair, byte) in text[7..].chunks_exact_mut(2).zip(hasher.finalize()) {
+        pair.copy_from_slice(&PAIRS[usize::from(byte)]);
     }
     text
 }
@@ -162,10 +172,12 @@ pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy
     put(value, &[b"\"}"]);
     let envelope_hash = hash(&[b"{", &value[begin..], b"}"]);
     let names = [&b"{\"content_hash\":\""[..], &content_hash, b"\",\"envelope_hash\":\"", &envelope_hash, TO_ID, &id, b"\"", frame.stated];
-    let mut statement = Vec::with_capacity(512 + frame.stated.len());
-    put(&mut statement, &names);
-    put(&mut statement, &[&moment.timestamp, b"\"}"]);
-    let seal = hash(&[&statement]);
+    // Written behind the message for a moment: there is room.
+    let end = value.len();
+    put(value, &names);
+    put(value, &[&moment.timestamp, b"\"}"]);
+    let seal = hash(&[&value[end..]]);
+    value.truncate(end);
     put(value, &[b",\"verification\":{\"content_hash\":\"", &content_hash, TO_SEAL, &seal, END]);
     Some(id)
 }
