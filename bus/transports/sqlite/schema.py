@@ -75,8 +75,8 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # Enough for what one transaction writes. A log is read once, in order: a larger cache would only fill when a reader has fallen behind.
-    connection.execute("PRAGMA cache_size = -4096")
+    # Enough for one transaction. A log is read once, in order: a larger cache would only fill when a reader has fallen behind, and stay.
+    connection.execute(f"PRAGMA cache_size = {-1024 if read_only else -4096}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
         return

@@ -62,4 +62,4 @@ async def test_whoever_catches_up_with_a_long_backlog_keeps_little_of_it(tmp_pat
     command = [sys.executable, "-c", READER, url, str(BACKLOG)]
     read = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
 
-    assert int(read.stdout) < 8 * MIB
+    assert int(read.stdout) < 4 * MIB
