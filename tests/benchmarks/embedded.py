@@ -7,6 +7,7 @@ commits in the log, and drawing the plot. 1 KB payloads, every gate on, full syn
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sqlite3
@@ -48,7 +49,8 @@ def lines(count: int) -> Iterator[bytes]:
 def sealbus(folder: Path, *arguments: str, **streams: object) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "consumers.cli", *arguments, "--bus", "sqlite:///log.db"]
-    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, **streams)  # type: ignore[call-overload,no-any-return]
+    with (folder / f"{arguments[0]}.err").open("ab") as errors:
+        return subprocess.Popen(command, cwd=folder, env=environment, stderr=errors, **streams)  # type: ignore[call-overload,no-any-return]
 
 
 def resident_mb(pid: int) -> float:
@@ -114,16 +116,24 @@ def watch_memory(folder: Path, count: int) -> dict[str, Series]:
     publisher = sealbus(folder, "publish", "bench.job", "-", "--app", "bench_app:app", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert publisher.stdin is not None
     sampled: dict[str, Series] = {"publisher": [], "worker": []}
-    for number, line in enumerate(lines(count)):
-        publisher.stdin.write(line)
-        if number % max(1, count // 400) == 0:
-            sampled["publisher"].append((number, resident_mb(publisher.pid)))
-            sampled["worker"].append((number, resident_mb(worker.pid)))
-    publisher.stdin.close()
-    assert publisher.wait() == 0
-    watch_settled(folder, count)
-    worker.terminate()
-    worker.wait()
+    try:
+        # A publisher that has ended says below why.
+        with contextlib.suppress(BrokenPipeError), publisher.stdin:
+            for number, line in enumerate(lines(count)):
+                publisher.stdin.write(line)
+                if number % max(1, count // 400) == 0:
+                    sampled["publisher"].append((number, resident_mb(publisher.pid)))
+                    sampled["worker"].append((number, resident_mb(worker.pid)))
+        if code := publisher.wait():
+            raise RuntimeError(f"the publisher ended with {code}: {(folder / 'publish.err').read_text('utf-8')[-1000:]}")
+        watch_settled(folder, count)
+        worker.terminate()
+        worker.wait()
+    finally:
+        # Left alive, they would keep whoever waits for the end of this process's output.
+        for process in (publisher, worker):
+            process.kill()
+            process.wait()
     return sampled
 
 
