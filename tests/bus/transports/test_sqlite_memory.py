@@ -14,6 +14,7 @@ BACKLOG = 48 * MIB
 
 READER = """
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bus.transports import open_transport
 
 
 def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Listener:
