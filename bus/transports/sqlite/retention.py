@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from bus.clock import Clock
@@ -20,22 +20,26 @@ from bus.transports.sqlite.writing import Writer
 
 __all__ = ["Sweeper", "expendable"]
 
+Row = tuple[int, int, int]
+"""Offset, time in milliseconds, size in bytes."""
+
 _STEP = 1000
 _SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length(headers), 0)"
 _OLDEST = f"SELECT off, ts, {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608 - a constant
 
 
-def expendable(rows: Sequence[tuple[int, int, int]], oldest_ms: int | None, excess: int) -> int:
-    """How many of the first *rows* (offset, time, size) can go: older than *oldest_ms*, or while more than the limit would be left."""
-    count = 0
-    for _, time_ms, size in rows:
+def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:
+    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left. Takes one row more than these."""
+    going = []
+    for row in rows:
+        _, time_ms, size = row
         too_old = oldest_ms is not None and time_ms < oldest_ms
         too_much = excess > 0 and size <= excess
         if not too_old and not too_much:
             break
         excess -= size
-        count += 1
-    return count
+        going.append(row)
+    return going
 
 
 class Sweeper:
@@ -87,14 +91,15 @@ class Sweeper:
 
 def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> int:
     held = log.connection.execute("SELECT bytes FROM partitions WHERE id = ?", (part,)).fetchone()[0]
-    rows = log.connection.execute(_OLDEST, (part, _STEP)).fetchall()
-    count = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
-    if count:
-        last = rows[count - 1][0]
+    # Row by row: what is read and stays would fill this connection's cache of pages at every sweep.
+    with contextlib.closing(log.connection.execute(_OLDEST, (part, _STEP))) as rows:
+        going = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
+    if going:
+        last = going[-1][0]
         log.connection.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, last))
-        _account(log, part, sum(size for _, _, size in rows[:count]))
+        _account(log, part, sum(size for _, _, size in going))
         log.connection.execute("UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part))
-    return count
+    return len(going)
 
 
 def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[int, list[int]]:
