@@ -1,7 +1,7 @@
 """The one writer: what many callers ask for is one transaction with one fsync, and a handler's own transaction has the writer to itself.
 
 Owns the order of jobs, what each is told after the commit, and the thread they run on; a database in memory needs none. Does not own what a job
-does, which is given the `Batch` it runs in.
+is (`jobs`) or does, which is given the `Batch` it runs in.
 """
 
 from __future__ import annotations
@@ -12,77 +12,15 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
-
-import msgspec
 
 from bus.databases.sqlite import is_of_store, translated
 from bus.errors import BusError, InboxError
-from consumers.inbox.base import Ask, End
-from consumers.inbox.rules import Row
+from consumers.inbox.sqlite.jobs import Batch, Job, Session
 from consumers.inbox.sqlite.table import MEMORY, Table
 
-__all__ = ["Batch", "Job", "Session", "Writer"]
-
-
-class Batch:
-    """What jobs of one transaction see and change; written together when all have run."""
-
-    __slots__ = ("changed", "rows", "table")
-
-    def __init__(self, table: Table, keys: Iterable[str]) -> None:
-        self.table = table
-        self.rows: dict[str, Row] = table.rows(keys)
-        self.changed: dict[str, Row] = {}
-
-    def put(self, key: str, row: Row) -> None:
-        """*row* stands under *key* from now on, for the jobs that follow too."""
-        self.rows[key] = self.changed[key] = row
-
-
-class Session:
-    """A handler's transaction: from the job that begins it, until it is over, the writer does nothing else."""
-
-    __slots__ = ()
-
-
-class Job(msgspec.Struct, eq=False):
-    """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
-
-    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick` answers for many at once.
-    Without a *future*, *told* is called with them.
-    """
-
-    future: asyncio.Future[Any] | None = None
-    action: Callable[[Batch], Any] | None = None
-    key: str = ""
-    session: Session | None = None
-    begins: bool = False
-    last: bool = False
-    asks: Sequence[Ask] = ()
-    ends: Sequence[End] = ()
-    told: Callable[[Any], object] | None = None
-    value: Any = None
-    error: BaseException | None = None
-
-    def items(self) -> Sequence[Ask | End]:
-        """Its claims or results."""
-        return self.asks or self.ends
-
-    def fail(self, error: Exception) -> None:
-        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks."""
-        self.value, self.error = None, error
-        items = self.items()
-        for item in items:
-            item.answer = error if len(items) == 1 else type(error)(*error.args)
-
-    def apart(self) -> list[Job]:
-        """Each of many claims or results alone, as if nothing had been tried."""
-        self.value = self.error = None
-        for item in self.items():
-            item.answer = None
-        return [self] if len(self.items()) <= 1 else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
+__all__ = ["Writer"]
 
 
 Told: TypeAlias = Callable[[Sequence[Job]], object]
@@ -160,15 +98,23 @@ class Writer:
             with contextlib.suppress(queue.Empty):
                 while (more := self._queue.get_nowait()) is not None:
                     jobs += more
+                    more.clear()
                 ending = True
-            self._report(self._run(jobs))
+            answered = self._run(jobs)
+            # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's cache.
+            jobs.clear()
+            self._report(answered)
         self._end()
 
     def _report(self, jobs: list[Job]) -> None:
         # The loop may have been closed without `close`: nobody is left to tell.
         with contextlib.suppress(RuntimeError):
             assert self._loop is not None  # noqa: S101 - started
-            self._loop.call_soon_threadsafe(self._ended, jobs)
+            self._loop.call_soon_threadsafe(self._tell, jobs)
+
+    def _tell(self, jobs: list[Job]) -> None:
+        self._ended(jobs)
+        jobs.clear()
 
     def _end(self) -> None:
         self._table.rollback()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,4 +211,25 @@ async def test_a_claim_that_no_row_can_hold_fails_alone_in_the_question_it_was_a
     inbox.claim_soon(asks, lambda _: told.set_result(None))
     await asyncio.wait_for(told, 10)
     assert [type(ask.answer) for ask in asks] == [Claimed, Claimed, Claimed, OverflowError, Claimed, Claimed]
+    await inbox.close()
+
+
+class Burden(Ask, kw_only=True, eq=False):
+    """A claim that a whole delivery hangs on: says which thread had to free that."""
+
+    freed_by: list[int]
+
+    def __del__(self) -> None:
+        self.freed_by.append(threading.get_ident())
+
+
+async def test_what_was_asked_for_is_not_kept_and_not_freed_by_the_thread_that_answered(tmp_path: Path) -> None:
+    inbox = await opened(tmp_path / "inbox.db")
+    freed_by: list[int] = []
+    for name in ("m-1", "m-2"):
+        answered = asyncio.Event()
+        inbox.claim_soon([Burden(key(name), "h", LATER_MS, freed_by=freed_by)], lambda _, answered=answered: answered.set())
+        await answered.wait()
+        await asyncio.sleep(0)
+    assert freed_by == [threading.get_ident()] * 2
     await inbox.close()
