@@ -45,7 +45,7 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
     """
     outcomes: list[Outcome] = []
     hashes = iter(murmur2_many([draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]))
-    topics, offsets, sizes, rows = log.topics, log.offsets, log.bytes, log.rows
+    topics, waiting = log.topics, log.staged
     for draft in drafts:
         if not isinstance(draft, Draft):
             outcomes.append(draft)
@@ -66,12 +66,11 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
             outcomes.append(TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}, only {len(topic.parts)}"))
             continue
         part = topic.parts[partition]
-        offset = offsets.get(part)
-        if offset is None:
-            offset = log.next_offset(part)
-        offsets[part] = offset + 1
-        sizes[part] = sizes.get(part, 0) + draft.size
-        rows += (part, offset, now_ms, record.key, record.value, draft.headers)
+        staged = waiting.get(part) or log.stage(part)
+        offset = staged.next_offset
+        staged.next_offset = offset + 1
+        staged.size += draft.size
+        staged.rows += (part, offset, now_ms, record.key, record.value, draft.headers)
         log.touched.add(topic.id)
         outcomes.append(Appended(record.topic, partition, offset, now_ms))
     return outcomes

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from bus.transports.base import TopicSpec
 from bus.transports.sqlite import schema
 from bus.transports.sqlite.schema import MEMORY, open_log
 
-__all__ = ["MEMBERSHIP", "Log", "Topic"]
+__all__ = ["MEMBERSHIP", "Log", "Staged", "Topic"]
 
 MEMBERSHIP = 0
 """The wake-up key that stands for groups; every other key is the id of a topic that got records."""
@@ -40,6 +41,15 @@ class Topic(msgspec.Struct, frozen=True):
     parts: tuple[int, ...]
 
 
+class Staged(msgspec.Struct, eq=False, gc=False):
+    """What one partition gets with the commit: a column after another in *rows*. Written by partition, and not as they came: whoever reads a
+    partition finds on a page of the file what it wants, and nearly nothing else."""
+
+    next_offset: int
+    size: int = 0
+    rows: list[Any] = []
+
+
 class Log:
     """The writing connection. Used by one thread at a time."""
 
@@ -50,9 +60,7 @@ class Log:
         self.ports: tuple[int, ...] = ()
         self.touched: set[int] = set()
         self._announced: set[int] = set()
-        self.offsets: dict[int, int] = {}
-        self.bytes: dict[int, int] = {}
-        self.rows: list[Any] = []
+        self.staged: dict[int, Staged] = {}
         self._generation = -1
         self._identity = identity_of(path)
 
@@ -72,30 +80,32 @@ class Log:
         self._generation = -1
         self._reload()
 
-    def next_offset(self, part: int) -> int:
-        """The next free offset of a partition, counting staged records."""
-        if (known := self.offsets.get(part)) is None:
-            known = self.connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
-            self.offsets[part] = known
-        return known
+    def stage(self, part: int) -> Staged:
+        """Where records of a partition wait for the commit."""
+        staged = self.staged.get(part)
+        if staged is None:
+            next_offset = self.connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+            staged = self.staged[part] = Staged(next_offset)
+        return staged
 
     def flush(self) -> None:
         """Write what is staged; only COMMIT is left to do."""
-        done, left = 0, len(self.rows) // _COLUMNS
+        rows = [*chain.from_iterable(staged.rows for staged in self.staged.values())]
+        done, left = 0, len(rows) // _COLUMNS
         while left:
             count = _rows_at_once(left)
-            self.connection.execute(_insert(count), self.rows[done : done + count * _COLUMNS])
+            self.connection.execute(_insert(count), rows[done : done + count * _COLUMNS])
             done += count * _COLUMNS
             left -= count
         self.connection.executemany(
             "UPDATE partitions SET next_offset = ?, bytes = bytes + ? WHERE id = ?",
-            [(self.offsets[part], size, part) for part, size in self.bytes.items()],
+            [(staged.next_offset, staged.size, part) for part, staged in self.staged.items()],
         )
 
     def commit(self) -> None:
         """Make it durable."""
         self.connection.execute("COMMIT")
-        self._forget_staged()
+        self.staged.clear()
         self._announced |= self.touched
         self.touched.clear()
 
@@ -108,7 +118,7 @@ class Log:
         """Undo everything since `begin`, with a new connection if this one will not."""
         # Topics may have been loaded from the transaction that is undone here.
         self._generation = -1
-        self._forget_staged()
+        self.staged.clear()
         self.touched.clear()
         try:
             if self.connection.in_transaction:
@@ -126,11 +136,6 @@ class Log:
 
     def close(self) -> None:
         self.connection.close()
-
-    def _forget_staged(self) -> None:
-        self.offsets.clear()
-        self.bytes.clear()
-        self.rows.clear()
 
     def _reload(self) -> None:
         parts: dict[int, list[int]] = {}

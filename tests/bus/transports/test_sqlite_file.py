@@ -242,3 +242,12 @@ async def test_a_second_loop_is_refused(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         with pytest.raises(RuntimeError, match="event loop"):
             await asyncio.to_thread(lambda: asyncio.run(append(transport, b"x")))
+
+
+async def test_records_of_one_append_lie_by_partition_so_that_a_page_has_what_a_reader_wants(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        await transport.admin.create_topics([TopicSpec(name="c.d", partitions=3)])
+        outcomes = await transport.append([NewRecord("c.d", None, b"", partition=number % 3) for number in range(9)], timeout_s=20)
+    (rows,) = by_hand(tmp_path / "x.db", "SELECT part, off FROM records ORDER BY id")
+    assert rows == sorted(rows)
+    assert [(outcome.partition, outcome.offset) for outcome in outcomes] == [(number % 3, number // 3) for number in range(9)]
