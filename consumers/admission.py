@@ -17,7 +17,7 @@ from consumers.flight import Flight
 from consumers.intake import Intake, due_ms
 from consumers.lanes import Lanes
 from consumers.logclock import LogClock
-from consumers.partitions import MAX_SPAN, Partitions
+from consumers.partitions import Partitions
 from consumers.retry import Tier
 
 __all__ = ["Admission"]
@@ -76,7 +76,7 @@ class Admission:
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
                 self._partitions.rest(partition, record.offset, wait_s)
                 passed_over.add(partition)
-            elif partition.frontier.span >= MAX_SPAN:
+            elif partition.frontier.span >= partition.most_open:
                 self._partitions.fill(partition, record.offset)
                 passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):

@@ -6,7 +6,6 @@ Owns which part is given which; no part makes another. What the parts do is thei
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from bus.clock import Clock
@@ -73,9 +72,9 @@ def assemble(
     log_clock = LogClock(clock, own=transport.features.own_clock)
     intake = Intake(plan.view, clock)
     admission = Admission(partitions, intake, flight, lanes, meters=metrics.meters(group), clock=clock, log_clock=log_clock)
-    dependencies = Dependencies(group, clock, metrics, partial(partitions.let_rest, "dependency"))
+    dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
     brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
-    braking = Braking(brake, group, clock, metrics, partial(partitions.let_rest, "brake"))
+    braking = Braking(brake, group, clock, metrics, partitions.let_rest)
     settlement = Settlement(publisher, group=group, clock=clock, log_clock=log_clock, details=deadletter.details, hold=partitions.hold)
     claims = None
     if inbox is not None:

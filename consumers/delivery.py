@@ -15,7 +15,7 @@ from bus.sealing import Message
 from bus.transports.base import Assignment, Record
 from consumers.app import Subscription
 from consumers.deadletter import Control
-from consumers.frontier import Frontier
+from consumers.frontier import MAX_SPAN, Frontier
 from consumers.inbox.base import Ask, End, Key, Transaction
 from consumers.lanes import Lane
 from consumers.retry import Tier
@@ -36,6 +36,7 @@ class Partition:
         "frontier",
         "full",
         "measured",
+        "most_open",
         "own",
         "parked",
         "passed_ms",
@@ -66,10 +67,12 @@ class Partition:
         """Deliveries whose claim or result is being made durable, or that have not gone on since."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
+        self.most_open = MAX_SPAN
+        """So long may its span be."""
         self.full = False
-        """Its span reached the bound: fetching waits for the frontier."""
+        """Its span reached that: fetching waits for the frontier."""
         self.resting = False
-        """Its messages wait for a dependency that is down."""
+        """The brake is on its type."""
         self.draining = False
         """About to be given away: what runs may finish, nothing is started."""
         self.closed = False

@@ -1,6 +1,7 @@
 """Waiting for dependencies: the breakers of a worker, with everything that has to follow when one opens or closes.
 
-Owns telling partitions to rest while their type waits, the series that says so, and the log lines. The rules are `consumers.breaker`'s.
+Owns telling which types wait, of which only a few are fetched then, the series that says so, and the log lines. The rules are
+`consumers.breaker`'s.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _log = get_logger("breaker")
 
 
 class Dependencies:
-    """What one group waits for. *rest* is told which message types are not to be fetched now."""
+    """What one group waits for. *let_wait* is told which message types wait now."""
 
-    def __init__(self, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]) -> None:
+    def __init__(self, group: str, clock: Clock, metrics: Metrics, let_wait: Callable[[set[str]], None]) -> None:
         self._group = group
         self._clock = clock
         self._metrics = metrics
-        self._rest = rest
+        self._let_wait = let_wait
         self._breakers = Breakers()
         self._names: set[str] = set()
         self.any_down = False
@@ -66,7 +67,7 @@ class Dependencies:
 
     def _follow(self) -> None:
         self.any_down = bool(self._breakers.open)
-        self._rest(self._breakers.waiting_types)
+        self._let_wait(self._breakers.waiting_types)
 
     def _show(self, dependency: str, *, is_open: bool) -> None:
         # A name comes from a handler: one that is made up anew each time must not become a series each time.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Frontier"]
+__all__ = ["MAX_SPAN", "Frontier"]
+
+MAX_SPAN = 1_000
+"""Deliveries from the frontier on, per partition: the most that a crash repeats there."""
 
 
 class Frontier:

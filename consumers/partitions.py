@@ -6,18 +6,20 @@ a new assignment starts with no reason, and its records say everything anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bus.clock import Clock
 from bus.topics import read_topic
 from bus.transports.base import Assignment, Subscription
 from consumers.delivery import Partition
+from consumers.frontier import MAX_SPAN
 from consumers.retry import Tier
 
-__all__ = ["MAX_SPAN", "Partitions"]
+__all__ = ["Partitions"]
 
-MAX_SPAN = 1_000
-"""Deliveries from the frontier on, per partition: the most that a crash repeats there."""
+_FEW, _FEWEST = 64, 2
+"""Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that never finds it over."""
 
 
 class Partitions:
@@ -28,7 +30,8 @@ class Partitions:
         self._clock = clock
         self._held: dict[Assignment, Partition] = {}
         self._places: dict[tuple[str, int], Partition] = {}
-        self._resting: dict[str, set[str]] = {}
+        self._resting: set[str] = set()
+        self._waiting: set[str] = set()
         self.subscription: Subscription | None = None
 
     def know(self, tiers: Iterable[Tier]) -> None:
@@ -60,7 +63,8 @@ class Partitions:
             )
             self._held[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
-        self._rest()
+        self.let_rest(self._resting)
+        self.let_wait(self._waiting)
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
         """These are gone: nothing of theirs is settled or committed any more."""
@@ -82,18 +86,28 @@ class Partitions:
         elif not paused and partition.paused == 0:
             self.subscription.resume([partition.assignment])
 
-    def let_rest(self, reason: str, message_types: set[str]) -> None:
-        """For *reason*, fetch nothing of these types; those of before are fetched again where no other reason speaks against it."""
-        self._resting[reason] = message_types
-        self._rest()
-
-    def _rest(self) -> None:
-        types = set().union(*self._resting.values())
+    def let_rest(self, message_types: set[str]) -> None:
+        """Fetch nothing of these types; those of before are fetched again where nothing else speaks against it."""
+        self._resting = message_types
         for partition in self._held.values():
-            resting = partition.expected_type in types
+            resting = partition.expected_type in message_types
             if resting != partition.resting:
                 partition.resting = resting
                 self.hold(partition, resting)
+
+    def let_wait(self, message_types: set[str]) -> None:
+        """Take only a few of these types, for they wait; of those of before as many as usual.
+
+        Not none: the one that made its type wait may never find out that the waiting is over.
+        """
+        self._waiting = message_types
+        counts = Counter(partition.expected_type for partition in self._held.values())
+        for partition in self._held.values():
+            kind = partition.expected_type
+            partition.most_open = max(_FEWEST, _FEW // counts[kind]) if kind in message_types else MAX_SPAN
+            if partition.frontier.span >= partition.most_open:
+                self._close(partition)
+        self.release_full()
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
         """The head of a tier is not due: fetch it again then."""
@@ -102,18 +116,21 @@ class Partitions:
         self._clock.call_later(delay_s, lambda: self.hold(partition, False))
 
     def fill(self, partition: Partition, offset: int) -> None:
-        """Its oldest unsettled record lies a full span back: fetch on when the frontier has moved."""
+        """As many lie between its oldest unsettled record and this one as may: fetch on when the frontier has moved."""
         self._rewind(partition, offset)
-        if not partition.full:
-            partition.full = True
-            self.hold(partition, True)
+        self._close(partition)
 
     def release_full(self) -> None:
         """Fetch again from partitions whose frontier has moved."""
         for partition in self._held.values():
-            if partition.full and partition.frontier.span <= MAX_SPAN // 2:
+            if partition.full and partition.frontier.span <= partition.most_open // 2:
                 partition.full = False
                 self.hold(partition, False)
+
+    def _close(self, partition: Partition) -> None:
+        if not partition.full:
+            partition.full = True
+            self.hold(partition, True)
 
     def _rewind(self, partition: Partition, offset: int) -> None:
         if self.subscription is not None:

@@ -81,7 +81,10 @@ async def test_a_message_that_always_blames_its_dependency_ends_by_itself() -> N
     database = Database()
     database.up = True
     async with database.app(poison=0).test() as bus:
-        for number in range(20):
+        await bus.publish(Job(number=0), ttl_s=7_200)
+        # When the others come, their type waits already. Without any, nobody could tell its word from the truth.
+        await bus.settle()
+        for number in range(1, 20):
             await bus.publish(Job(number=number), ttl_s=7_200)
         await bus.advance(600)
         assert sorted(database.handled) == list(range(1, 20))
@@ -108,3 +111,22 @@ async def test_the_breaker_is_seen_in_the_metrics() -> None:
         database.up = True
         await bus.advance(35)
         assert registry.get_sample_value("sealbus_breaker_open", gauge) == 0
+
+
+async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=7_200)
+        await bus.settle()
+        for number in range(1, 500):
+            await bus.publish(Job(number=number), ttl_s=7_200)
+        await bus.publish(Other(number=1))
+        await bus.advance(100)
+        assert 2 <= len(bus._worker.flight) <= 64
+        assert len(set(database.asked)) > 2
+        assert database.others == [1]
+        database.up = True
+        await bus.advance(31)
+        await bus.advance(5)
+        assert sorted(database.handled) == list(range(500))
+        assert bus.dead == []
