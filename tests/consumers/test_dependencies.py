@@ -130,3 +130,15 @@ async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
         await bus.advance(5)
         assert sorted(database.handled) == list(range(500))
         assert bus.dead == []
+
+
+async def test_a_type_goes_on_when_the_message_that_made_it_wait_is_gone() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=20)
+        await bus.advance(60)
+        assert [letter.reason for letter in bus.dead] == ["expired"]
+        database.up = True
+        await bus.publish(Job(number=1), ttl_s=7_200)
+        await bus.advance(60)
+        assert database.handled == [1]
