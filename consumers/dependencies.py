@@ -12,6 +12,7 @@ from bus.clock import Clock
 from bus.errors import DependencyDown
 from bus.logs import get_logger
 from bus.metrics import Metrics
+from bus.sealing import Message
 from consumers.breaker import Breakers
 
 __all__ = ["Dependencies"]
@@ -64,6 +65,11 @@ class Dependencies:
         """A run ended in a way that says nothing about any dependency."""
         if self.any_down:
             self._breakers.release(message_id, self._clock.monotonic_s())
+
+    def gone(self, message: Message | None) -> None:
+        """A message has ended here, in whatever way: were it still to count as the probe, no other of its type would be let through."""
+        if self.any_down and message is not None:
+            self.release(message.message_id)
 
     def _follow(self) -> None:
         self.any_down = bool(self._breakers.open)

@@ -109,6 +109,7 @@ class Execution:
                 # To be tried again here; the lane waits meanwhile.
                 self._clock.call_later(wait_s, lambda: self._ready(lane))
                 return
+            self._dependencies.gone(delivery.message)
             following = self._lanes.finish(lane)
             if following is None:
                 return

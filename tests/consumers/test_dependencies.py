@@ -142,3 +142,22 @@ async def test_a_type_goes_on_when_the_message_that_made_it_wait_is_gone() -> No
         await bus.publish(Job(number=1), ttl_s=7_200)
         await bus.advance(60)
         assert database.handled == [1]
+
+
+async def test_a_probe_that_is_given_away_before_it_ran_leaves_its_turn_to_others() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        first = await bus.publish(Job(number=0), ttl_s=7_200)
+        await bus.settle()
+        worker = bus._worker
+        (breaker,) = worker.runners._drive.__self__._dependencies._breakers._open.values()
+        # Let through, it waits for its claim, or for the brake, when its partition goes.
+        breaker.begin(first.message_id)
+        leaving = worker._partitions.at(first.topic, first.partition)
+        leaving.draining = True
+        database.up = True
+        elsewhere = 0
+        for number in range(1, 20):
+            elsewhere += (await bus.publish(Job(number=number), ttl_s=7_200)).partition != first.partition
+        await bus.advance(60)
+        assert len(database.handled) == elsewhere > 0
