@@ -61,15 +61,11 @@ class Dependencies:
                 self._show(name, is_open=False)
             self._follow()
 
-    def release(self, message_id: str) -> None:
-        """A run ended in a way that says nothing about any dependency."""
-        if self.any_down:
-            self._breakers.release(message_id, self._clock.monotonic_s())
-
-    def gone(self, message: Message | None) -> None:
-        """A message has ended here, in whatever way: were it still to count as the probe, no other of its type would be let through."""
+    def release(self, message: Message | None) -> None:
+        """A run ended in a way that says nothing about any dependency, or there was none: were the message still to count as the probe, no
+        other of its type would be let through."""
         if self.any_down and message is not None:
-            self.release(message.message_id)
+            self._breakers.release(message.message_id, self._clock.monotonic_s())
 
     def _follow(self) -> None:
         self.any_down = bool(self._breakers.open)

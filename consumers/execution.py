@@ -109,7 +109,8 @@ class Execution:
                 # To be tried again here; the lane waits meanwhile.
                 self._clock.call_later(wait_s, lambda: self._ready(lane))
                 return
-            self._dependencies.gone(delivery.message)
+            # However it ended.
+            self._dependencies.release(delivery.message)
             following = self._lanes.finish(lane)
             if following is None:
                 return
@@ -177,7 +178,7 @@ class Execution:
             finally:
                 self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
-        self._dependencies.release(message.message_id)
+        self._dependencies.release(message)
         return await self._outcomes.repeat(delivery, claim)
 
     async def _handle(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None = None) -> float | None:
@@ -284,8 +285,6 @@ class Execution:
 
     async def _let_go(self, delivery: Delivery, hold: Hold | None) -> None:
         """The next owner of the partition runs it."""
-        if delivery.message is not None:
-            self._dependencies.release(delivery.message.message_id)
         await self._release(hold)
         self._flight.drop(delivery)
 

@@ -132,7 +132,7 @@ class Outcomes:
             if wait_s is not None:
                 return await self.wait(delivery, wait_s)
         else:
-            self._dependencies.release(message.message_id)
+            self._dependencies.release(message)
         decision = self._decide(delivery, message, subscription, error, attempt)
         self._log_failure(delivery, error, attempt, decision)
         now_ms = self._clock.now_ms()

@@ -106,7 +106,7 @@ class Partitions:
             kind = partition.expected_type
             partition.most_open = max(_FEWEST, _FEW // counts[kind]) if kind in message_types else MAX_SPAN
             if partition.frontier.span >= partition.most_open:
-                self._close(partition)
+                self._mark_full(partition)
         self.release_full()
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
@@ -118,7 +118,7 @@ class Partitions:
     def fill(self, partition: Partition, offset: int) -> None:
         """As many lie between its oldest unsettled record and this one as may: fetch on when the frontier has moved."""
         self._rewind(partition, offset)
-        self._close(partition)
+        self._mark_full(partition)
 
     def release_full(self) -> None:
         """Fetch again from partitions whose frontier has moved."""
@@ -127,7 +127,7 @@ class Partitions:
                 partition.full = False
                 self.hold(partition, False)
 
-    def _close(self, partition: Partition) -> None:
+    def _mark_full(self, partition: Partition) -> None:
         if not partition.full:
             partition.full = True
             self.hold(partition, True)

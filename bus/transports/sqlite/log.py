@@ -23,7 +23,7 @@ from bus.transports.base import TopicSpec
 from bus.transports.sqlite import schema
 from bus.transports.sqlite.schema import MEMORY, open_log
 
-__all__ = ["MEMBERSHIP", "Log", "Staged", "Topic"]
+__all__ = ["MEMBERSHIP", "Log", "Topic"]
 
 MEMBERSHIP = 0
 """The wake-up key that stands for groups; every other key is the id of a topic that got records."""
