@@ -6,6 +6,7 @@ Owns the processes and their log files. Each runs the same command a user would:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,8 +51,10 @@ class Crew:
         _wait(self._processes[role])
 
     def freeze(self, role: str) -> None:
-        """Stop a process where it stands."""
+        """Stop a process where it stands, and return when it does."""
         self._processes[role].send_signal(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._processes[role].pid, os.WUNTRACED)
 
     def thaw(self, role: str) -> None:
         """Let a frozen process go on."""

@@ -31,16 +31,17 @@ from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
 from consumers.deadletters import list_dead_letters
 from consumers.demo import agents
 from consumers.demo.crew import Crew
-from consumers.demo.trouble import PLANNER, Trouble, alter_in_file, make_trouble
+from consumers.demo.trouble import PLANNER, Trouble, alter_in_file, is_locked, make_trouble
 from producers.connection import make_publisher
 from producers.draft import Draft
 from producers.publisher import Publisher
 
-__all__ = ["Check", "Event", "Story", "StuckError", "tell"]
+__all__ = ["Check", "Event", "Story", "StuckError", "freeze", "tell"]
 
 _ROLES = ("researcher", "writer", "reviewer")
 _DEADLINE_S = 40.0
 _LOOK_S = 0.05
+_FREEZES = 10
 _GROUPS = {role: getattr(agents, role).group for role in _ROLES}
 _Found = TypeVar("_Found")
 
@@ -155,10 +156,10 @@ async def _play(log: _Log, crew: Crew, settings: Settings, repository: str, say:
 async def _make_trouble(
     log: _Log, crew: Crew, settings: Settings, publisher: Publisher, *, run: str, say: Callable[[str], None]
 ) -> list[Trouble]:
-    # Frozen, the writer can't read the record before it has been altered.
-    crew.freeze("writer")
+    path = sqlite_path(settings.bus.url)
     try:
-        path = sqlite_path(settings.bus.url)
+        # Frozen, the writer can't read the record before it has been altered.
+        await freeze(crew, "writer", path)
         troubles = await make_trouble(log.transport, settings, publisher, run, altered=path is None)
         if path is not None:
             alter_in_file(path, troubles[0])
@@ -166,6 +167,17 @@ async def _make_trouble(
         crew.thaw("writer")
     say("made trouble: " + "; ".join(trouble.what for trouble in troubles))
     return troubles
+
+
+async def freeze(crew: Crew, role: str, path: str | None) -> None:
+    """Freeze a worker, but not in the middle of a transaction: it would keep the lock of the log at *path*, and nobody could write."""
+    crew.freeze(role)
+    for _ in range(_FREEZES):
+        if path is None or not is_locked(path):
+            return
+        crew.thaw(role)
+        await asyncio.sleep(_LOOK_S)
+        crew.freeze(role)
 
 
 def sqlite_path(url: str) -> str | None:

@@ -21,10 +21,11 @@ from producers.draft import Draft
 from producers.publisher import Publisher
 from producers.sealer import Sealed
 
-__all__ = ["Trouble", "alter_in_file", "make_trouble"]
+__all__ = ["Trouble", "alter_in_file", "is_locked", "make_trouble"]
 
 PLANNER = "planner@demo"
 _HOUR_MS = 3_600_000
+_LONG_WRITE_S = 1.0
 _GARBAGE = b"\x00\xff{not a message"
 
 
@@ -67,6 +68,20 @@ def alter_in_file(path: str, trouble: Trouble) -> None:
             (trouble.offset, trouble.topic, trouble.partition),
         )
     connection.close()
+
+
+def is_locked(path: str) -> bool:
+    """Whether somebody keeps the write lock of the log's file for longer than a write takes."""
+    connection = sqlite3.connect(path, timeout=_LONG_WRITE_S, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return True
+    finally:
+        connection.close()
+    return False
 
 
 def _altered(sealed: Sealed) -> Sealed:
