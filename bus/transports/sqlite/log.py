@@ -162,4 +162,5 @@ def _rows_at_once(left: int) -> int:
 
 @lru_cache(maxsize=128)
 def _insert(rows: int) -> str:
-    return "INSERT INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)  # noqa: S608
+    # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not note how to undo one statement of it.
+    return "INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)  # noqa: S608

@@ -198,13 +198,16 @@ def _padded(chunk: Sequence[T]) -> list[T]:
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
 
 
+# OR FAIL: whatever fails undoes the whole transaction, so SQLite need not note, in a file it makes for that, how to undo one statement of it.
+
+
 @lru_cache(maxsize=_MOST_AT_ONCE)
 def _claim(count: int) -> str:
     values = ", ".join(["(?, ?, 'claimed', ?, 1, ?, 1, 0, 0, 0, 0, x'')"] * count)
-    return f"INSERT INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO NOTHING"  # noqa: S608
+    return f"INSERT OR FAIL INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO NOTHING"  # noqa: S608
 
 
-_DONE = "UPDATE sealbus_inbox SET state = 'done', starts = 0, deaths = 0, suspect = 0, alone = 0"
+_DONE = "UPDATE OR FAIL sealbus_inbox SET state = 'done', starts = 0, deaths = 0, suspect = 0, alone = 0"
 
 
 @lru_cache(maxsize=_MOST_AT_ONCE)

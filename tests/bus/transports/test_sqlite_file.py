@@ -109,6 +109,15 @@ async def test_the_documented_statements_append_a_record(tmp_path):
         assert await values(transport) == [b"first", b"by hand", b"third"]
 
 
+async def test_of_records_that_cannot_all_be_written_none_is(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        await append(transport, b"first", count=5)
+        by_hand(tmp_path / "x.db", "DELETE FROM records WHERE off < 4", "UPDATE partitions SET next_offset = 1")
+        outcomes = await append(transport, b"second", count=6)
+        assert [type(outcome) for outcome in outcomes] == [UnreachableError] * 6
+        assert by_hand(tmp_path / "x.db", "SELECT off, value FROM records") == [[(4, b"first")]]
+
+
 async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x", count=2)
