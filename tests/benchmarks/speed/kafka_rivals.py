@@ -1,6 +1,7 @@
 """How other libraries' clients are set up: the settings that all variants share.
 
-Owns the settings only: 1 MB batches, 5 ms linger, acks=all, idempotence, and the compression that the task names.
+Owns the settings only: 1 MB batches where a variant says nothing else, 5 ms linger, acks=all, idempotence, and the compression that the task
+names.
 """
 
 from __future__ import annotations
