@@ -11,10 +11,12 @@ import sqlite3
 import msgspec
 
 from bus.clock import ManualClock, SystemClock
+from bus.databases.sqlitefile import begin_writing
 from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.topics import message_topic
 from bus.transports.base import Appended, NewRecord, Transport
+from bus.transports.sqlite.faults import code_of
 from bus.vocabulary.core import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.draft import Draft
@@ -72,11 +74,11 @@ def alter_in_file(path: str, trouble: Trouble) -> None:
 
 def is_locked(path: str) -> bool:
     """Whether somebody keeps the write lock of the log's file for longer than a write takes."""
-    connection = sqlite3.connect(path, timeout=_LONG_WRITE_S, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
-        connection.execute("BEGIN IMMEDIATE")
+        begin_writing(connection, _LONG_WRITE_S)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+        if code_of(error) != sqlite3.SQLITE_BUSY:
             raise
         return True
     finally:
