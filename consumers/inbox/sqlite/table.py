@@ -4,7 +4,8 @@ Owns the SQL: tables, rows of many keys in one statement, owners and their lease
 (`consumers.inbox.rules`). Raises sqlite3's errors; InboxError where the file is not the one it was.
 
 Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
-switch interval before it hands the interpreter back.
+switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever fails undoes the whole transaction,
+so SQLite need not note, in a file it makes for that, how to undo one statement of it.
 """
 
 from __future__ import annotations
@@ -196,9 +197,6 @@ def _padded(chunk: Sequence[T]) -> list[T]:
     """*chunk*, its last item repeated, in one of few lengths: each length is a statement that SQLite compiles and keeps."""
     step = 1 if len(chunk) < _STEP else _STEP
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
-
-
-# OR FAIL: whatever fails undoes the whole transaction, so SQLite need not note, in a file it makes for that, how to undo one statement of it.
 
 
 @lru_cache(maxsize=_MOST_AT_ONCE)
