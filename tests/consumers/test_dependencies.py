@@ -46,6 +46,15 @@ class Database:
         return app
 
 
+async def come_through(bus, database: Database, count: int) -> None:
+    """Once the database is up, all *count* messages are handled, and none has died."""
+    database.up = True
+    await bus.advance(31)
+    await bus.advance(5)
+    assert sorted(database.handled) == list(range(count))
+    assert bus.dead == []
+
+
 async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
     database = Database()
     async with database.app().test() as bus:
@@ -58,11 +67,7 @@ async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
         probes = len(database.asked) - len(set(database.asked[:1_000]))
         assert probes < 60
         assert database.others == [1]
-        database.up = True
-        await bus.advance(31)
-        await bus.advance(5)
-        assert sorted(database.handled) == list(range(5_000))
-        assert bus.dead == []
+        await come_through(bus, database, 5_000)
 
 
 async def test_probes_take_turns() -> None:
@@ -125,11 +130,7 @@ async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
         assert 2 <= len(bus._worker.flight) <= 64
         assert len(set(database.asked)) > 2
         assert database.others == [1]
-        database.up = True
-        await bus.advance(31)
-        await bus.advance(5)
-        assert sorted(database.handled) == list(range(500))
-        assert bus.dead == []
+        await come_through(bus, database, 500)
 
 
 async def test_a_type_goes_on_when_the_message_that_made_it_wait_is_gone() -> None:
