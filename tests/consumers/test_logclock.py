@@ -40,6 +40,19 @@ def test_a_wall_clock_that_jumps_never_makes_the_logs_time_run_ahead(jump_s: int
     assert log_clock.now_ms() <= true_ms + 10_000
 
 
+def test_what_was_appended_by_a_clock_that_was_set_back_is_not_old_when_it_is_right_again() -> None:
+    clock = JumpyClock()
+    log_clock = LogClock(clock, own=True)
+    clock.jump_ms = -300_000
+    appended_ms = clock.now_ms()
+    log_clock.learn(appended_ms)
+    clock.jump_ms = 0
+    clock.advance(10)
+    assert log_clock.now_ms() <= appended_ms + 10_000
+    clock.advance(3600)
+    assert log_clock.now_ms() == clock.now_ms(), "not for ever, for nothing of then is left"
+
+
 def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
     clock = JumpyClock()
     log_clock = LogClock(clock, own=False)
@@ -139,5 +152,29 @@ async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through
             await bus.settle()
             bus.clock.jump_ms = 0
             await bus.advance(6 if number == 1 else 1)
+        await bus.advance(20)
+    assert [later - first >= 5 for first, later in runs.values()] == [True, True]
+
+
+async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_neither_is_let_through_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: dict[int, list[float]] = {}
+    app = App("clock@tests")
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job, context: Context) -> None:
+        runs.setdefault(job.number, []).append(bus.clock.monotonic_s())
+        if context.attempt == 1:
+            raise RetryLater(after_s=5)
+
+    async with app.test() as bus:
+        bus.clock.jump_ms = -300_000
+        for number in range(2):
+            await bus.publish(Job(number), key="same", ttl_s=86_400)
+            await bus.settle()
+            await bus.advance(2)
+        bus.clock.jump_ms = 0
         await bus.advance(20)
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
