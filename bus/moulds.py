@@ -80,6 +80,8 @@ class Cast(msgspec.Struct, Generic[T], frozen=True, gc=False):
     message: Message
     known: T
     """What was given with the mould when it was learnt."""
+    key: bytes
+    """The record key that the message has to have."""
     sealed_ms: int
     expires_ms: int
 
@@ -99,10 +101,6 @@ class Mould(msgspec.Struct, Generic[T], frozen=True):
     known: T
 
 
-_Found: TypeAlias = tuple[Mould[T], bool, int, str, str, str, str, str | None, str | None, str, str, str, int, int]
-"""A mould, whether the data are proven canonical, and the slots."""
-
-
 class Moulds(Generic[T]):
     """The moulds one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
@@ -110,7 +108,7 @@ class Moulds(Generic[T]):
         self._moulds: dict[Shared, Mould[T]] = {}
         self._glimpsed: set[Shared] = set()
         self._wanted: Shared | None = None
-        self._caster = None if native.core is None else native.core.Caster()
+        self._caster = None if native.core is None else native.core.Caster(Cast, Message, Verification, replace, is_canonical_object)
 
     def learn(self, message: Message, kind: Kind, known: T) -> None:
         """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the second time."""
@@ -126,21 +124,29 @@ class Moulds(Generic[T]):
     def cast(self, value: bytes) -> Cast[T] | None:
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
-        caster = self._caster
-        if caster is None or native.core is None:
-            found = self._found(value)
-        else:
-            # Inline, like all that runs for each message.
-            found = caster.cast(value, self._moulds, _ROOM)
-            if found.__class__ is str:
+        if self._caster is not None and native.core is not None:
+            found: str | Cast[T] | None = self._caster.cast(value, self._moulds, _ROOM)
+            if isinstance(found, str):
                 self._miss(found)
                 return None
-        if found is None:
+            return found
+        return self._cast(value)
+
+    def _cast(self, value: bytes) -> Cast[T] | None:
+        parts = _take_apart(value)
+        if parts is None:
             return None
-        mould, canonical, data_end, talk, message_id, timestamp, expires_at, once_key, key, content, envelope, seal, sealed_ms, ends_ms = found
+        mould = self._moulds.get(parts[4])
+        if mould is None:
+            self._miss(parts[4])
+            return None
+        slots = _fill(value, parts, mould)
+        if slots is None:
+            return None
+        data_end, talk, message_id, timestamp, expires_at, once_key, key, content, envelope, seal, sealed_ms, ends_ms = slots
         data = value[DATA_AT:data_end]
-        payload = mould.kind.read(data) if canonical else mould.kind.prove(data)
-        if payload is None and not canonical and not is_canonical_object(data):
+        payload = mould.kind.prove(data)
+        if payload is None and not is_canonical_object(data):
             return None
         message = Message(
             value,
@@ -151,18 +157,7 @@ class Moulds(Generic[T]):
             data_end,
             payload,
         )
-        return Cast(message, mould.known, sealed_ms, ends_ms)
-
-    def _found(self, value: bytes) -> _Found[T] | None:
-        parts = _take_apart(value)
-        if parts is None:
-            return None
-        mould = self._moulds.get(parts[4])
-        if mould is None:
-            self._miss(parts[4])
-            return None
-        slots = _fill(value, parts, mould)
-        return None if slots is None else (mould, False, *slots)
+        return Cast(message, mould.known, (key or talk).encode(), sealed_ms, ends_ms)
 
     def _miss(self, shared: Shared) -> None:
         """A mould is made at the second sight of its text: fields that differ from message to message would fill the memory with one each."""

@@ -62,7 +62,7 @@ class Intake:
         # Recipient, namespace, authenticity, version and hops are the mould's; the rest is each record's own.
         message, passed = cast.message, cast.known
         kind = passed.kind
-        if partition.expected_type != kind.name or key != message.key:
+        if partition.expected_type != kind.name or key != cast.key:
             return None
         if not gates.is_in_time(cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms):
             return None

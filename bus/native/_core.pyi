@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from typing_extensions import Buffer
@@ -33,8 +33,16 @@ class Section(Buffer):
     def __len__(self) -> int: ...
 
 class Caster:
-    def __init__(self) -> None: ...
-    def cast(self, value: bytes, moulds: dict[str, Any], room: int, /) -> str | tuple[Any, ...] | None: ...
+    def __init__(
+        self,
+        cast: type[Any],
+        message: type[Any],
+        verification: type[Any],
+        replace: Callable[..., Any],
+        is_canonical: Callable[[bytes], bool],
+        /,
+    ) -> None: ...
+    def cast(self, value: bytes, moulds: dict[str, Any], room: int, /) -> Any | str | None: ...
 
 class Sealer:
     def __init__(

@@ -1,6 +1,7 @@
 //! The hot path of sealbus. Every function here has a twin in Python that says the same (`tests/bus/test_native.py`).
 
 mod canonical;
+mod casting;
 mod encoding;
 mod outcomes;
 mod publishing;
@@ -26,7 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(outcomes::acknowledge, module)?)?;
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
-    module.add_class::<sealing::Caster>()?;
+    module.add_class::<casting::Caster>()?;
     module.add_class::<publishing::Sealer>()?;
     module.add_class::<outcomes::Receipts>()?;
     Ok(())
