@@ -94,6 +94,8 @@ class PayloadType:
         return None if b"null" in data else data
 
     def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
+        if isinstance(subject, type):
+            raise ContractError(f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation")
         try:
             return canonical.encode(_plain(subject), depth=_DATA_DEPTH)
         except ContractError as error:
@@ -202,7 +204,7 @@ def payload_type(subject: object) -> PayloadType:
     cls = subject if isinstance(subject, type) else type(subject)
     mark = cls.__dict__.get(_MARK)
     if not isinstance(mark, PayloadType):
-        raise UnknownTypeError(f"{cls.__qualname__} is no payload type: mark it with @payload(name, version=...)")
+        raise UnknownTypeError(f"{cls.__qualname__} is no payload type, which is a msgspec.Struct marked with @payload(name, version=...)")
     return mark
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from bus import native, sealing
 from bus.clock import Clock
-from bus.errors import ContractError, PublishRejected
+from bus.errors import ContractError, PublishRejected, UnknownTypeError
 from bus.names import Entropy, is_traceparent, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.plans import encoding_plan
@@ -111,7 +111,7 @@ class Sealer:
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
         except ContractError as error:
-            raise PublishRejected(f"refused before sending: {error}", error) from error
+            raise _refused(draft.payload, error) from error
         return sealed
 
     def seal_data(
@@ -179,7 +179,7 @@ class Sealer:
                 self._templates[payload.__class__] = template
             data = template.encode(payload)
         except ContractError as error:
-            raise PublishRejected(f"refused before sending: {error}", error) from error
+            raise _refused(payload, error) from error
         sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), **keys)
         if sealed is None or len(sealed[2]) > self.settings.publish.max_message_bytes:
             return None
@@ -187,6 +187,12 @@ class Sealer:
         return Sealed(
             identity, template.message_type, NewRecord(template.topic, record_key, value, (*template.headers, ("sb-id", identity.encode())))
         )
+
+
+def _refused(payload: msgspec.Struct, error: ContractError) -> PublishRejected:
+    if isinstance(payload, Draft):
+        error = UnknownTypeError("a Draft is for publish_many: give publish its payload, and its options by name")
+    return PublishRejected(f"refused before sending: {error}", error)
 
 
 class _Prepared(Template):

@@ -19,6 +19,7 @@ from bus.settings import load
 from bus.times import format_ms
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import Bus, make_publisher
+from producers.draft import Draft
 
 START_MS = 1_767_225_600_000
 
@@ -27,6 +28,10 @@ START_MS = 1_767_225_600_000
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     text: str = "x"
     weight: float | None = None
+
+
+class Unmarked(msgspec.Struct):
+    pass
 
 
 class FakeAdmin:
@@ -276,12 +281,18 @@ async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
         await case.bus.publish(Note(text="x" * 1_048_576))
 
 
-async def test_a_payload_without_a_mark_is_refused_at_the_door() -> None:
-    class Plain(msgspec.Struct):
-        pass
-
-    with pytest.raises(PublishRejected, match="no payload type"):
-        await Case().bus.publish(Plain())
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Unmarked(), "Unmarked is no payload type, which is a msgspec.Struct marked with @payload"),
+        ({"text": "x"}, "dict is no payload type, which is a msgspec.Struct marked with @payload"),
+        (Note, "Note is a class: give an instance of it"),
+        (Draft(payload=Note()), "a Draft is for publish_many: give publish its payload, and its options by name"),
+    ],
+)
+async def test_what_is_no_payload_is_refused_at_the_door_by_what_to_give_instead(given: Any, said: str) -> None:
+    with pytest.raises(PublishRejected, match=said):
+        await Case().bus.publish(given)
 
 
 @pytest.mark.parametrize("agent", ["", "a\u200b", "\ud800", Agent(), Agent(id="a", type="robot"), Agent(id="a", version=5)])  # type: ignore[arg-type]
