@@ -4,15 +4,17 @@ is made after it."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupCoordinatorNotAvailableError, RebalanceInProgressError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError, RebalanceInProgressError
+from aiokafka.protocol.commit import OffsetCommitRequest
 from confluent_kafka import Consumer, TopicPartition
 from members import MIB, Listener, receive
 
-from bus.errors import UnreachableError
+from bus.errors import DeadlineError, UnreachableError
 from bus.transports.base import NewRecord, Record, TopicSpec
 
 
@@ -113,3 +115,34 @@ async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: s
     Overtaken(member._life.consumer._consumer._coordinator, math.inf)
     with pytest.raises(UnreachableError, match=r"rebalancing.*tried again"):
         await member.commit(dict.fromkeys(listener.held, 1))
+
+
+async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.transports.kafka.member._COMMIT_S", 0.2)
+    transport, group = opened(), f"{topic}-group"
+    await transport.admin.create_topics([TopicSpec(name=topic)])
+    await transport.append([NewRecord(topic, None, b"0")], timeout_s=20)
+    listener = Listener()
+    member = await transport.subscribe(group, [topic], listener, member="one")
+    await receive(member, 1)
+    coordinator = member._life.consumer._consumer._coordinator
+    send, answered, failed = coordinator._send_req, asyncio.Event(), asyncio.Event()
+
+    async def refused(request: object) -> Any:
+        if not isinstance(request, OffsetCommitRequest):
+            return await send(request)
+        await answered.wait()
+        failed.set()
+        raise NotCoordinatorForGroupError
+
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator, "_send_req", refused)
+        with pytest.raises(DeadlineError):
+            await member.commit(dict.fromkeys(listener.held, 1))
+        answered.set()
+        await failed.wait()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []

@@ -172,11 +172,19 @@ def _fence(coordinator: Any) -> None:
     send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
 
     async def fenced(*arguments: Any) -> None:
+        if (task := asyncio.current_task()) is not None:
+            # The library makes each try a task of its own, and of one that nobody waits for any more nobody would take the error.
+            task.add_done_callback(_heard)
         if not _is_current.get()():
             raise RebalanceInProgressError
         await send(*arguments)
 
     coordinator._do_commit_offsets = fenced  # noqa: SLF001 - see above
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def _killed(consumer: AIOKafkaConsumer) -> None:
