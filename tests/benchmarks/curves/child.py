@@ -26,15 +26,15 @@ from speed.payloads import Report, reports
 from bus.logs import configure
 from bus.settings import Settings, load
 from consumers.process import run_process
-from sealbus import App, Bus, Draft, Receipt, connect, payload
+from sealbus import App, Draft, Receipt, connect, payload
 
 __all__ = ["REPORTS", "TEXTS_BYTES", "types"]
 
 REPORTS = 20_000
 TEXTS_BYTES = 16_000_000
 _SAMPLE_S, _IDLE_S, _TICK_S, _WAIT_S = 0.025, 2.0, 0.02, 0.001
-_EACH_FIRST, _FIRST, _SMALL = 4, 2_000, 1_000
-_SETTLE_S, _PATIENCE_S = 3.0, 120.0
+_EACH_FIRST, _FIRST, _SMALL = 16, 8_000, 1_000
+_PATIENCE_S = 120.0
 
 
 def types(number: int) -> list[type[msgspec.Struct]]:
@@ -111,12 +111,6 @@ async def _paced(items: Iterator[msgspec.Struct], per_second: float) -> AsyncIte
         yield item
 
 
-async def _begin(bus: Bus, items: Iterator[msgspec.Struct], number: int) -> None:
-    async for outcome in bus.publish_many(islice(items, number), timeout_s=_PATIENCE_S):
-        if not isinstance(outcome, Receipt):
-            raise outcome
-
-
 async def produce(job: Job) -> Told:
     """Publish for the job's time."""
     notes = _Notes(job)
@@ -132,12 +126,11 @@ async def produce(job: Job) -> Told:
     items = _items(job, stopped)
     before = 0 if job.per_second else _EACH_FIRST * job.topics + (_FIRST if job.size <= _SMALL else 0)
     async with connect(agent="bench@svc", settings=settings_of(job)) as bus:
-        await _begin(bus, items, before // 2)
-        if before:
-            # A broker writes and synchronises a file for every partition's first record, a moment later, and takes nothing meanwhile:
-            # with a thousand partitions that are ten seconds on a slow disk, whoever publishes.
-            await asyncio.sleep(_SETTLE_S)
-            await _begin(bus, items, before - before // 2)
+        # With its first 4 KB a partition gets its first entries in two files that the broker maps into memory. On some file systems that
+        # takes milliseconds each, so that a thousand new partitions hold up whoever publishes for longer than a publish's deadline.
+        async for outcome in bus.publish_many(islice(items, before), timeout_s=_PATIENCE_S):
+            if not isinstance(outcome, Receipt):
+                raise outcome
         sampling = asyncio.create_task(sample())
         async for outcome in bus.publish_many(_paced(items, job.per_second) if job.per_second else items):
             if not isinstance(outcome, Receipt):
