@@ -25,6 +25,16 @@ def committed(kafka: str, group: str, place: tuple[str, int]) -> int:
     return int(found.offset)
 
 
+async def joined(transport: Any, topic: str, count: int) -> tuple[Any, Listener]:
+    """The only member of the topic's group, which has read all its *count* records."""
+    await transport.admin.create_topics([TopicSpec(name=topic)])
+    await transport.append([NewRecord(topic, None, b"%d" % n) for n in range(count)], timeout_s=20)
+    listener = Listener()
+    member = await transport.subscribe(f"{topic}-group", [topic], listener, member="one")
+    await receive(member, count)
+    return member, listener
+
+
 class Slow:
     """The library's one try of a commit; the first one is answered late, as by a coordinator that was frozen and is none any more."""
 
@@ -93,25 +103,15 @@ async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_hel
 
 
 async def test_a_commit_that_a_new_round_overtakes_is_made_after_it(opened: Any, topic: str, kafka: str) -> None:
-    transport, group = opened(), f"{topic}-group"
-    await transport.admin.create_topics([TopicSpec(name=topic)])
-    await transport.append([NewRecord(topic, None, b"%d" % n) for n in range(10)], timeout_s=20)
-    listener = Listener()
-    member = await transport.subscribe(group, [topic], listener, member="one")
-    await receive(member, 10)
+    member, listener = await joined(opened(), topic, 10)
     Overtaken(member._life.consumer._consumer._coordinator, 2)
     assert await member.commit(dict.fromkeys(listener.held, 3)) == []
-    assert await asyncio.to_thread(committed, kafka, group, (topic, 0)) == 3
+    assert await asyncio.to_thread(committed, kafka, f"{topic}-group", (topic, 0)) == 3
 
 
 async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.transports.kafka.subscription._OVERTAKEN_S", 0.5)
-    transport, group = opened(), f"{topic}-group"
-    await transport.admin.create_topics([TopicSpec(name=topic)])
-    await transport.append([NewRecord(topic, None, b"0")], timeout_s=20)
-    listener = Listener()
-    member = await transport.subscribe(group, [topic], listener, member="one")
-    await receive(member, 1)
+    member, listener = await joined(opened(), topic, 1)
     Overtaken(member._life.consumer._consumer._coordinator, math.inf)
     with pytest.raises(UnreachableError, match=r"rebalancing.*tried again"):
         await member.commit(dict.fromkeys(listener.held, 1))
@@ -119,12 +119,7 @@ async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: s
 
 async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.transports.kafka.member._COMMIT_S", 0.2)
-    transport, group = opened(), f"{topic}-group"
-    await transport.admin.create_topics([TopicSpec(name=topic)])
-    await transport.append([NewRecord(topic, None, b"0")], timeout_s=20)
-    listener = Listener()
-    member = await transport.subscribe(group, [topic], listener, member="one")
-    await receive(member, 1)
+    member, listener = await joined(opened(), topic, 1)
     coordinator = member._life.consumer._consumer._coordinator
     send, answered, failed = coordinator._send_req, asyncio.Event(), asyncio.Event()
 
