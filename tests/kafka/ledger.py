@@ -57,6 +57,13 @@ class Worker:
         with self.log.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(*self._arguments, env=self._environment, stdout=output, stderr=output)
 
+    async def until_assigned(self, within_s: float = 60.0) -> None:
+        """Until it holds partitions. A worker whose first words no broker answers ends, so a fault before this is of another kind."""
+        async with asyncio.timeout(within_s):
+            while "worker.assigned" not in self.log.read_text():
+                assert self.process.returncode is None, self.log.read_text()
+                await asyncio.sleep(0.05)
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

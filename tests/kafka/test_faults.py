@@ -137,6 +137,8 @@ async def test_publishing_and_handling_go_on_by_themselves(kafka_of_three: Clust
     workers = [ledger.worker(), ledger.worker()]
     for worker in workers:
         await worker.start()
+    for worker in workers:
+        await worker.until_assigned()
     stop = asyncio.Event()
     load = asyncio.create_task(ledger.publish(RATE, stop))
     try:
