@@ -14,7 +14,7 @@ from bus.metrics import Meter
 from bus.transports.base import Record
 from consumers.delivery import Delivery, Partition
 from consumers.flight import Flight
-from consumers.intake import Intake, due_ms
+from consumers.intake import Intake
 from consumers.lanes import Lanes
 from consumers.logclock import LogClock
 from consumers.partitions import Partitions
@@ -84,14 +84,15 @@ class Admission:
                 self._take(record, partition, now_ms, now_s)
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
-        """Until the head of a tier is due: by the log's clock, or because it has been seen to be there for so long."""
+        """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
         by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
-        if record.timestamp_ms < partition.passed_ms - _BACKWARDS_MS:
-            # Appended by a clock that was set back: what it says would be too early.
+        moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
+        if moment_ms < partition.passed_ms - _BACKWARDS_MS:
+            # It lies behind what was appended later: a clock was wrong, nobody here saw when, and what it says would be too early.
             return by_sight_s
-        wait_s = min(by_sight_s, (due_ms(record, tier) - self._log_clock.now_ms()) / 1000)
+        wait_s = min(by_sight_s, tier.delay_s - (round(now_s * 1000) - moment_ms) / 1000)
         if wait_s <= 0:
-            partition.passed_ms = max(partition.passed_ms, record.timestamp_ms)
+            partition.passed_ms = max(partition.passed_ms, moment_ms)
         return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:

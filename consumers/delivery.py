@@ -5,6 +5,7 @@ Owns the state that the stages share: what was parsed, which run this is, whethe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -57,8 +58,8 @@ class Partition:
         self.tier = tier
         self.seen = Sightings()
         """Of a tier: since when its records are known to be there."""
-        self.passed_ms = 0
-        """Of a tier: the latest append time among the records that were let through."""
+        self.passed_ms = -math.inf
+        """Of a tier: when the latest of the records that were let through had been appended, on the monotonic clock."""
         self.taken_ms = 0
         """When the last record that was taken had been appended."""
         self.measured: int | None = None

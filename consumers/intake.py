@@ -21,14 +21,8 @@ from consumers.app import Subscription
 from consumers.deadletter import Control, read_control
 from consumers.delivery import Delivery, Partition
 from consumers.plan import View
-from consumers.retry import Tier
 
-__all__ = ["Intake", "due_ms"]
-
-
-def due_ms(record: Record, tier: Tier) -> int:
-    """When a record of a retry tier may be looked at: never before the tier's delay has passed since it was appended."""
-    return record.timestamp_ms + round(tier.delay_s * 1000)
+__all__ = ["Intake"]
 
 
 class _Passed(msgspec.Struct, frozen=True):

@@ -1,11 +1,16 @@
-"""What time it is where the log is: the clock that retry tiers are read by.
+"""When records were appended, by this process's own clock: what retry tiers are read by.
 
-Owns the difference between this machine's clock and the log's append times, learned from every append that is acknowledged, and the alarm
-when it is large. A wall clock may be wrong and may jump, so nothing here trusts it further than it must: time goes on by the monotonic clock.
-Does not own lifetimes, which are the wall clock's (`bus.gates`).
+Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it, else by the last append
+that a broker acknowledged; and the alarm when their clock and ours differ. A wall clock may be wrong and may jump, and the records from before
+and after may lie side by side: where a time may stand for two moments, it stands for the later one. Does not own lifetimes, which are the wall
+clock's (`bus.gates`).
 """
 
 from __future__ import annotations
+
+import math
+
+import msgspec
 
 from bus.clock import Clock
 from bus.logs import get_logger
@@ -14,40 +19,55 @@ __all__ = ["LogClock"]
 
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
-_REMEMBERED_S = 3600.0
-"""Longer than most tiers keep a record. Until then they are waited for by sight, which may be late and is never early."""
+_JUMP_MS = 50
+"""What is less is no jump: both clocks are read one after the other, and some systems correct a wall clock little by little."""
+_MOST_SPANS = 16
 
 _log = get_logger("clock")
 
 
+class _Span(msgspec.Struct):
+    """A time, on the monotonic clock, in which the wall clock did not jump: it was ahead by so much, give or take what is no jump."""
+
+    start_ms: float
+    end_ms: float
+    least_ms: int
+    most_ms: int
+
+    def moment_ms(self, wall_ms: int) -> float:
+        """When the wall clock showed *wall_ms*, at the latest; -inf if it did not in this time."""
+        if not self.start_ms + self.least_ms - _JUMP_MS <= wall_ms <= self.end_ms + self.most_ms + _JUMP_MS:
+            return -math.inf
+        return min(wall_ms - self.least_ms, self.end_ms)
+
+
 class LogClock:
-    """The log's time. *own*: its append times are this machine's wall clock, as on the embedded log; else they are its brokers'."""
+    """Of one worker. *own*: append times are this machine's wall clock, as on the embedded log; else they are the brokers'."""
 
     def __init__(self, clock: Clock, *, own: bool) -> None:
         self._clock = clock
         self._own = own
-        self._start_ms = clock.now_ms() - round(clock.monotonic_s() * 1000)
+        now_ms = self._now_ms()
+        ahead_ms = clock.now_ms() - now_ms
+        # What was before this process is taken to have been as it is now.
+        self._spans = [_Span(-math.inf, now_ms, ahead_ms, ahead_ms)]
         self._learned_ms: int | None = None
-        self._lowest_ms, self._lowest_s = 0, 0.0
-        """How far the wall clock was behind at most, and when it was last seen to be."""
         self._alarmed_s: float | None = None
         self.offset_s = 0.0
         """Append time minus this machine's clock, as of the last acknowledged append."""
 
-    def now_ms(self) -> int:
-        """Not later than the log's own time, as far as anything here can tell."""
-        steady_ms = self._steady_ms()
+    def moment_ms(self, appended_ms: int) -> float:
+        """When, on the monotonic clock, a record was appended that says *appended_ms*: never earlier than it was, as far as is known here."""
         if self._own:
-            # Whichever way the wall clock has jumped since this process started: records from before and after may lie side by side.
-            self._look(steady_ms)
-            return steady_ms + self._lowest_ms
-        return self._clock.now_ms() if self._learned_ms is None else steady_ms + self._learned_ms
+            self.watch()
+            moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
+            return moment_ms if moment_ms > -math.inf else self._now_ms()
+        ahead_ms = self._clock.now_ms() - self._now_ms() if self._learned_ms is None else self._learned_ms
+        return appended_ms - ahead_ms
 
     def learn(self, appended_ms: int) -> None:
         """A record was acknowledged just now, with this append time."""
-        steady_ms = self._steady_ms()
-        self._learned_ms = appended_ms - steady_ms
-        self._look(steady_ms)
+        self._learned_ms = appended_ms - self._now_ms()
         self.offset_s = (appended_ms - self._clock.now_ms()) / 1000
         now_s = self._clock.monotonic_s()
         if abs(self.offset_s) > _TOLERANCE_S and (self._alarmed_s is None or now_s - self._alarmed_s >= _ALARM_S):
@@ -56,11 +76,20 @@ class LogClock:
                 "clock.differs", log_minus_ours_s=round(self.offset_s, 1), detail="lifetimes are judged by this machine's clock: set it right"
             )
 
-    def _look(self, steady_ms: int) -> None:
-        # What was appended by a clock that was set back looks that much older than it is, also when the clock is right again.
-        behind_ms, now_s = min(0, self._clock.now_ms() - steady_ms), self._clock.monotonic_s()
-        if behind_ms <= self._lowest_ms or now_s - self._lowest_s > _REMEMBERED_S:
-            self._lowest_ms, self._lowest_s = behind_ms, now_s
+    def watch(self) -> None:
+        """Look whether the wall clock has jumped; to be called every second or so."""
+        now_ms, last = self._now_ms(), self._spans[-1]
+        ahead_ms, looked_ms = self._clock.now_ms() - now_ms, last.end_ms
+        last.end_ms = now_ms
+        if last.most_ms - _JUMP_MS <= ahead_ms <= last.least_ms + _JUMP_MS:
+            last.least_ms, last.most_ms = min(last.least_ms, ahead_ms), max(last.most_ms, ahead_ms)
+            return
+        # At some moment since the last look: until now it may have been as before, and from then on as it is.
+        self._spans.append(_Span(looked_ms, now_ms, ahead_ms, ahead_ms))
+        if len(self._spans) > _MOST_SPANS:
+            first, second = self._spans[:2]
+            least_ms, most_ms = min(first.least_ms, second.least_ms), max(first.most_ms, second.most_ms)
+            self._spans[:2] = [_Span(-math.inf, second.end_ms, least_ms, most_ms)]
 
-    def _steady_ms(self) -> int:
-        return self._start_ms + round(self._clock.monotonic_s() * 1000)
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic_s() * 1000)

@@ -250,7 +250,8 @@ class Worker:
                 await self._claims.purge()
 
     async def keep_up(self) -> None:
-        """One round of housekeeping: release full partitions, commit, refresh gauges."""
+        """One round of housekeeping: release full partitions, commit, look at the clocks, refresh gauges."""
+        self._log_clock.watch()
         self._partitions.release_full()
         try:
             await self.commit()

@@ -27,46 +27,76 @@ class JumpyClock(ManualClock):
         return super().now_ms() + self.jump_ms
 
 
-def test_with_clocks_that_agree_it_is_what_they_say() -> None:
+def test_with_clocks_that_agree_an_append_was_when_it_says() -> None:
     clock = JumpyClock()
     for own in (True, False):
         log_clock = LogClock(clock, own=own)
         clock.advance(7)
-        assert log_clock.now_ms() == clock.now_ms()
+        at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
+        clock.advance(7)
+        assert log_clock.moment_ms(appended_ms) == at_s * 1000
 
 
-@pytest.mark.parametrize("jump_s", [3600, -3600])
-def test_a_wall_clock_that_jumps_never_makes_the_logs_time_run_ahead(jump_s: int) -> None:
+@given(st.lists(st.tuples(st.floats(0, 400), st.integers(-600_000, 600_000), st.floats(0, 400)), max_size=60))
+def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_was(steps: list[tuple[float, int, float]]) -> None:
     clock = JumpyClock()
-    true_ms = clock.now_ms()
     log_clock = LogClock(clock, own=True)
+    appended: list[tuple[float, int]] = []
+    # Between two looks it jumps once at most.
+    for before_s, jump_ms, after_s in steps:
+        for seconds, by_ms in ((before_s, 0), (after_s, jump_ms)):
+            clock.jump_ms += by_ms
+            appended.append((clock.monotonic_s(), clock.now_ms()))
+            clock.advance(seconds)
+            appended.append((clock.monotonic_s(), clock.now_ms()))
+        log_clock.watch()
+    for at_s, appended_ms in appended:
+        assert log_clock.moment_ms(appended_ms) >= at_s * 1000 - 2
+
+
+@pytest.mark.parametrize("jump_s", [3600, 90, -90, -3600])
+def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> None:
+    clock = JumpyClock()
+    log_clock = LogClock(clock, own=True)
+    clock.advance(100)
+    log_clock.watch()
     clock.jump_ms = jump_s * 1000
-    clock.advance(10)
-    assert log_clock.now_ms() <= true_ms + 10_000
+    clock.advance(1)
+    log_clock.watch()
+    clock.advance(1)
+    at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
+    clock.advance(10_000)
+    assert log_clock.moment_ms(appended_ms) == at_s * 1000
 
 
-def test_what_was_appended_by_a_clock_that_was_set_back_is_not_old_when_it_is_right_again() -> None:
+def test_what_no_clock_here_can_have_shown_counts_as_appended_now() -> None:
     clock = JumpyClock()
     log_clock = LogClock(clock, own=True)
-    clock.jump_ms = -300_000
-    appended_ms = clock.now_ms()
-    log_clock.learn(appended_ms)
-    clock.jump_ms = 0
-    clock.advance(10)
-    assert log_clock.now_ms() <= appended_ms + 10_000
-    clock.advance(3600)
-    assert log_clock.now_ms() == clock.now_ms(), "not for ever, for nothing of then is left"
+    clock.advance(100)
+    assert log_clock.moment_ms(clock.now_ms() + 60_000) == clock.monotonic_s() * 1000
+
+
+def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
+    clock = JumpyClock()
+    log_clock = LogClock(clock, own=True)
+    for _ in range(1_000):
+        clock.advance(1)
+        clock.jump_ms += 7
+        log_clock.watch()
+        at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
+        assert 0 <= log_clock.moment_ms(appended_ms) - at_s * 1000 <= 50
 
 
 def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
     clock = JumpyClock()
     log_clock = LogClock(clock, own=False)
+    clock.advance(50)
     broker_ms = clock.now_ms() - 90_000
     log_clock.learn(broker_ms)
     assert log_clock.offset_s == -90
     clock.jump_ms = 3_600_000
     clock.advance(10)
-    assert log_clock.now_ms() == broker_ms + 10_000
+    assert log_clock.moment_ms(broker_ms + 3_000) == 53_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 10)), max_size=60), st.integers(0, 60))
@@ -175,3 +205,20 @@ async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_
         bus.clock.jump_ms = 0
         await bus.advance(20)
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
+
+
+@pytest.mark.parametrize("jump_s", [0, 3600, -3600])
+async def test_of_many_retries_none_waits_for_the_others_because_the_wall_clock_has_jumped(jump_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: dict[int, list[float]] = {}
+    async with failing_once(runs) as bus:
+        await bus.publish(Job(0), ttl_s=86_400)
+        await bus.advance(20)
+        bus.clock.jump_ms = jump_s * 1000
+        await bus.advance(2)
+        # More than are fetched at once, and than may be open.
+        for number in range(1, 1_500):
+            await bus.publish(Job(number), ttl_s=86_400)
+        await bus.advance(20)
+    assert len(runs) == 1_500
+    assert all(5 <= second - first <= 6 for first, second in runs.values())

@@ -6,15 +6,17 @@ Owns these patches. Each replaces one seam of the worker in this process.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from harness.bugs import Bug
 
-from consumers import admission, intake
+from consumers import intake
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
 from consumers.frontier import Frontier
+from consumers.logclock import LogClock
 from consumers.outcomes import Outcomes
 from consumers.settlement import Settlement
 from consumers.worker import Worker
@@ -152,7 +154,7 @@ def requester_not_told() -> None:
 
 
 def early_retry() -> None:
-    admission.due_ms = lambda *_: 0  # type: ignore[attr-defined]
+    LogClock.moment_ms = lambda *_: -math.inf  # type: ignore[method-assign]
     schedule = intake.Intake._schedule
 
     def patched(self: Any, delivery: Any, *rest: Any) -> None:
