@@ -1,6 +1,7 @@
 """Lag: how far a group is behind the end of each partition it holds, in records and in seconds.
 
-Owns measuring and publishing it as gauges. Committing is the worker's; the lag of groups that nobody works for is `sealbus groups`'s.
+Owns measuring, publishing it as gauges, and noting what a tier holds. Committing is the worker's; the lag of groups that nobody works for is
+`sealbus groups`'s.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ async def measure(transport: Transport, partitions: Iterable[Partition], clock: 
         if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
             seconds = max(0.0, (clock.now_ms() - oldest_ms) / 1000)
         partition.measured = at
+        if partition.tier is not None:
+            # Whatever is in a tier now is due after its delay, also where no clock says when it came and it is fetched much later.
+            partition.seen.see(kept.end - 1, clock.monotonic_s())
         lags.append(Lag(topic, number, max(0, kept.end - at), seconds))
     return lags
 

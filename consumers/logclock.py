@@ -1,9 +1,9 @@
 """When records were appended, by this process's own clock: what retry tiers are read by.
 
 Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it, else by the last append
-that a broker acknowledged; and the alarm when their clock and ours differ. A wall clock may be wrong and may jump, and the records from before
-and after may lie side by side: where a time may stand for two moments, it stands for the later one. Does not own lifetimes, which are the wall
-clock's (`bus.gates`).
+that a broker acknowledged, and before the first by nothing; and the alarm when their clock and ours differ. A wall clock may be wrong and may
+jump, and the records from before and after may lie side by side: where a time may stand for two moments, it stands for the later one. Does not
+own lifetimes, which are the wall clock's (`bus.gates`).
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class LogClock:
             self.watch()
             moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
             return moment_ms if moment_ms > -math.inf else self._now_ms()
-        ahead_ms = self._clock.now_ms() - self._now_ms() if self._learned_ms is None else self._learned_ms
-        return appended_ms - ahead_ms
+        # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been appended just now.
+        return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
     def learn(self, appended_ms: int) -> None:
         """A record was acknowledged just now, with this append time."""

@@ -33,6 +33,7 @@ def test_with_clocks_that_agree_an_append_was_when_it_says() -> None:
         log_clock = LogClock(clock, own=own)
         clock.advance(7)
         at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
+        log_clock.learn(appended_ms)
         clock.advance(7)
         assert log_clock.moment_ms(appended_ms) == at_s * 1000
 
@@ -85,6 +86,18 @@ def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
         log_clock.watch()
         at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
         assert 0 <= log_clock.moment_ms(appended_ms) - at_s * 1000 <= 50
+
+
+@pytest.mark.parametrize("wrong_s", [0, 300, -300])
+def test_before_a_broker_has_acknowledged_anything_its_records_may_have_come_just_now(wrong_s: int) -> None:
+    clock = JumpyClock()
+    clock.jump_ms = wrong_s * 1000
+    log_clock = LogClock(clock, own=False)
+    clock.advance(10)
+    broker_ms = clock.now_ms() - clock.jump_ms - 3_000
+    assert log_clock.moment_ms(broker_ms) == 10_000
+    log_clock.learn(broker_ms + 3_000)
+    assert log_clock.moment_ms(broker_ms) == 7_000
 
 
 def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
