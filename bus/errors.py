@@ -240,10 +240,13 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
     """A dependency is down: the message waits, no attempt is spent, nothing is dead-lettered."""
 
     retriable = True
+    name = "unnamed"
+    """Of a subclass that does not call this constructor."""
 
     def __init__(self, name: str, text: str = "") -> None:
         super().__init__(f"{name}: {text or 'is down'}")
-        self.name = name
+        # It becomes a metric's label: whatever a handler makes it of, it is text that can be written.
+        self.name = str(name).encode("utf-8", "backslashreplace").decode()[:100]
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault

@@ -130,7 +130,12 @@ def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int) 
 
 
 def policy_gate(message: Message, policy: Policy, group: str) -> None:
-    """`unauthorized`."""
-    refusal = policy.refusal(message, group)
+    """`unauthorized`, also where the policy itself fails: what it would have said nobody knows."""
+    try:
+        refusal = policy.refusal(message, group)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ContractError(f"the policy failed: {type(error).__name__}", "/metadata/sender", "unauthorized") from error
     if refusal is not None:
         raise ContractError(refusal, "/metadata/sender", "unauthorized")

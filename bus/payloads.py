@@ -73,14 +73,18 @@ class PayloadType:
                 return None
             opened = self._decode(data)
             return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
-        except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
             return None
 
     def read(self, data: bytes) -> msgspec.Struct | None:
         """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
         try:
             return self._decode(data)
-        except Exception:  # noqa: BLE001 - a type's own __post_init__ may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything
             return None
 
     def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
@@ -119,7 +123,9 @@ class PayloadType:
             return self._decode(data)
         except msgspec.ValidationError as error:
             raise translate(error, base="/data", reason="schema_violation") from error
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ContractError(f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation") from error
 
     def open(self, message: Message) -> msgspec.Struct:
@@ -143,7 +149,9 @@ class PayloadType:
         while major < self.major and major in self.upcasters:
             try:
                 content = self.upcasters[major](content)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
                 raise ContractError(text, "/data", "schema_violation") from error
             major += 1

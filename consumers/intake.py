@@ -66,7 +66,9 @@ class Intake:
                 payload = kind.open(message)
             if view.policy.refusal(message, view.group) is not None:
                 return None
-        except ContractError:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a policy is anybody's code, and a type's own is in `open`: every gate says what it was
             return None
         subscription, priority = passed.subscription, message.routing.priority
         return Delivery(

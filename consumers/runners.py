@@ -23,7 +23,7 @@ _SLICE_S = 0.01
 
 
 class HandlerGoneError(Exception):
-    """The handler ended by something that is no ordinary exception: it awaited what was cancelled, or asked the process to exit."""
+    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or panicked."""
 
 
 class HandlerTimeoutError(Exception):
@@ -73,7 +73,10 @@ class Runner:
             while self.task is not None and self.task.cancelling():
                 self.task.uncancel()
             raise HandlerGoneError("it was cancelled from inside") from error
-        except (SystemExit, GeneratorExit, KeyboardInterrupt) as error:
+        except Exception:
+            raise
+        except BaseException as error:
+            # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever handles the next one.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         finally:
             # No await stands between the handler's end and here, so a late cut can't hit what comes after.

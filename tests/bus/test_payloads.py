@@ -497,8 +497,14 @@ def test_known_critical_fields_are_understood_though_absent() -> None:
     payload_type(Doc).open(message(b'{"label":"x"}', "3.1.0", ("/data/pages", "/routing/reply_to", "/metadata/intent")))
 
 
-@pytest.mark.parametrize("failure", [KeyError("k"), ZeroDivisionError(), RuntimeError("x"), ValueError("x"), AttributeError("x")])
-def test_a_type_that_fails_to_build_itself_is_a_schema_violation(failure: Exception) -> None:
+class PanicException(BaseException):
+    """What PyO3 raises where compiled code panics."""
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyError("k"), ZeroDivisionError(), RuntimeError("x"), ValueError("x"), AttributeError("x"), PanicException(), SystemExit(3)]
+)
+def test_a_type_that_fails_to_build_itself_is_a_schema_violation(failure: BaseException) -> None:
     @payload("doc.added")
     class Picky(msgspec.Struct):
         label: str

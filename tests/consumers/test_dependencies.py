@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
+import pytest
+from prometheus_client import generate_latest
 
 from bus.errors import DependencyDown
 from consumers.app import App
@@ -162,3 +166,29 @@ async def test_a_probe_that_is_given_away_before_it_ran_leaves_its_turn_to_other
             elsewhere += (await bus.publish(Job(number=number), ttl_s=7_200)).partition != first.partition
         await bus.advance(60)
         assert len(database.handled) == elsewhere > 0
+
+
+class OwnDown(DependencyDown):
+    """Of a handler's author who does not call the constructor."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "down")
+
+
+@pytest.mark.parametrize(
+    "error", [lambda: DependencyDown(["db"]), lambda: DependencyDown("db\ud800"), lambda: DependencyDown("x" * 999), OwnDown]
+)
+async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error: Callable[[], DependencyDown]) -> None:
+    app, asked = App("worker@svc"), []
+
+    @app.on(Job)
+    async def handle(job: Job) -> None:
+        asked.append(job.number)
+        if len(asked) == 1:
+            raise error()
+
+    async with app.test() as bus:
+        await bus.publish(Job(number=1), ttl_s=7_200)
+        await bus.advance(60)
+        assert (asked, bus.dead) == ([1, 1], [])
+        assert b"sealbus_breaker_open" in generate_latest(bus.publisher.metrics.registry)

@@ -55,8 +55,11 @@ class Moody:
     """A policy that refuses some messages of a sender and not others."""
 
     refused: set[str] = field(default_factory=set)
+    confusing: dict[str, BaseException] = field(default_factory=dict)
 
     def refusal(self, message: Message, group: str) -> str | None:
+        if message.message_id in self.confusing:
+            raise self.confusing[message.message_id]
         return "not this one" if message.message_id in self.refused else None
 
 
@@ -207,6 +210,19 @@ def test_a_policy_is_asked_about_each_message() -> None:
         delivery = taught.judge(record(given), partition(), NOW_MS)
         assert delivery is not None
         assert (delivery.refusal.reason if delivery.refusal else None) == reason
+
+
+@pytest.mark.parametrize("failure", [KeyError("sender"), RuntimeError(), SystemExit(1)])
+def test_what_a_policy_fails_over_is_unauthorized_and_no_other_message_is(failure: BaseException) -> None:
+    policy = Moody()
+    made = app(policy=policy)
+    fresh, taught = intake(made), experienced(made, *LIKES)
+    policy.confusing["m-2"] = failure
+    for judge in (fresh, taught):
+        for identity, reason in (("m-1", None), ("m-2", "unauthorized"), ("m-3", None)):
+            delivery = judge.judge(record(message(message_id=identity)), partition(), NOW_MS)
+            assert delivery is not None
+            assert (delivery.refusal.reason if delivery.refusal else None) == reason
 
 
 @settings(max_examples=600, deadline=None)

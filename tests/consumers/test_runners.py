@@ -31,7 +31,19 @@ async def exits() -> NoReturn:
     sys.exit(3)
 
 
-@pytest.mark.parametrize("end", [awaits_something_cancelled, exits])
+class PanicException(BaseException):
+    """What PyO3 raises where compiled code panics."""
+
+
+async def panics() -> NoReturn:
+    raise PanicException
+
+
+async def panics_in_two_tasks() -> NoReturn:
+    raise BaseExceptionGroup("two", [PanicException(), ValueError()])
+
+
+@pytest.mark.parametrize("end", [awaits_something_cancelled, exits, panics, panics_in_two_tasks])
 async def test_an_unusual_end_of_a_handler_is_retried_and_then_dead(end: object) -> None:
     app = App("runner@tests")
     runs = []
