@@ -32,6 +32,7 @@ from consumers.plan import Plan
 from consumers.runners import Runners
 from consumers.settlement import Settlement
 from consumers.solitude import Solitude
+from consumers.waiting import Waiting
 from producers.publisher import Publisher
 from producers.requests import Requests
 
@@ -45,6 +46,7 @@ class Parts(NamedTuple):
     admission: Admission
     flight: Flight
     lanes: Lanes[Delivery]
+    waiting: Waiting
     runners: Runners
     requests: Requests
     log_clock: LogClock
@@ -92,6 +94,7 @@ def assemble(
         braking=braking,
     )
     solitude = Solitude()
+    waiting = Waiting(lanes, clock, wake)
     parking = None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
     execution = Execution(
         plan,
@@ -103,7 +106,7 @@ def assemble(
         lanes=lanes,
         clock=clock,
         metrics=metrics,
-        wake=wake,
+        waiting=waiting,
         dependencies=dependencies,
         braking=braking,
         solitude=solitude,
@@ -111,4 +114,4 @@ def assemble(
         parking=parking,
     )
     runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
-    return Parts(partitions, admission, flight, lanes, runners, requests, log_clock, claims)
+    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims)

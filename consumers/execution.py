@@ -7,7 +7,7 @@ outcome is `consumers.outcomes`', claims are `consumers.claims`', slots and dead
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final
 
@@ -34,6 +34,7 @@ from consumers.plan import Plan
 from consumers.runners import HandlerCutError, Runner
 from consumers.settlement import GaveUpError
 from consumers.solitude import Solitude
+from consumers.waiting import Waiting
 from producers.publisher import Publisher
 from producers.requests import Requests
 
@@ -48,7 +49,7 @@ _PARKED: Final = math.inf
 
 
 class Execution:
-    """Drives lanes for one worker; *wake* tells the runners that a lane has become ready."""
+    """Drives lanes for one worker."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Execution:
         lanes: Lanes[Delivery],
         clock: Clock,
         metrics: Metrics,
-        wake: Callable[[], None],
+        waiting: Waiting,
         dependencies: Dependencies,
         braking: Braking,
         solitude: Solitude,
@@ -78,7 +79,7 @@ class Execution:
         self._lanes = lanes
         self._clock = clock
         self._meters = metrics.meters(plan.group)
-        self._wake = wake
+        self._waiting = waiting
         self._dependencies = dependencies
         self._braking = braking
         self._claims = claims
@@ -107,7 +108,7 @@ class Execution:
                 return
             if wait_s is not None:
                 # To be tried again here; the lane waits meanwhile.
-                self._clock.call_later(wait_s, lambda: self._ready(lane))
+                self._waiting.add(lane, wait_s)
                 return
             # However it ended.
             self._dependencies.release(delivery.message)
@@ -118,10 +119,6 @@ class Execution:
                 self._lanes.release(lane, following.priority)
                 return
             delivery = following
-
-    def _ready(self, lane: Lane[Delivery]) -> None:
-        self._lanes.release(lane, lane.head.priority)
-        self._wake()
 
     async def _turn_away(self, lane: Lane[Delivery], runner: Runner) -> float | None:
         """Send its head back to its tier while it may wait there, bury what was refused, and handle the rest after all."""

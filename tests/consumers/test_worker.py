@@ -724,6 +724,31 @@ async def test_a_stop_counts_what_was_cut_meanwhile_because_its_partition_went_a
     await transport.close()
 
 
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+async def test_what_waits_in_its_lane_is_let_go_with_its_partition(how: str) -> None:
+    settings = load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    app, runs = App("worker@tests"), []
+
+    @app.on(Job, order="key_strict")
+    async def handle(job: Job) -> None:
+        runs.append(job.n)
+        if len(runs) == 1:
+            raise RetryLater(after_s=3_600)
+
+    async with app.test(settings) as bus:
+        worker = bus._worker
+        await bus.publish(Job(n=1), key="same", ttl_s=86_400)
+        await bus.settle()
+        assert (runs, len(worker.flight), len(worker.lanes)) == ([1], 1, 1)
+        assignments = [partition.assignment for partition in worker._partitions.all()]
+        if how == "revoked":
+            await worker.revoked(assignments)
+        else:
+            worker.lost(assignments)
+        await bus.settle()
+        assert (runs, len(worker.flight), len(worker.lanes)) == ([1], 0, 0)
+
+
 async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
     release = asyncio.Event()
     seen: list[int] = []
