@@ -12,10 +12,11 @@ from typing import Final
 import msgspec
 
 from bus import canonical
+from bus.errors import NameRefusedError
 from bus.reasons import gate_of
 from bus.times import format_ms
-from bus.topics import dead_letter_topic
-from bus.transports.base import Headers, NewRecord, Record
+from bus.topics import dead_letter_topic, read_topic
+from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
 __all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "read_control", "reappend", "stub"]
 
@@ -65,10 +66,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 def read_control(record: Record) -> Control:
     """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as absent."""
     headers = dict(record.headers)
+    origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
+    place = record.topic, record.partition, record.offset
+    if _is_origin(origin, record.topic):
+        place = origin, _number(headers, "sb-origin-partition", record.partition), _number(headers, "sb-origin-offset", record.offset)
     return Control(
-        origin_topic=headers.get("sb-origin-topic", record.topic.encode()).decode("utf-8", "replace"),
-        origin_partition=_number(headers, "sb-origin-partition", record.partition),
-        origin_offset=_number(headers, "sb-origin-offset", record.offset),
+        *place,
         attempt=_number(headers, "sb-attempt", 0),
         not_before_ms=_number(headers, "sb-not-before", 0),
         first_failed_at_ms=_number(headers, "sb-first-failed-at", 0),
@@ -76,6 +79,16 @@ def read_control(record: Record) -> Control:
         extend_until_ms=_number(headers, "sb-extend-until", 0),
         redrive_count=_number(headers, "sb-redrive-count", 0),
     )
+
+
+def _is_origin(topic: str, beside: str) -> bool:
+    """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no dead letters."""
+    try:
+        check_topic_name(dead_letter_topic(topic))
+    except NameRefusedError:
+        return False
+    named, here = read_topic(topic), read_topic(beside)
+    return named is not None and (here is None or here.namespace == named.namespace)
 
 
 def reappend(record: Record, control: Control, topic: str) -> NewRecord:

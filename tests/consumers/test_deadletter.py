@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.reasons import GATES, REASONS, gate_of
-from bus.transports.base import NewRecord, Record
+from bus.transports.base import NewRecord, Record, check_topic_name
 from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, reappend, stub
 from consumers.deadletters import read_dead_letter
 
@@ -136,3 +136,29 @@ def test_unreadable_control_counts_as_absent(text: bytes) -> None:
 
 def test_every_reason_has_a_gate() -> None:
     assert {gate_of(reason) for reason in REASONS} == {gate for gate, reasons in GATES.items() if reasons}
+
+
+ILLEGAL = [
+    b"",
+    b"no such topic",
+    b"\xff\xff",
+    b"bad topic!/..",
+    b"a\0b",
+    b"x" * 300,
+    b"agents." + b"x" * 240,
+    b"elsewhere.a.b",
+    b"a.b",
+    b"agents._retry.no good.5s",
+]
+
+
+@pytest.mark.parametrize("origin", ILLEGAL)
+def test_an_origin_that_takes_no_dead_letters_counts_as_absent(origin: bytes) -> None:
+    came = record(("sb-origin-topic", origin), ("sb-origin-partition", b"7"), ("sb-origin-offset", b"8"))
+    assert read_control(came) == Control("agents.a.b", 3, 42)
+
+
+@given(st.binary(max_size=20) | st.text(max_size=20).map(lambda text: f"agents.{text}".encode()))
+def test_the_dead_letter_of_whatever_origin_has_a_legal_topic(origin: bytes) -> None:
+    came = record(("sb-origin-topic", origin))
+    check_topic_name(buried(came, read_control(came), honoured=True).topic)
