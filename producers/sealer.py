@@ -126,6 +126,9 @@ class Sealer:
         origin: Origin | None = None,
     ) -> Sealed:
         """Seal canonical *data* as type *kind*; raises ContractError."""
+        if kind.risk == "high" and self._signer is None:
+            text = f"{kind.name} is of high risk, which nobody accepts unsigned: give `connect` or the App a signer"
+            raise ContractError(text, "/verification/signature", "signature_missing")
         now_ms = self.clock.now_ms()
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers)
@@ -173,9 +176,10 @@ class Sealer:
         template = self._templates.get(payload.__class__)
         try:
             if template is None:
-                if self._signer is not None:
+                kind = payload_type(payload)
+                if self._signer is not None or kind.risk == "high":
                     return None
-                template = _Prepared(payload_type(payload), self.origin, self.settings.publish.max_message_bytes)
+                template = _Prepared(kind, self.origin, self.settings.publish.max_message_bytes)
                 self._templates[payload.__class__] = template
             data = template.encode(payload)
         except ContractError as error:

@@ -20,6 +20,7 @@ from bus.times import format_ms
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import Bus, make_publisher
 from producers.draft import Draft
+from producers.publisher import Receipt
 
 START_MS = 1_767_225_600_000
 
@@ -28,6 +29,11 @@ START_MS = 1_767_225_600_000
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     text: str = "x"
     weight: float | None = None
+
+
+@payload("money.sent", risk="high")
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    cents: int
 
 
 class Unmarked(msgspec.Struct):
@@ -273,6 +279,17 @@ async def test_a_payload_that_cannot_be_read_is_refused_at_the_door(note: Note, 
     case = Case()
     with pytest.raises(PublishRejected, match=pointer):
         await case.bus.publish(note)
+
+
+async def test_what_is_of_high_risk_and_cannot_be_signed_is_refused_at_the_door() -> None:
+    case = Case()
+    with pytest.raises(PublishRejected, match="give `connect` or the App a signer"):
+        await case.bus.publish(Transfer(cents=5))
+    with pytest.raises(PublishRejected):
+        await case.bus.publish(Transfer(cents=5), priority=9)
+    outcomes = [outcome async for outcome in case.bus.publish_many([Transfer(cents=5), Note()])]
+    assert [type(outcome) for outcome in outcomes] == [PublishRejected, Receipt]
+    assert len(case.log.records) == 1
 
 
 async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
