@@ -100,10 +100,9 @@ class Replies:
         self._kinds[kind.name] = kind
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Follow every partition from its offset on."""
-        self._offsets = dict(offsets)
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._follow(partition)) for partition in self._offsets]
+        """Follow every partition from its offset on, and those that are added later from their start."""
+        for partition, offset in offsets.items():
+            self._begin(partition, offset)
 
     async def close(self) -> None:
         """Read no more."""
@@ -118,6 +117,10 @@ class Replies:
             return True
         ranges = await self._transport.admin.ranges(self._topic)
         return all(self._offsets[partition] >= ranges[partition].end for partition in self._offsets if partition in ranges)
+
+    def _begin(self, partition: int, offset: int) -> None:
+        self._offsets[partition] = offset
+        self._tasks.append(asyncio.get_running_loop().create_task(self._follow(partition)))
 
     async def _follow(self, partition: int) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -134,7 +137,7 @@ class Replies:
                 )
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-                await self._check_offset(partition)
+                await self._look(partition)
 
     async def _advance(self, partition: int) -> None:
         records = await self._transport.read(
@@ -146,13 +149,19 @@ class Replies:
         if records:
             # A flood of answers must not keep everybody else waiting.
             await asyncio.sleep(0)
+        else:
+            # Some logs answer in silence where there is no such offset any more.
+            await self._look(partition)
 
-    async def _check_offset(self, partition: int) -> None:
-        """Begin at the start of a topic that was deleted and made again."""
+    async def _look(self, partition: int) -> None:
+        """Begin at the start of a topic that was deleted and made again, and with partitions that were added."""
         try:
-            span = (await self._transport.admin.ranges(self._topic)).get(partition)
+            ranges = await self._transport.admin.ranges(self._topic)
         except BusError:
             return
+        for added in ranges.keys() - self._offsets.keys():
+            self._begin(added, ranges[added].start)
+        span = ranges.get(partition)
         if span is not None and span.end < self._offsets[partition]:
             _log.warning("replies.topic_replaced", topic=self._topic, offset=span.start)
             self._offsets[partition] = span.start

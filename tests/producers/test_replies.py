@@ -27,13 +27,20 @@ class Log:
         self.asked: list[int] = []
         self.end = end
 
+        self.silent = 0
+        """So many reads find nothing in all the time they wait."""
+        self.added: dict[int, PartitionRange] = {}
+
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
-        return {0: PartitionRange(0, self.end)}
+        return {0: PartitionRange(0, self.end)} | self.added
 
     async def read(self, topic: str, partition: int, offset: int, **_: Any) -> Sequence[Record]:
         self.asked.append(offset)
         if self.faults:
             raise self.faults.pop(0)
+        if self.silent:
+            self.silent -= 1
+            return []
         await asyncio.Event().wait()
         return []
 
@@ -92,3 +99,23 @@ async def test_a_verifier_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("producers.replies.open_reply", lambda *_: 1 / 0)
     replies._take(Record("t", 0, 0, 0, b"", b"{}"))
     assert replies._metrics.registry.get_sample_value("sealbus_refused_replies_total", {"reason": "fault"}) == 1
+
+
+async def test_a_topic_that_was_made_anew_is_noticed_where_the_log_is_silent_about_it() -> None:
+    log = Log([], end=3)
+    log.silent = 1
+    replies = reader(log, ManualClock())
+    replies.start({0: 7})
+    await turns()
+    assert log.asked == [7, 0]
+    await replies.close()
+
+
+async def test_answers_in_partitions_that_were_added_are_read_too() -> None:
+    log = Log([])
+    log.silent, log.added = 1, {1: PartitionRange(0, 5), 2: PartitionRange(0, 0)}
+    replies = reader(log, ManualClock())
+    replies.start({0: 7})
+    await turns()
+    assert sorted(log.asked) == [0, 0, 7, 7]
+    await replies.close()
