@@ -149,6 +149,8 @@ class Log:
                 tuple(parts[id]),
             )
             for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
+            # Half made by another program: no topic until `topics apply` has given it partitions.
+            if id in parts
         }
         self.ports = tuple(row[0] for row in self.connection.execute("SELECT port FROM listeners"))
 

@@ -93,7 +93,7 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
     """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it."""
     try:
         log.begin()
-    except (sqlite3.Error, BusError) as error:
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job: the thread goes on, without it everybody would hang
         log.rollback()
         return [(job, None, _told(log, error)) for job in claimed()]
     jobs = claimed()

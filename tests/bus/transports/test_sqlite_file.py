@@ -13,6 +13,7 @@ from bus.errors import AppendUnknownError, ConfigurationError, DeadlineError, Lo
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, TopicSpec
 from bus.transports.sqlite import schema
+from bus.transports.sqlite.log import Log
 
 MIB = 1 << 20
 
@@ -125,6 +126,26 @@ async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
         first, second = await transport.read("a.b", 0, 0, max_records=10, max_bytes=MIB)
         assert (first.key, first.value, first.headers) == (b"5", b"text", ())
         assert second.value == b"x"
+
+
+async def test_a_topic_that_another_program_made_by_half_is_none_until_it_has_partitions(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        half = "INSERT INTO topics (name, partitions) VALUES ('a.half', 1)"
+        by_hand(tmp_path / "x.db", half, "UPDATE generation SET number = number + 1")
+        assert isinstance((await append(transport, b"v"))[0], Appended)
+        assert list(await transport.admin.topics()) == ["a.b"]
+        assert await transport.admin.create_topics([TopicSpec(name="a.half", partitions=2)]) == ["a.half"]
+        (outcome,) = await transport.append([NewRecord("a.half", None, b"v")], timeout_s=20)
+        assert isinstance(outcome, Appended)
+
+
+async def test_whatever_fails_before_a_write_is_told_and_the_next_write_works(tmp_path, monkeypatch):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "begin", lambda _: {}["missing"])
+            with pytest.raises(KeyError):
+                await asyncio.wait_for(append(transport, b"v"), 10)
+        assert isinstance((await append(transport, b"v"))[0], Appended)
 
 
 async def test_offsets_may_have_gaps(tmp_path):
