@@ -156,7 +156,7 @@ class Relay:
         for row in lane:
             try:
                 await self._publisher.send(sealed_of(row))
-            except (PublishError, ContractError, msgspec.DecodeError) as error:
+            except (PublishError, ContractError, NameRefusedError, msgspec.DecodeError) as error:
                 cause = error.__cause__ if isinstance(error, PublishError) and isinstance(error.__cause__, BusError) else error
                 if _is_for_ever(cause):
                     failed[row.id] = str(cause)

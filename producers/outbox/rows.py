@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from bus.transports.base import Headers, NewRecord
+from bus.transports.base import Headers, NewRecord, check_topic_name
 from producers.sealer import Sealed
 
 __all__ = ["Backlog", "NewRow", "PendingRow", "Rows", "row_of", "sealed_of"]
@@ -81,7 +81,8 @@ def row_of(sealed: Sealed, added_ms: int) -> NewRow:
 
 
 def sealed_of(row: PendingRow) -> Sealed:
-    """The very record that was sealed."""
+    """The very record that was sealed. Raises NameRefusedError, msgspec.DecodeError for what another program has written wrongly."""
+    check_topic_name(row.topic)
     headers = _headers.decode(row.headers) if row.headers else ()
     message_type = next((value.decode("utf-8", "replace") for name, value in headers if name == "sb-type"), "other")
     return Sealed(row.message_id, message_type, NewRecord(row.topic, row.key, row.value, headers))

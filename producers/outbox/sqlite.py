@@ -33,6 +33,9 @@ _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AU
     added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
 _RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
+# The casts: other drivers may have put text where we put bytes, and bytes where we put text.
+_PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB)
+    FROM sealbus_outbox WHERE error IS NULL"""
 _BACKLOG = """SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE error IS NULL), count(error),
     (SELECT error FROM sealbus_outbox AS f WHERE f.topic = o.topic AND error IS NOT NULL ORDER BY id DESC LIMIT 1)
     FROM sealbus_outbox AS o GROUP BY topic ORDER BY topic"""
@@ -73,8 +76,7 @@ class SqliteRows:
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
         marks = ", ".join("?" * len(but))
-        statement = f"""SELECT id, message_id, topic, key, value, headers FROM sealbus_outbox
-            WHERE error IS NULL AND topic NOT IN ({marks}) ORDER BY id LIMIT ?"""  # noqa: S608 - marks
+        statement = f"{_PENDING} AND CAST(topic AS TEXT) NOT IN ({marks}) ORDER BY id LIMIT ?"
         return await self._run(lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False)
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:

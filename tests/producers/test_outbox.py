@@ -198,6 +198,29 @@ async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_o
     assert (backlog.pending, backlog.failed, backlog.error) == (0, 1, "larger than the topic takes")
 
 
+@pytest.mark.parametrize("topic", ["a b", "", "x" * 250, ".."])
+async def test_a_row_whose_topic_can_never_be_is_refused_for_ever_and_others_go_on(shop: Shop, log: FakeLog, topic: str) -> None:
+    await shop.place(1, key="same")
+    await shop.execute(f"UPDATE sealbus_outbox SET topic = '{topic}'")  # noqa: S608 - one of the four above
+    await shop.place(2, key="same")
+    done = await shop.relay(log).run_once()
+    assert (done.sent, done.failed, done.trouble, log.numbers()) == (1, 1, None, [2])
+    assert [(left.topic, left.failed) for left in await shop.backlog()] == [(topic, 1)]
+
+
+async def test_what_another_driver_wrote_as_text_or_as_bytes_is_the_same_record(tmp_path: Path, log: FakeLog) -> None:
+    shop = Shop(f"sqlite:///{tmp_path}/shop.db")
+    await shop.create()
+    for number in (1, 2, 3):
+        await shop.place(number, key="same")
+    await shop.execute("UPDATE sealbus_outbox SET key = CAST(key AS TEXT), value = CAST(value AS TEXT) WHERE id = 1")
+    await shop.execute("UPDATE sealbus_outbox SET topic = CAST(topic AS BLOB), message_id = CAST(message_id AS BLOB) WHERE id = 2")
+    done = await shop.relay(log).run_once()
+    assert (done.sent, done.trouble, sorted(log.numbers())) == (3, None, [1, 2, 3])
+    assert {(record.topic, record.key, type(record.value)) for record in log.records} == {("agents.order.placed", b"same", bytes)}
+    await shop.close()
+
+
 async def test_an_expired_message_is_sent_all_the_same(shop: Shop, log: FakeLog) -> None:
     await shop.place(1, ttl_s=0.001)
     await asyncio.sleep(0.01)
