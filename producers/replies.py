@@ -29,6 +29,7 @@ __all__ = ["Replies", "View", "believe", "open_reply"]
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
 _WAIT_S = 30.0
+_LOOK_S = 5.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _REPORT: Final = payload_type(ErrorReported)
@@ -103,6 +104,7 @@ class Replies:
         """Follow every partition from its offset on, and those that are added later from their start."""
         for partition, offset in offsets.items():
             self._begin(partition, offset)
+        self._tasks.append(asyncio.get_running_loop().create_task(self._watch()))
 
     async def close(self) -> None:
         """Read no more."""
@@ -137,7 +139,7 @@ class Replies:
                 )
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-                await self._look(partition)
+                await self._look()
 
     async def _advance(self, partition: int) -> None:
         records = await self._transport.read(
@@ -149,22 +151,25 @@ class Replies:
         if records:
             # A flood of answers must not keep everybody else waiting.
             await asyncio.sleep(0)
-        else:
-            # Some logs answer in silence where there is no such offset any more.
-            await self._look(partition)
 
-    async def _look(self, partition: int) -> None:
+    async def _watch(self) -> None:
+        # Some logs answer in silence where there is no such offset any more, and none tells of new partitions.
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
         """Begin at the start of a topic that was deleted and made again, and with partitions that were added."""
         try:
             ranges = await self._transport.admin.ranges(self._topic)
         except BusError:
             return
-        for added in ranges.keys() - self._offsets.keys():
-            self._begin(added, ranges[added].start)
-        span = ranges.get(partition)
-        if span is not None and span.end < self._offsets[partition]:
-            _log.warning("replies.topic_replaced", topic=self._topic, offset=span.start)
-            self._offsets[partition] = span.start
+        for partition, span in ranges.items():
+            if partition not in self._offsets:
+                self._begin(partition, span.start)
+            elif span.end < self._offsets[partition]:
+                _log.warning("replies.topic_replaced", topic=self._topic, offset=span.start)
+                self._offsets[partition] = span.start
 
     def _take(self, record: Record) -> None:
         correlation_id: str | None = None

@@ -27,8 +27,8 @@ class Log:
         self.asked: list[int] = []
         self.end = end
 
-        self.silent = 0
-        """So many reads find nothing in all the time they wait."""
+        self.silent = False
+        """Reads find nothing in all the time they wait."""
         self.added: dict[int, PartitionRange] = {}
 
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
@@ -39,7 +39,7 @@ class Log:
         if self.faults:
             raise self.faults.pop(0)
         if self.silent:
-            self.silent -= 1
+            await asyncio.sleep(0)
             return []
         await asyncio.Event().wait()
         return []
@@ -102,20 +102,25 @@ async def test_a_verifier_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_topic_that_was_made_anew_is_noticed_where_the_log_is_silent_about_it() -> None:
-    log = Log([], end=3)
-    log.silent = 1
-    replies = reader(log, ManualClock())
+    log, clock = Log([], end=3), ManualClock()
+    log.silent = True
+    replies = reader(log, clock)
     replies.start({0: 7})
     await turns()
-    assert log.asked == [7, 0]
+    clock.advance(5)
+    await turns()
+    assert set(log.asked) == {7, 0}
+    assert log.asked[-1] == 0
     await replies.close()
 
 
 async def test_answers_in_partitions_that_were_added_are_read_too() -> None:
-    log = Log([])
-    log.silent, log.added = 1, {1: PartitionRange(0, 5), 2: PartitionRange(0, 0)}
-    replies = reader(log, ManualClock())
+    log, clock = Log([]), ManualClock()
+    log.added = {1: PartitionRange(0, 5), 2: PartitionRange(0, 0)}
+    replies = reader(log, clock)
     replies.start({0: 7})
     await turns()
-    assert sorted(log.asked) == [0, 0, 7, 7]
+    clock.advance(5)
+    await turns()
+    assert log.asked == [7, 0, 0]
     await replies.close()
