@@ -17,7 +17,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 def configure(level: str = "info", form: str = "auto") -> None:
     """Log from *level* on; *form* is `console`, `json` or `auto` (console on a terminal)."""
-    on_terminal = sys.stderr.isatty()
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
     console = form == "console" or (form == "auto" and on_terminal)
     renderer = (
         structlog.dev.ConsoleRenderer(colors=on_terminal, exception_formatter=structlog.dev.plain_traceback)
@@ -52,4 +52,5 @@ def get_logger(area: str) -> FilteringBoundLogger:
 
 def _to_stderr(*_: object) -> WrappedLogger:
     # Looked up at each call, so that a redirected standard error gets the lines.
-    return structlog.PrintLogger(sys.stderr)
+    # A program without one has nowhere for them: standard output is the program's own.
+    return structlog.PrintLogger(sys.stderr) if sys.stderr is not None else structlog.ReturnLogger()

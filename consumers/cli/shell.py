@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import click
 
 from bus.errors import BusError
-from consumers.cli.outcomes import BROKEN_PIPE, INTERRUPTED, exit_code, explain
+from consumers.cli.outcomes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
+from consumers.cli.printing import printable
 
 __all__ = ["Shell", "Verb", "version_option"]
 
@@ -54,8 +55,13 @@ class Shell(click.Group):
         ctx.meta["sealbus.arguments"] = list(args)
         return super().parse_args(ctx, args)
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line, also where a caller has closed standard streams."""
+        _open_standard_streams()
+        return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; no error of the bus leaves here as a traceback."""
+        """Run the verb; no error of the bus, of a file or of a stream leaves here as a traceback."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -68,6 +74,12 @@ class Shell(click.Group):
         except BrokenPipeError:
             _silence_stdout()
             ctx.exit(BROKEN_PIPE)
+        except OSError as error:
+            # A full disk behind the output, an input that cannot be read.
+            _silence_stdout()
+            click.echo(f"error: {printable(str(error))}", err=True)
+            click.echo("hint: what was done before that stays done", err=True)
+            ctx.exit(FAILED)
         ctx.exit(code if isinstance(code, int) else 0)
 
 
@@ -96,8 +108,15 @@ def _exists(module: str) -> bool:
         return False
 
 
+def _open_standard_streams() -> None:
+    """A stream that is closed is an empty one, and no file that is opened later takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - lives until the process ends
+
+
 def _silence_stdout() -> None:
-    """The reader has gone (`| head`): what Python still flushes at exit goes nowhere."""
+    """Nobody takes what Python still flushes at exit: the reader has gone (`| head`), or there is no room."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -182,11 +182,19 @@ def _look(record: Record, verdict: Verdict | None) -> tuple[str, str, str]:
     return seen.message_type, seen.sender.id, seen.message_id
 
 
+def _moment(record: Record) -> str:
+    try:
+        return format_ms(record.timestamp_ms)
+    except OverflowError:
+        # Of no year that has four digits: other programs may write any number.
+        return str(record.timestamp_ms)
+
+
 def _line(record: Record, verdict: Verdict | None) -> str:
     message_type, sender, message_id = (printable(text) for text in _look(record, verdict))
     about = f"{message_type}  {sender}  {message_id}" if message_id else f"{len(record.value or b'')} bytes that are no message"
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
-    return f"{format_ms(record.timestamp_ms)}  {record.partition}/{record.offset}  {about}{judged}"
+    return f"{_moment(record)}  {record.partition}/{record.offset}  {about}{judged}"
 
 
 def _fields(record: Record, verdict: Verdict | None) -> dict[str, object]:
@@ -194,7 +202,7 @@ def _fields(record: Record, verdict: Verdict | None) -> dict[str, object]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp": format_ms(record.timestamp_ms),
+        "timestamp": _moment(record),
         "key": record.key.decode("utf-8", "backslashreplace") if record.key is not None else None,
         "headers": {name: value.decode("utf-8", "backslashreplace") for name, value in record.headers},
     }

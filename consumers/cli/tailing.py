@@ -6,10 +6,12 @@ Owns positions, merging partitions by append time, and following. Does not own s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from bus.errors import BusError
 from bus.transports.base import Record, Transport
 
 __all__ = ["follow", "history", "positions"]
@@ -49,31 +51,57 @@ async def history(transport: Transport, topic: str, spans: dict[int, tuple[int, 
 
 
 async def follow(transport: Transport, topic: str, starts: dict[int, int]) -> AsyncIterator[Sequence[Record]]:
-    """What is appended from *starts* on, as it comes; ends only with an error."""
-    arrived: asyncio.Queue[Sequence[Record]] = asyncio.Queue(maxsize=len(starts) or 1)
-
-    async def watch(partition: int, offset: int) -> None:
-        while True:
-            records = await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=_WAIT_S)
-            if records:
-                offset = records[-1].offset + 1
-                await arrived.put(records)
-
-    watchers = [asyncio.create_task(watch(partition, offset)) for partition, offset in starts.items()]
+    """What is appended from *starts* on, as it comes, also into partitions that are added; ends only with an error."""
+    followed = _Followed(transport, topic, starts)
     try:
         while True:
-            taking = asyncio.create_task(arrived.get())
-            done, _ = await asyncio.wait([taking, *watchers], return_when=asyncio.FIRST_COMPLETED)
+            taking = asyncio.create_task(followed.arrived.get())
+            done, _ = await asyncio.wait([taking, *followed.tasks], return_when=asyncio.FIRST_COMPLETED)
             if taking not in done:
                 taking.cancel()
-                for watcher in done:
-                    watcher.result()
+                for task in done:
+                    task.result()
             else:
                 yield taking.result()
     finally:
-        for watcher in watchers:
-            watcher.cancel()
-        await asyncio.gather(*watchers, return_exceptions=True)
+        for task in followed.tasks:
+            task.cancel()
+        await asyncio.gather(*followed.tasks, return_exceptions=True)
+
+
+class _Followed:
+    """Partitions that are being followed; *tasks* end only with an error."""
+
+    def __init__(self, transport: Transport, topic: str, starts: dict[int, int]) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._offsets = dict(starts)
+        self.arrived: asyncio.Queue[Sequence[Record]] = asyncio.Queue(maxsize=len(starts) or 1)
+        self.tasks = [asyncio.create_task(self._watch(partition)) for partition in starts]
+        self.tasks.append(asyncio.create_task(self._look()))
+
+    async def _watch(self, partition: int) -> None:
+        while True:
+            offset = self._offsets[partition]
+            records = await self._transport.read(
+                self._topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=_WAIT_S
+            )
+            if records:
+                self._offsets[partition] = records[-1].offset + 1
+                await self.arrived.put(records)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_WAIT_S)
+            # Whoever reads says what is wrong with the log.
+            with contextlib.suppress(BusError):
+                for partition, kept in (await self._transport.admin.ranges(self._topic)).items():
+                    if partition not in self._offsets:
+                        self._offsets[partition] = kept.start
+                        self.tasks.append(asyncio.create_task(self._watch(partition)))
+                    elif kept.end < self._offsets[partition]:
+                        # The topic was deleted and made anew.
+                        self._offsets[partition] = kept.start
 
 
 class _Reader:

@@ -1,0 +1,42 @@
+"""Standard streams that are closed or full are said in a sentence, and what can be done without them is done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+def run(folder: Any, arguments: str, streams: str) -> subprocess.CompletedProcess[str]:
+    command = f'echo \'{{"number":1}}\' | "{sys.executable}" -m consumers.cli {arguments} {streams}'
+    return subprocess.run(["sh", "-c", command], cwd=folder.path, env=folder.environment(), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) -> None:
+    done = run(folder, "publish job.run --app agents:app", streams)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert len(folder.call("tail", "job.run", "--all").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", ["tail job.run --all", "publish job.run --app agents:app", "topics list"])
+def test_an_output_without_room_ends_in_a_sentence(folder: Any, arguments: str) -> None:
+    folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
+    done = run(folder, arguments, ">/dev/full")
+    assert done.returncode == 1
+    assert "error: [Errno 28] No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_input_that_is_closed_is_empty(folder: Any) -> None:
+    done = run(folder, "verify", "<&-")
+    assert "Traceback" not in done.stderr
+    assert done.returncode != 0
+
+
+def test_an_input_that_cannot_be_read_ends_in_a_sentence(folder: Any) -> None:
+    done = run(folder, "publish job.run /proc/self/mem --app agents:app", "")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "Input/output error" in done.stderr
