@@ -7,10 +7,11 @@ Owns what the headers of design section 3 mean to a reader. Writing them is `con
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Annotated
 
 import msgspec
 
-from bus import sealing
+from bus import canonical, sealing
 from bus.errors import ContractError
 from bus.sealing import Message
 from bus.times import parse_ms
@@ -23,6 +24,12 @@ __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_let
 # The first of the headers that the bus adds; whatever stands before the last of that name came with the record.
 _FIRST_ADDED = "__dlq.errors.topic"
 _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
+
+
+class _Stub(msgspec.Struct, frozen=True):
+    """What the value of a stub tells of the lost one."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +68,17 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self) -> str:
         """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is not known."""
         return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
+
+    @property
+    def content(self) -> str:
+        """Hash of the value that died, which a stub tells of the one it stands for; a null value's is that of no bytes."""
+        value = self.record.value or b""
+        if self.is_stub:
+            try:
+                return msgspec.json.decode(value, type=_Stub).sha256
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+        return canonical.digest(value)
 
     @property
     def failed_ms(self) -> int:

@@ -68,13 +68,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extend_until: str = ""
 
 
-class LetterState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one letter. *origin*, *group* and *count* (redrives before this death) say which death of which message it is."""
+class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of one letter. *origin*, *group*, *count* (redrives before this death) and *content* say which death of which message it is.
+
+    Older versions wrote no *content*: empty, it is that of any letter.
+    """
 
     state: State
     origin: str
     group: str
     count: int
+    content: str = ""
     steps: tuple[Step, ...]
 
     @property
@@ -103,7 +107,7 @@ def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterS
     allowed, after = _RULES[step.action]
     if before not in allowed:
         raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
-    bare = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, steps=())
+    bare = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, content=letter.content, steps=())
     return _added(known or bare, after or before, step)
 
 

@@ -27,7 +27,7 @@ from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letter
 from consumers.journal import Journal, prepare_group, unended_runs
 from consumers.letterstate import Action, LetterState, follow, load_states, resolve, state_of
 from consumers.redriveplan import Count, Plan, Result, told
-from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_of, death_told, decide, send_back
+from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
 from consumers.rivals import is_at_work, whereabouts
 from consumers.selection import Selection
 from consumers.watching import Watch
@@ -170,7 +170,7 @@ class Redrive:
         arrived = {group: await self._arrived(group) for group in {state.group for state in unresolved.values()}}
         news = {}
         for place, state in unresolved.items():
-            came = Death(state.origin, state.group, state.count) in arrived[state.group]
+            came = death_noted(state) in arrived[state.group]
             news[place] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
             result.found += came
         await journal.write(news)
@@ -181,15 +181,16 @@ class Redrive:
             await journal.note("abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False])
 
     async def _arrived(self, group: str) -> set[Death]:
-        """The deaths that records in the redrive topic of *group* undo."""
+        """The deaths that records in the redrive topic of *group* undo, in all their forms."""
         await prepare_group(self._transport, self._settings, group)
-        return {death_told(record, group) async for record in scan(self._transport, redrive_topic(self._namespace, group))}
+        topic = redrive_topic(self._namespace, group)
+        return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
 
     async def _judged(self, ends: Mapping[tuple[str, int], int] | None) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
         async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
             known = self._states.get(letter.place)
             if self._selection.takes(letter, state_of(letter, known)):
-                sent_ms = self._sent_ms.get(death_of(letter))
+                sent_ms = max((self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None)
                 yield letter, decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
 
     async def _pieces(self, ends: Mapping[tuple[str, int], int], pace: Pace) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
@@ -276,11 +277,7 @@ class Redrive:
 
 def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
     """When each death was undone, as far as states tell."""
-    return {
-        Death(state.origin, state.group, state.count): parse_ms(state.steps[-1].at) or 0
-        for state in states
-        if state.state == "redriven" and state.steps
-    }
+    return {death_noted(state): parse_ms(state.steps[-1].at) or 0 for state in states if state.state == "redriven" and state.steps}
 
 
 def _name(verdict: Verdict) -> str:

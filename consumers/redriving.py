@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bus import canonical
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.names import is_namespace
 from bus.times import parse_ms
@@ -19,7 +20,21 @@ from consumers.deadletter import Control, read_control, reappend
 from consumers.deadletters import DeadLetter
 from consumers.letterstate import LetterState, state_of
 
-__all__ = ["Death", "Leave", "Orders", "Pace", "Park", "Send", "Twin", "Verdict", "death_of", "death_told", "decide", "send_back"]
+__all__ = [
+    "Death",
+    "Leave",
+    "Orders",
+    "Pace",
+    "Park",
+    "Send",
+    "Twin",
+    "Verdict",
+    "death_noted",
+    "death_of",
+    "death_told",
+    "decide",
+    "send_back",
+]
 
 Why = Literal["redriven", "purged", "parked", "stub", "no group", "expired", "unreadable origin"]
 
@@ -30,11 +45,20 @@ _BEATS: Final = 5
 
 
 class Death(msgspec.Struct, frozen=True):
-    """One death of one message in one group: two letters that tell the same one are repetitions of an append."""
+    """One death of one message in one group: two letters that tell the same one are repetitions of an append.
+
+    *origin* alone does not say which message: a topic that was deleted and made anew has every place a second time.
+    """
 
     origin: str
     group: str
     count: int
+    content: str
+
+    @property
+    def forms(self) -> tuple[Death, Death]:
+        """It, and what states of older versions tell of it, which hold no content."""
+        return self, msgspec.structs.replace(self, content="")
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +93,19 @@ Verdict: TypeAlias = Send | Park | Twin | Leave
 
 def death_of(letter: DeadLetter) -> Death:
     """Which death *letter* tells of."""
-    return Death(letter.origin, letter.group, letter.redrive_count)
+    return Death(letter.origin, letter.group, letter.redrive_count, letter.content)
+
+
+def death_noted(state: LetterState) -> Death:
+    """Which death the letter in *state* tells of; without content in a state of an older version."""
+    return Death(state.origin, state.group, state.count, state.content)
 
 
 def death_told(record: Record, group: str) -> Death:
     """Which death the *record* of the redrive topic of *group* undoes."""
     control = read_control(record)
-    return Death(f"{control.origin_topic}/{control.origin_partition}/{control.origin_offset}", group, control.redrive_count - 1)
+    origin = f"{control.origin_topic}/{control.origin_partition}/{control.origin_offset}"
+    return Death(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
 
 
 def decide(letter: DeadLetter, known: LetterState | None, orders: Orders, *, sent_ms: int | None, now_ms: int) -> Verdict:

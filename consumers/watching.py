@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
+import msgspec
+
 from bus.clock import Clock
 from bus.logs import get_logger
 from bus.transports.base import Appended, Transport
 from consumers.deadletters import dead_letter_ends, read_dead_letter
-from consumers.redriving import Death
+from consumers.redriving import Death, death_of
 
 __all__ = ["Watch"]
 
@@ -46,7 +48,7 @@ class Watch:
     def sent(self, sent: Iterable[tuple[Death, Appended]]) -> None:
         """These deaths were undone by records at these places."""
         for death, place in sent:
-            self._expected.add(Death(death.origin, death.group, death.count + 1))
+            self._expected.add(msgspec.structs.replace(death, count=death.count + 1))
             ends = self._behind.setdefault(death.group, {})
             ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
 
@@ -79,8 +81,7 @@ class Watch:
                 if not records:
                     break
                 for record in records:
-                    letter = read_dead_letter(record)
-                    death = Death(letter.origin, letter.group, letter.redrive_count)
+                    death = death_of(read_dead_letter(record))
                     if death in self._expected:
                         self._seen.add(death)
                 offset = records[-1].offset + 1

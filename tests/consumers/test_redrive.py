@@ -89,6 +89,15 @@ async def world(letters: int = LETTERS, ttl_s: float = 3600) -> AsyncIterator[Wo
         yield made
 
 
+async def another_life(it: World) -> int:
+    """Let a message die where another did, as one does when the topic was deleted and made anew; its number."""
+    first, second = it.bus.dead
+    assert second.message is not None
+    letter = NewRecord(first.record.topic, second.record.key, second.record.value, first.record.headers)
+    await it.bus.transport.append([letter], timeout_s=1)
+    return msgspec.json.decode(second.message.data, type=Job).n
+
+
 class Breaking:
     """A transport whose append number *at* fails: before it was written, or after, or with its fate unknown."""
 
@@ -184,6 +193,42 @@ async def test_two_letters_of_one_death_are_sent_once() -> None:
         assert (result.sent, result.twins) == (1, 1)
         assert it.handled == {0: 1}
         assert await it.states() == {"redriven": 2}
+
+
+async def test_another_message_that_died_at_the_same_place_is_sent_too() -> None:
+    async with world(2) as it:
+        number = await another_life(it)
+        it.mended = True
+        result = await it.redrive()
+        await it.bus.settle()
+        assert (result.sent, result.twins) == (3, 0)
+        assert it.handled == Counter([0, 1, number])
+        assert await it.states() == {"redriven": 3}
+
+
+async def test_that_another_message_was_sent_back_to_the_same_place_says_nothing_of_one_whose_redrive_was_cut_off() -> None:
+    async with world(2) as it:
+        it.mended = True
+        assert (await it.redrive()).sent == 2
+        number = await another_life(it)
+        with pytest.raises(KilledError):
+            await it.redrive(Breaking(it.bus.transport, 3, "killed before"))
+        result = await it.redrive()
+        await it.bus.settle()
+        assert (result.found, result.sent) == (0, 1)
+        assert it.handled == Counter([0, 1, number])
+
+
+async def test_a_state_that_holds_no_content_counts_for_every_letter_of_its_place() -> None:
+    async with world(2) as it:
+        it.mended = True
+        assert (await it.redrive()).sent == 2
+        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="redrive", why="", by="me@here")
+        known = await load_states(it.bus.transport, "agents")
+        await journal.write({place: msgspec.structs.replace(state, content="") for place, state in known.items()})
+        await another_life(it)
+        result = await it.redrive()
+        assert (result.sent, result.twins) == (0, 1)
 
 
 async def test_filters_choose_what_is_sent() -> None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bus.canonical import digest
 from bus.times import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters import DeadLetter, read_dead_letter
 from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of
-from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_of, death_told, decide, send_back
+from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_noted, death_of, death_told, decide, send_back
 from consumers.rivals import is_at_work
 from consumers.selection import Selection
 
@@ -37,10 +38,13 @@ known = st.builds(
     steps=st.lists(steps, max_size=3).map(tuple),
 )
 counts = st.integers(0, 6)
+values = st.none() | st.binary(max_size=3)
 
 
-def letter_of(*, own: Headers = (), count: int = 0, group: str = "g", reason: str = "rejected", is_stub: bool = False) -> DeadLetter:
-    came = Record("agents.a.b", 3, 42, NOW_MS, b"k", b"v", own)
+def letter_of(
+    *, own: Headers = (), count: int = 0, group: str = "g", reason: str = "rejected", is_stub: bool = False, value: bytes | None = b"v"
+) -> DeadLetter:
+    came = Record("agents.a.b", 3, 42, NOW_MS, b"k", value, own)
     failure = Failure(reason=reason, error="Reject")
     control = Control("agents.a.b", 3, 42, redrive_count=count)
     new = bury(came, control, failure, group=group, now_ms=NOW_MS, honoured=False, details=False)
@@ -73,9 +77,9 @@ def test_what_is_sent_back_is_what_came_and_the_control_headers_are_the_buss(own
     assert (control.redrive_count, control.first_failed_at_ms) == (count + 1, NOW_MS)
 
 
-@given(headers, counts)
-def test_a_record_sent_back_tells_which_death_it_undoes(own: Headers, count: int) -> None:
-    letter = letter_of(own=own, count=count)
+@given(headers, counts, values)
+def test_a_record_sent_back_tells_which_death_it_undoes(own: Headers, count: int, value: bytes | None) -> None:
+    letter = letter_of(own=own, count=count, value=value)
     assert death_told(laid(send_back(letter, "agents", 0)), "g") == death_of(letter)
 
 
@@ -88,6 +92,36 @@ def test_dying_again_is_another_death_of_the_same_origin(own: Headers, count: in
     assert (second.record.topic, second.origin, second.redrive_count) == (letter.record.topic, letter.origin, count + 1)
     assert death_of(second) != death_of(letter)
     assert second.record.value == letter.record.value
+
+
+@given(values, values)
+def test_two_messages_that_died_at_one_place_are_two_deaths(value: bytes | None, other: bytes | None) -> None:
+    """A topic that was deleted and made anew has every place a second time."""
+    assume((value or b"") != (other or b""))
+    assert death_of(letter_of(value=value)) != death_of(letter_of(value=other))
+
+
+@given(values, counts)
+def test_a_stub_tells_the_death_of_the_message_it_stands_for(value: bytes | None, count: int) -> None:
+    assert death_of(letter_of(value=value, count=count, is_stub=True)) == death_of(letter_of(value=value, count=count))
+
+
+@pytest.mark.parametrize("junk", [None, b"", b"\xff", b"[]", b"{}", b'{"sha256":7}', b'{"sha256":"sha256:0"}'])
+def test_what_only_calls_itself_a_stub_has_the_content_it_has(junk: bytes | None) -> None:
+    called = Record("agents.a.b.dlq", 0, 0, NOW_MS, None, junk, (("sb-dlq-stub", b"1"),))
+    assert read_dead_letter(called).content == digest(junk or b"")
+
+
+@given(values, counts)
+def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_of_any_at_its_place(value: bytes | None, count: int) -> None:
+    letter = letter_of(value=value, count=count)
+    state = follow(letter, None, step("redriven"))
+    assert death_noted(state) == death_of(letter)
+    older = msgspec.structs.replace(state, content="")
+    assert b"content" not in (older.record("agents", letter.place).value or b"")
+    assert death_noted(older) in death_of(letter).forms
+    assert death_noted(older) in death_of(letter_of(value=b"another", count=count)).forms
+    assert death_noted(older) not in death_of(letter_of(value=value, count=count + 1)).forms
 
 
 @given(st.none() | known, counts, st.booleans(), st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import signal
+import sqlite3
 import time
 import uuid
 from collections import Counter
@@ -72,6 +73,20 @@ class Desk:
         worker = self.folder.worker(*self.common)
         self.folder.wait_until(lambda: len(self.letters()) == count, within_s=60)
         return worker
+
+    def reject_one(self, number: int) -> None:
+        """One more dead letter, at the same partition as each of these."""
+        assert self.call("topics", "apply", "agents:app").exit_code == 0
+        (self.folder.path / "job.json").write_text(f'{{"number":{number}}}')
+        assert self.call("publish", "job.run", "job.json", "--app", "agents:app", "--key", "k").exit_code == 0
+        letters, worker = len(self.letters()), self.folder.worker(*self.common)
+        self.folder.wait_until(lambda: len(self.letters()) > letters)
+        assert self.folder.end(worker) == 0
+
+    def delete(self, topic: str) -> None:
+        """Take the embedded log's topic away as deletion does: no record of it is found any more, and its name is free."""
+        with sqlite3.connect(self.folder.path / "sealbus.db") as log:
+            log.execute("UPDATE topics SET name = 'gone' WHERE name = ?", (f"{self.namespace}.{topic}",))
 
     def mend(self) -> None:
         (self.folder.path / "mended").touch()
@@ -178,14 +193,27 @@ def test_a_missing_redrive_topic_says_which_command_makes_it(folder: Any) -> Non
     worker = desk.rejected(1)
     assert desk.folder.end(worker) == 0
     group = App(desk.agent).group
-    import sqlite3
-
-    with sqlite3.connect("sealbus.db") as log:
-        log.execute("UPDATE topics SET name = 'gone' WHERE name = ?", (f"{desk.namespace}._redrive.{group}",))
+    desk.delete(f"_redrive.{group}")
     result = desk.call("dlq", "redrive", "--yes", env={"SEALBUS_TOPICS__CREATE": "false"})
     assert result.exit_code == 78
     assert f"._redrive.{group} does not exist" in result.stderr
     assert desk.states() == {"open": 1}
+
+
+@pytest.mark.timeout(120)
+def test_letters_of_a_topic_and_of_the_one_made_anew_after_it_are_all_sent_back(folder: Any) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    desk.delete("job.run")
+    desk.reject_one(2)
+    first, second = desk.letters()
+    assert first["origin"] == second["origin"]
+    desk.mend()
+    assert desk.call("dlq", "redrive", "--yes").stderr.startswith("2 sent back; finished")
+    assert desk.states() == {"redriven": 2}
+    worker = desk.folder.worker(*desk.common)
+    desk.folder.wait_until(lambda: desk.handled() == Counter([1, 2]))
+    assert desk.folder.end(worker) == 0
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
