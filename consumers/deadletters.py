@@ -61,7 +61,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter ever has the same."""
+        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter has the same unless the topic is deleted and made anew."""
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
     @property

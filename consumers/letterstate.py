@@ -30,6 +30,7 @@ __all__ = [
     "read_state",
     "resolve",
     "state_of",
+    "told_of",
 ]
 
 State = Literal["open", "redriven", "parked", "purged"]
@@ -94,21 +95,34 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _decode = msgspec.json.Decoder(LetterState).decode
 
 
+def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
+    """*known*, which is recorded of the place of *letter*, if it tells of this letter.
+
+    It does not where the topic was deleted and made anew: then it tells of the one that lay there before.
+    """
+    if known is None or (known.origin, known.group, known.count) != (letter.origin, letter.group, letter.redrive_count):
+        return None
+    return known if known.content in ("", letter.content) else None
+
+
 def state_of(letter: DeadLetter, known: LetterState | None) -> State:
-    """The state of *letter*, of which *known* is recorded. One that died again after its last redrive is parked without anybody's doing."""
-    if known is not None and known.state != "open":
-        return known.state
+    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked by itself."""
+    told = told_of(letter, known)
+    if told is not None and told.state != "open":
+        return told.state
     return "parked" if letter.redrive_count >= MAX_REDRIVES else "open"
 
 
 def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
     """The state of *letter* after *step*; raises IllegalStepError."""
-    before: State = known.state if known is not None else "open"
+    told = told_of(letter, known)
+    before: State = told.state if told is not None else "open"
     allowed, after = _RULES[step.action]
     if before not in allowed:
         raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
-    bare = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, content=letter.content, steps=())
-    return _added(known or bare, after or before, step)
+    steps = told.steps if told is not None else ()
+    now = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, content=letter.content, steps=steps)
+    return _added(now, after or before, step)
 
 
 def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:

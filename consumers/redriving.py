@@ -18,7 +18,7 @@ from bus.topics import redrive_topic
 from bus.transports.base import NewRecord, Record
 from consumers.deadletter import Control, read_control, reappend
 from consumers.deadletters import DeadLetter
-from consumers.letterstate import LetterState, state_of
+from consumers.letterstate import LetterState, state_of, told_of
 
 __all__ = [
     "Death",
@@ -123,7 +123,8 @@ def decide(letter: DeadLetter, known: LetterState | None, orders: Orders, *, sen
     if sent_ms is not None and letter.failed_ms <= sent_ms:
         return Twin()
     if state == "parked" and not orders.force:
-        return Leave("parked") if known is not None and known.state == "parked" else Park()
+        told = told_of(letter, known)
+        return Leave("parked") if told is not None and told.state == "parked" else Park()
     return _with_lifetime(letter, orders, now_ms)
 
 

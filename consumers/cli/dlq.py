@@ -26,7 +26,7 @@ from consumers.cli.running import execute
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
 from consumers.cli.tail import resolve_topic
 from consumers.deadletters import DeadLetter, list_dead_letters, read_dead_letter
-from consumers.letterstate import LetterState, State, Step, load_states, state_of
+from consumers.letterstate import LetterState, State, Step, load_states, state_of, told_of
 from consumers.selection import Selection
 
 __all__ = ["dlq"]
@@ -138,10 +138,13 @@ def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None
 
 def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
     """What was done to this letter and to earlier ones of the same message in the same group, oldest first."""
-    steps = [
+    own = told_of(letter, states.get(letter.place))
+    steps = [(letter.place, step) for step in own.steps] if own is not None else []
+    steps += [
         (place, step)
         for place, state in states.items()
-        if place == letter.place or (letter.origin and (state.origin, state.group) == (letter.origin, letter.group))
+        if place != letter.place and letter.origin and (state.origin, state.group) == (letter.origin, letter.group)
+        if state.content in ("", letter.content)
         for step in state.steps
     ]
     return sorted(steps, key=lambda entry: entry[1].at)

@@ -14,7 +14,7 @@ from bus.times import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters import DeadLetter, read_dead_letter
-from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of
+from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of, told_of
 from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_noted, death_of, death_told, decide, send_back
 from consumers.rivals import is_at_work
 from consumers.selection import Selection
@@ -35,6 +35,7 @@ known = st.builds(
     origin=st.just("agents.a.b/3/42"),
     group=st.just("g"),
     count=st.integers(0, 5),
+    content=st.sampled_from(["", digest(b"v")]),
     steps=st.lists(steps, max_size=3).map(tuple),
 )
 counts = st.integers(0, 6)
@@ -128,7 +129,7 @@ def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_
 def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
     state: LetterState | None, count: int, force: bool, is_stub: bool, sent_ms: int | None
 ) -> None:
-    letter = letter_of(count=count, is_stub=is_stub)
+    letter, state = letter_of(count=count, is_stub=is_stub), state and msgspec.structs.replace(state, count=count)
     verdict = judged(letter, state, sent_ms=sent_ms, force=force)
     if isinstance(verdict, Send):
         assert not is_stub
@@ -139,7 +140,7 @@ def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
 
 @given(st.none() | known, counts, st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))
 def test_every_verdict_can_be_written_down(state: LetterState | None, count: int, force: bool, sent_ms: int | None) -> None:
-    letter = letter_of(count=count)
+    letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     match judged(letter, state, sent_ms=sent_ms, force=force):
         case Send():
             sending = follow(letter, state, step("sending"))
@@ -157,7 +158,7 @@ def test_every_verdict_can_be_written_down(state: LetterState | None, count: int
 
 @given(st.none() | known, counts, st.sampled_from(ACTIONS))
 def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(state: LetterState | None, count: int, action: Any) -> None:
-    letter = letter_of(count=count)
+    letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     try:
         after = follow(letter, state, step(action))
     except IllegalStepError:
@@ -168,6 +169,30 @@ def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(
     written = after.record("agents", letter.place)
     assert written.topic == "agents._deadletters"
     assert read_state(laid(written)) == (letter.place, after)
+
+
+@given(known, counts, values, st.sampled_from(["g", "h"]), st.sampled_from(ACTIONS))
+def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_this_one(
+    state: LetterState, count: int, value: bytes | None, group: str, action: Any
+) -> None:
+    """A topic of dead letters that was deleted and made anew has every place a second time."""
+    letter = letter_of(count=count, group=group, value=value)
+    assume((state.group, state.count) != (group, count) or state.content not in ("", letter.content))
+    assert told_of(letter, state) is None
+    assert state_of(letter, state) == state_of(letter, None)
+    assert judged(letter, state) == judged(letter, None)
+    assert follow(letter, state, step(action)) == follow(letter, None, step(action))
+
+
+@given(known, counts, values)
+def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_content(state: LetterState, count: int, value: bytes | None) -> None:
+    letter = letter_of(count=count, value=value)
+    older = msgspec.structs.replace(state, count=count, content="")
+    assert told_of(letter, older) == older
+    assert state.state == "open" or state_of(letter, older) == state.state
+    if state.state != "purged":
+        after = follow(letter, older, step("purged"))
+        assert (after.state, after.content, after.steps) == ("purged", letter.content, (*state.steps, step("purged")))
 
 
 def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> None:

@@ -86,7 +86,7 @@ class Desk:
     def delete(self, topic: str) -> None:
         """Take the embedded log's topic away as deletion does: no record of it is found any more, and its name is free."""
         with sqlite3.connect(self.folder.path / "sealbus.db") as log:
-            log.execute("UPDATE topics SET name = 'gone' WHERE name = ?", (f"{self.namespace}.{topic}",))
+            log.execute("UPDATE topics SET name = 'gone.' || id WHERE name = ?", (f"{self.namespace}.{topic}",))
 
     def mend(self) -> None:
         (self.folder.path / "mended").touch()
@@ -214,6 +214,27 @@ def test_letters_of_a_topic_and_of_the_one_made_anew_after_it_are_all_sent_back(
     worker = desk.folder.worker(*desk.common)
     desk.folder.wait_until(lambda: desk.handled() == Counter([1, 2]))
     assert desk.folder.end(worker) == 0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("done", ["redrive", "purge"])
+def test_a_letter_of_a_topic_made_anew_is_open_whatever_became_of_the_one_at_its_place_before(folder: Any, done: str) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    assert desk.call("dlq", done, "--why", "of old", "--yes").exit_code == 0
+    (before,) = desk.letters()
+    desk.delete("job.run")
+    desk.delete("job.run.dlq")
+    desk.delete(f"_redrive.{before['group']}")
+    desk.reject_one(2)
+    (letter,) = desk.letters("--state", "open")
+    assert (letter["place"], letter["origin"]) == (before["place"], before["origin"])
+    assert "of old" not in desk.call("dlq", "show", letter["place"]).stdout
+    desk.mend()
+    assert desk.call("dlq", "redrive", "--yes").stderr.startswith("1 sent back; finished")
+    assert desk.states() == {"redriven": 1}
+    assert desk.call("dlq", "purge", "--yes").stderr.startswith("1 dead letters purged")
+    assert desk.states() == {"purged": 1}
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
