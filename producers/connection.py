@@ -27,7 +27,7 @@ from bus.topics import check_namespace, message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
-from producers.publisher import Publisher, Receipt, Result
+from producers.publisher import Publisher, Receipt, Result, check_timeout
 from producers.requests import Requests
 from producers.sealer import sealed_as
 from producers.stream import Source, publish_stream
@@ -76,6 +76,7 @@ class Bus:
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
+        check_timeout(timeout)
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:

@@ -33,7 +33,7 @@ from producers.batcher import Batcher, size_of
 from producers.draft import Draft, Origin
 from producers.sealer import Sealed, Sealer
 
-__all__ = ["Publisher", "Receipt", "Result"]
+__all__ = ["Publisher", "Receipt", "Result", "check_timeout"]
 
 _type_of = attrgetter("message_type")
 
@@ -96,8 +96,7 @@ class Publisher(Sealer):
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
         """Queue *sealed* as soon as there is room; what comes of it is for `results_of`. Raises PublishRejected."""
-        if not timeout_s > 0:
-            raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")
+        check_timeout(timeout_s)
         try:
             await self.prepare_topics([sealed.record.topic])
         except BusError as error:
@@ -159,3 +158,9 @@ class Publisher(Sealer):
     async def close(self) -> None:
         """Finish what was accepted."""
         await self.batcher.close()
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Raise PublishRejected for a deadline that does not lie in the future."""
+    if not timeout_s > 0:
+        raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")

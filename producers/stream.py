@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from typing import TypeAlias, cast
 
 import msgspec
@@ -77,11 +77,20 @@ class _Pump:
                 raise
             # The source's own: without it the stream would end as if the source had.
             self.error = error
-        except Exception as error:  # noqa: BLE001 - the source's own failure belongs to whoever reads the outcomes
+        except BaseException as error:  # noqa: BLE001 - the source's own failure belongs to whoever reads the outcomes
             self.error = error
         finally:
+            await self._close_source()
             self.finished = True
             self._changed.set()
+
+    async def _close_source(self) -> None:
+        """A generator that is not read to its end cleans up now, and not when it happens to be collected."""
+        if isinstance(self._source, AsyncGenerator):
+            try:
+                await self._source.aclose()
+            except BaseException as error:  # noqa: BLE001 - see above
+                self.error = self.error or error
 
     async def _run_through(self, items: Sequence[Item]) -> None:
         """Of a sequence, which runs no code between two items, many can be sealed in one step."""

@@ -133,6 +133,8 @@ async def test_a_publish_ends_at_its_own_deadline() -> None:
 async def test_a_deadline_lies_in_the_future(timeout_s: float) -> None:
     with pytest.raises(PublishRejected, match="timeout_s"):
         await Case().bus.publish(Note(), timeout_s=timeout_s)
+    with pytest.raises(PublishRejected, match="timeout_s"):
+        Case().bus.publish_many([Note()], timeout_s=timeout_s)
 
 
 # --- the record ---------------------------------------------------------------------------------------------------------------------

@@ -192,14 +192,19 @@ async def test_large_messages_count_by_their_bytes(bus: Bus, log: FakeLog) -> No
     await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_an_exception_of_the_source_comes_after_what_it_gave(bus: Bus, log: FakeLog) -> None:
+class Panic(BaseException):
+    """What compiled code raises that does not go on."""
+
+
+@pytest.mark.parametrize("failure", [LookupError, Panic])
+async def test_an_exception_of_the_source_comes_after_what_it_gave(bus: Bus, log: FakeLog, failure: type[BaseException]) -> None:
     def source() -> Iterator[Row]:
         yield Row(n=0)
         yield Row(n=1)
-        raise LookupError("the source broke")
+        raise failure("the source broke")
 
     told: list[Any] = []
-    with pytest.raises(LookupError, match="the source broke"):  # noqa: PT012 - what comes before counts
+    with pytest.raises(failure, match="the source broke"):  # noqa: PT012 - what comes before counts
         async for result in bus.publish_many(source()):
             told.append(result)  # noqa: PERF401 - what came before the exception is kept
     assert [type(result) for result in told] == [Receipt, Receipt]
@@ -227,5 +232,23 @@ async def test_a_reader_that_stops_early_stops_the_source(bus: Bus, log: FakeLog
     async for _ in stream:
         break
     await stream.aclose()  # type: ignore[attr-defined]
-    await turns()
+    assert closed
+
+
+async def test_a_source_that_is_full_of_messages_is_closed_with_its_reader(bus: Bus) -> None:
+    closed = False
+
+    async def source() -> AsyncIterator[Row]:
+        nonlocal closed
+        try:
+            for number in range(1_000_000):
+                yield Row(n=number)
+        finally:
+            closed = True
+
+    reading = source()
+    stream = bus.publish_many(reading)
+    async for _ in stream:
+        break
+    await stream.aclose()  # type: ignore[attr-defined]
     assert closed
