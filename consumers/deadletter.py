@@ -18,7 +18,7 @@ from bus.times import format_ms
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
-__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "read_control", "reappend", "stub"]
+__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "is_origin", "read_control", "reappend", "stub"]
 
 CONTROL_HEADERS: Final = frozenset(
     (
@@ -68,7 +68,7 @@ def read_control(record: Record) -> Control:
     headers = dict(record.headers)
     origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
     place = record.topic, record.partition, record.offset
-    if _is_origin(origin, record.topic):
+    if is_origin(origin, record.topic):
         place = origin, _number(headers, "sb-origin-partition", record.partition), _number(headers, "sb-origin-offset", record.offset)
     return Control(
         *place,
@@ -81,7 +81,7 @@ def read_control(record: Record) -> Control:
     )
 
 
-def _is_origin(topic: str, beside: str) -> bool:
+def is_origin(topic: str, beside: str) -> bool:
     """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no dead letters."""
     try:
         check_topic_name(dead_letter_topic(topic))

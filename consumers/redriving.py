@@ -16,7 +16,7 @@ from bus.names import is_namespace
 from bus.times import parse_ms
 from bus.topics import redrive_topic
 from bus.transports.base import NewRecord, Record
-from consumers.deadletter import Control, read_control, reappend
+from consumers.deadletter import Control, is_origin, read_control, reappend
 from consumers.deadletters import DeadLetter
 from consumers.letterstate import LetterState, state_of, told_of
 
@@ -117,7 +117,7 @@ def decide(letter: DeadLetter, known: LetterState | None, orders: Orders, *, sen
         return Leave("stub")
     if not is_namespace(letter.group):
         return Leave("no group")
-    if not letter.topic:
+    if not is_origin(letter.topic, letter.record.topic):
         return Leave("unreadable origin")
     # Offsets reset by hand let the same record die anew, later than what was sent back.
     if sent_ms is not None and letter.failed_ms <= sent_ms:

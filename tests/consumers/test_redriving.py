@@ -203,7 +203,15 @@ def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> N
     assert isinstance(judged(letter_of(count=MAX_REDRIVES), parked, force=True), Send)
 
 
-@pytest.mark.parametrize(("letter", "why"), [(letter_of(is_stub=True), "stub"), (letter_of(group="No Group"), "no group")])
+@pytest.mark.parametrize(
+    ("letter", "why"),
+    [
+        (letter_of(is_stub=True), "stub"),
+        (letter_of(group="No Group"), "no group"),
+        (msgspec.structs.replace(letter_of(), topic="no such topic"), "unreadable origin"),
+        (msgspec.structs.replace(letter_of(), topic="elsewhere.a.b"), "unreadable origin"),
+    ],
+)
 def test_what_cannot_be_sent_says_why(letter: DeadLetter, why: Any) -> None:
     assert judged(letter, force=True) == Leave(why)
 
