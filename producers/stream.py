@@ -17,7 +17,7 @@ from bus.errors import BusError, PublishRejected
 from bus.transports.base import NewRecord, Outcome
 from producers.batcher import size_of
 from producers.draft import Draft
-from producers.publisher import Publisher, Result
+from producers.publisher import Publisher, Result, check_timeout
 from producers.sealer import Sealed
 
 __all__ = ["Item", "Source", "publish_stream"]
@@ -60,37 +60,37 @@ class _Pump:
         self.error: BaseException | None = None
 
     async def run(self) -> None:
+        task = asyncio.current_task()
         try:
-            if isinstance(self._source, AsyncIterable):
-                async for item in self._source:
-                    if self._add(item):
-                        await self._wait_until_taken()
-            elif isinstance(self._source, list | tuple) and self._source.__class__ in {list, tuple}:
-                await self._run_through(self._source)
-            else:
-                for item in self._source:
-                    if self._add(item):
-                        await self._wait_until_taken()
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
+            await self._read()
+        except BaseException as error:
             if task is not None and task.cancelling():
                 raise
             # The source's own: without it the stream would end as if the source had.
             self.error = error
-        except BaseException as error:  # noqa: BLE001 - the source's own failure belongs to whoever reads the outcomes
-            self.error = error
         finally:
-            await self._close_source()
             self.finished = True
             self._changed.set()
 
-    async def _close_source(self) -> None:
-        """A generator that is not read to its end cleans up now, and not when it happens to be collected."""
-        if isinstance(self._source, AsyncGenerator):
-            try:
-                await self._source.aclose()
-            except BaseException as error:  # noqa: BLE001 - see above
-                self.error = self.error or error
+    async def _read(self) -> None:
+        if isinstance(self._source, AsyncIterable):
+            await self._run_along(aiter(self._source))
+        elif isinstance(self._source, list | tuple) and self._source.__class__ in {list, tuple}:
+            await self._run_through(self._source)
+        else:
+            for item in self._source:
+                if self._add(item):
+                    await self._wait_until_taken()
+
+    async def _run_along(self, items: AsyncIterator[Item]) -> None:
+        try:
+            async for item in items:
+                if self._add(item):
+                    await self._wait_until_taken()
+        finally:
+            # In the task that ran it, which its timeouts and task groups insist on, and not whenever it is found to be garbage.
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
 
     async def _run_through(self, items: Sequence[Item]) -> None:
         """Of a sequence, which runs no code between two items, many can be sealed in one step."""
@@ -162,7 +162,11 @@ class _Pump:
 
 
 async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
-    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source itself comes last."""
+    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source itself comes last.
+
+    Raises PublishRejected, before the source is asked for anything, where *timeout_s* is not more than 0.
+    """
+    check_timeout(timeout_s)
     pump = _Pump(publisher, source)
     task = asyncio.get_running_loop().create_task(pump.run())
     flying: deque[tuple[_Chunk, asyncio.Future[Sequence[Outcome]] | BusError]] = deque()
@@ -185,6 +189,9 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
     finally:
         task.cancel()
         await asyncio.wait([task])
+        if not task.cancelled():
+            # Raises what the source raised when it was to end.
+            task.result()
 
 
 async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyncio.Future[Sequence[Outcome]] | BusError:

@@ -11,6 +11,7 @@ import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -33,12 +34,14 @@ _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AU
     added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
 _RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
-# The casts: other drivers may have put text where we put bytes, and bytes where we put text.
+# The casts, here and in the rest: SQLite keeps whatever type another driver gave a value.
 _PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB)
-    FROM sealbus_outbox WHERE error IS NULL"""
-_BACKLOG = """SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE error IS NULL), count(error),
-    (SELECT error FROM sealbus_outbox AS f WHERE f.topic = o.topic AND error IS NOT NULL ORDER BY id DESC LIMIT 1)
-    FROM sealbus_outbox AS o GROUP BY topic ORDER BY topic"""
+    FROM sealbus_outbox WHERE error IS NULL AND CAST(topic AS TEXT) NOT IN ({marks}) ORDER BY id LIMIT ?"""
+_BACKLOG = """SELECT CAST(topic AS TEXT), count(*) FILTER (WHERE error IS NULL),
+    min(CAST(added_ms AS INTEGER)) FILTER (WHERE error IS NULL), count(error),
+    (SELECT error FROM sealbus_outbox AS f
+        WHERE CAST(f.topic AS TEXT) = CAST(o.topic AS TEXT) AND error IS NOT NULL ORDER BY id DESC LIMIT 1)
+    FROM sealbus_outbox AS o GROUP BY 1 ORDER BY 1"""
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -75,8 +78,7 @@ class SqliteRows:
         return leads
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
-        marks = ", ".join("?" * len(but))
-        statement = f"{_PENDING} AND CAST(topic AS TEXT) NOT IN ({marks}) ORDER BY id LIMIT ?"
+        statement = _PENDING.format(marks=", ".join("?" * len(but)))
         return await self._run(lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False)
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
@@ -157,6 +159,8 @@ class SqliteRows:
             if not Path(self._path).is_file():
                 raise InboxError(f"there is no database at {self._path}")
             self._connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            # Text that is none would otherwise fail the whole query, and with it every other row; as it reads now its own row is refused.
+            self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return self._connection
 
     def _disconnect(self) -> None:

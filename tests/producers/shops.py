@@ -104,13 +104,6 @@ class Shop:
         async with self.transaction() as connection:
             return [await self.add(connection, number, **options) for number in numbers]
 
-    async def execute(self, statement: str) -> None:
-        """What another program does to the table."""
-        async with self.transaction() as connection:
-            done = connection.execute(statement)
-            if not self.url.startswith("sqlite:"):
-                await done
-
     def relay(self, log: FakeLog, **options: Any) -> Relay:
         settings = load(flags={}, env={}, file=None).settings
         publisher = make_publisher(log, settings, "outbox@svc", clock=SystemClock(), metrics=Metrics())  # type: ignore[arg-type]

@@ -198,27 +198,87 @@ async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_o
     assert (backlog.pending, backlog.failed, backlog.error) == (0, 1, "larger than the topic takes")
 
 
-@pytest.mark.parametrize("topic", ["a b", "", "x" * 250, ".."])
-async def test_a_row_whose_topic_can_never_be_is_refused_for_ever_and_others_go_on(shop: Shop, log: FakeLog, topic: str) -> None:
-    await shop.place(1, key="same")
-    await shop.execute(f"UPDATE sealbus_outbox SET topic = '{topic}'")  # noqa: S608 - one of the four above
-    await shop.place(2, key="same")
+@pytest.mark.parametrize("topic", ["", "a b", "a" * 250, "agents.order\u00e4", ".."])
+async def test_a_topic_that_no_log_can_have_is_refused_for_ever_and_holds_up_nobody(shop: Shop, log: FakeLog, topic: str) -> None:
+    await shop.place(1, 2, key="k")
+    async with shop.transaction() as connection:
+        renamed = connection.execute(f"UPDATE sealbus_outbox SET topic = '{topic}' WHERE id = 1")  # noqa: S608 - from above
+        _ = renamed if isinstance(renamed, sqlite3.Cursor) else await renamed
     done = await shop.relay(log).run_once()
-    assert (done.sent, done.failed, done.trouble, log.numbers()) == (1, 1, None, [2])
-    assert [(left.topic, left.failed) for left in await shop.backlog()] == [(topic, 1)]
+    assert (done.sent, done.failed, done.trouble) == (1, 1, None)
+    assert log.numbers() == [2]
+    (backlog,) = await shop.backlog()
+    assert (backlog.topic, backlog.pending, backlog.failed) == (topic, 0, 1)
+    assert "illegal topic name" in str(backlog.error)
 
 
-async def test_what_another_driver_wrote_as_text_or_as_bytes_is_the_same_record(tmp_path: Path, log: FakeLog) -> None:
+async def place_otherwise(shop: Shop, number: int, column: str, expression: str) -> None:
+    """An order of the key k by a driver that gives a column another type, which SQLite keeps."""
+    (message_id,) = await shop.place(number, key="k")
+    async with shop.transaction() as connection:
+        update = f"UPDATE sealbus_outbox SET {column} = {expression} WHERE message_id = ?"  # noqa: S608 - from below
+        connection.execute(update, (message_id,))
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[Shop]:
     shop = Shop(f"sqlite:///{tmp_path}/shop.db")
     await shop.create()
-    for number in (1, 2, 3):
-        await shop.place(number, key="same")
-    await shop.execute("UPDATE sealbus_outbox SET key = CAST(key AS TEXT), value = CAST(value AS TEXT) WHERE id = 1")
-    await shop.execute("UPDATE sealbus_outbox SET topic = CAST(topic AS BLOB), message_id = CAST(message_id AS BLOB) WHERE id = 2")
-    done = await shop.relay(log).run_once()
-    assert (done.sent, done.trouble, sorted(log.numbers())) == (3, None, [1, 2, 3])
-    assert {(record.topic, record.key, type(record.value)) for record in log.records} == {("agents.order.placed", b"same", bytes)}
+    yield shop
     await shop.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "expression"),
+    [
+        ("key", "'k'"),
+        ("value", "CAST(value AS TEXT)"),
+        ("topic", "CAST(topic AS BLOB)"),
+        ("headers", "''"),
+        ("message_id", "CAST(message_id AS BLOB)"),
+        ("message_id", "x'ff'"),
+        ("added_ms", "'2026-01-01'"),
+    ],
+)
+async def test_a_value_that_another_driver_gave_another_type_is_sent_as_the_bytes_it_stands_for(
+    file: Shop, log: FakeLog, column: str, expression: str
+) -> None:
+    await place_otherwise(file, 1, column, expression)
+    (backlog,) = await file.backlog()
+    assert (backlog.topic, backlog.pending, type(backlog.oldest_ms)) == ("agents.order.placed", 1, int)
+    await file.place(2, key="k")
+    done = await file.relay(log).run_once()
+    assert (done.sent, done.failed, done.trouble) == (2, 0, None)
+    assert [(record.topic, record.key, type(record.value)) for record in log.records] == [("agents.order.placed", b"k", bytes)] * 2
+    assert log.numbers() == [1, 2]
+
+
+async def test_a_number_in_place_of_bytes_is_sent_as_its_digits(file: Shop, log: FakeLog) -> None:
+    await place_otherwise(file, 1, "(key, value)", "(5, 7)")
+    await file.relay(log).run_once()
+    assert [(record.key, record.value) for record in log.records] == [(b"5", b"7")]
+
+
+@pytest.mark.parametrize(("column", "expression"), [("headers", "'text'"), ("headers", "7"), ("topic", "x'ff61'"), ("topic", "x'6100'")])
+async def test_what_stands_for_no_record_is_refused_for_ever_with_the_reason_and_holds_up_nobody(
+    file: Shop, log: FakeLog, column: str, expression: str
+) -> None:
+    await place_otherwise(file, 1, column, expression)
+    await file.place(2, key="k")
+    done = await file.relay(log).run_once()
+    assert (done.sent, done.failed, done.trouble) == (1, 1, None)
+    assert log.numbers() == [2]
+    assert [each.pending for each in await file.backlog()] == [0]
+    assert all(each.error for each in await file.backlog())
+
+
+async def test_the_rows_of_a_missing_topic_wait_alone_whatever_type_their_topic_was_given(file: Shop, log: FakeLog) -> None:
+    log.answer = lambda record: TopicMissingError("there is no topic") if record.topic == "agents.order.gone" else None
+    await place_otherwise(file, 1, "topic", "CAST('agents.order.gone' AS BLOB)")
+    await file.place(2, key="k")
+    done = await file.relay(log, batch=1).run_once()
+    assert (done.sent, done.failed, type(done.trouble)) == (1, 0, TopicMissingError)
+    assert log.numbers() == [2]
 
 
 async def test_an_expired_message_is_sent_all_the_same(shop: Shop, log: FakeLog) -> None:

@@ -142,6 +142,7 @@ class Log:
         for topic, part in self.connection.execute("SELECT topic_id, id FROM partitions ORDER BY topic_id, partition"):
             parts.setdefault(topic, []).append(part)
         rows = self.connection.execute("SELECT id, name, retention_ms, retention_bytes, compacted FROM topics")
+        # Another program may have left a topic without partitions. It can take nothing, so it is absent until it is created again.
         self.topics = {
             name: Topic(
                 id,
@@ -149,7 +150,6 @@ class Log:
                 tuple(parts[id]),
             )
             for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
-            # Half made by another program: no topic until `topics apply` has given it partitions.
             if id in parts
         }
         self.ports = tuple(row[0] for row in self.connection.execute("SELECT port FROM listeners"))

@@ -175,7 +175,8 @@ def _leases(log: Log, group: str) -> dict[int, _Lease]:
 
 
 def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
-    places = {part: (name, index) for name in member.topics for index, part in enumerate(log.topics[name].parts)} if parts else {}
+    topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
+    places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
     statement = """INSERT INTO leases (grp, part, owner, epoch) VALUES (?, ?, ?, 1)
         ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1 RETURNING epoch, committed"""
     taken = []

@@ -93,7 +93,7 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
     """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it."""
     try:
         log.begin()
-    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job: the thread goes on, without it everybody would hang
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the jobs; raised here it would end the thread they all wait for
         log.rollback()
         return [(job, None, _told(log, error)) for job in claimed()]
     jobs = claimed()
@@ -173,7 +173,8 @@ class ThreadWriter:
             finished = self.submit(lambda _: None).future
             self._stopping = True
             self._queue.put(None)
-            with contextlib.suppress(BusError):
+            # Only its end matters: what keeps a transaction from beginning fails this one too.
+            with contextlib.suppress(Exception):
                 await finished
             self._thread.join()
 

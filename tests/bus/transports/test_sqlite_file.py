@@ -9,11 +9,10 @@ import threading
 
 import pytest
 
-from bus.errors import AppendUnknownError, ConfigurationError, DeadlineError, LogFullError, UnreachableError
+from bus.errors import AppendUnknownError, ConfigurationError, DeadlineError, LogFullError, TopicMissingError, UnreachableError
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, TopicSpec
 from bus.transports.sqlite import schema
-from bus.transports.sqlite.log import Log
 
 MIB = 1 << 20
 
@@ -128,26 +127,6 @@ async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
         assert second.value == b"x"
 
 
-async def test_a_topic_that_another_program_made_by_half_is_none_until_it_has_partitions(tmp_path):
-    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
-        half = "INSERT INTO topics (name, partitions) VALUES ('a.half', 1)"
-        by_hand(tmp_path / "x.db", half, "UPDATE generation SET number = number + 1")
-        assert isinstance((await append(transport, b"v"))[0], Appended)
-        assert list(await transport.admin.topics()) == ["a.b"]
-        assert await transport.admin.create_topics([TopicSpec(name="a.half", partitions=2)]) == ["a.half"]
-        (outcome,) = await transport.append([NewRecord("a.half", None, b"v")], timeout_s=20)
-        assert isinstance(outcome, Appended)
-
-
-async def test_whatever_fails_before_a_write_is_told_and_the_next_write_works(tmp_path, monkeypatch):
-    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
-        with monkeypatch.context() as patch:
-            patch.setattr(Log, "begin", lambda _: {}["missing"])
-            with pytest.raises(KeyError):
-                await asyncio.wait_for(append(transport, b"v"), 10)
-        assert isinstance((await append(transport, b"v"))[0], Appended)
-
-
 async def test_offsets_may_have_gaps(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x", count=5)
@@ -253,6 +232,46 @@ async def test_a_lock_that_stays_is_unreachable_not_for_ever(tmp_path, monkeypat
             other.execute("ROLLBACK")
         assert isinstance(outcome, UnreachableError)
         assert isinstance((await append(transport, b"next"))[0], Appended)
+
+
+async def test_whatever_keeps_a_transaction_from_beginning_is_told_to_who_waits_and_the_next_one_works(tmp_path, monkeypatch):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
+        with monkeypatch.context() as broken:
+            broken.setattr(transport._writer._log, "_reload", lambda: {}["never seen"])
+            by_hand(tmp_path / "x.db", "UPDATE generation SET number = number + 1")
+            with pytest.raises(KeyError, match="never seen"):
+                await append(transport, b"first")
+        await append(transport, b"second")
+        assert await values(transport) == [b"second"]
+
+
+async def test_a_log_that_cannot_be_made_sense_of_is_closed_all_the_same(tmp_path):
+    transport = open_transport(f"sqlite:///{tmp_path}/x.db")
+    await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
+    by_hand(tmp_path / "x.db", "DELETE FROM generation")
+    async with asyncio.timeout(10):
+        with pytest.raises(TypeError):
+            await append(transport, b"x")
+        await transport.close()
+    assert "sealbus-writer" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_a_topic_without_partitions_counts_as_absent_and_creating_it_completes_it(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
+        by_hand(tmp_path / "x.db", "INSERT INTO topics (name, partitions) VALUES ('c.d', 3)", "UPDATE generation SET number = number + 1")
+        assert set(await transport.admin.topics()) == {"a.b"}
+        (outcome,) = await transport.append([NewRecord("c.d", None, b"x")], timeout_s=20)
+        assert isinstance(outcome, TopicMissingError)
+        with pytest.raises(TopicMissingError):
+            await transport.admin.ranges("c.d")
+        with pytest.raises(TopicMissingError):
+            await transport.read("c.d", 0, 0, max_records=1, max_bytes=MIB)
+        wanted = TopicSpec(name="c.d", partitions=2)
+        assert {change.found for change in await transport.admin.plan([wanted])} == {None}
+        assert await transport.admin.create_topics([wanted]) == ["c.d"]
+        assert (await transport.admin.topics())["c.d"] == wanted
+        (outcome,) = await transport.append([NewRecord("c.d", None, b"x")], timeout_s=20)
+        assert isinstance(outcome, Appended)
 
 
 async def test_several_loops_in_one_process_share_a_file(tmp_path):

@@ -1,6 +1,8 @@
 """Sessions under a clock that tests move."""
 
 import asyncio
+import contextlib
+import sqlite3
 
 import pytest
 
@@ -154,3 +156,19 @@ async def test_a_second_member_of_the_same_name_fences_the_first(processes):
     # Its next heartbeat finds out; the wake-up for that may still be on its way.
     with pytest.raises(FencedError, match="another process joined"):
         await polled_for_ever(one)
+
+
+async def test_a_member_keeps_its_other_topics_when_one_loses_its_partitions(processes, tmp_path):
+    one, _ = processes
+    await one.transport.admin.create_topics([TopicSpec(name="c.d", partitions=1)])
+    one.subscription = await one.transport.subscribe("g", ["a.b", "c.d"], one.listener, member="one")
+    await until(lambda: one.holds() == 3)
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as other, other:
+        other.execute("DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'c.d')")
+        other.execute("UPDATE generation SET number = number + 1")
+    one.clock.advance(1)
+    await until(lambda: one.holds() == 2)
+    one.clock._elapsed_s += 6  # its leases are given up, and taken anew
+    await one.poll()
+    await until(lambda: one.holds() == 2)
+    assert {assignment.topic for assignment in one.subscription.assignments()} == {"a.b"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import subprocess
 from typing import Any
 
@@ -73,6 +75,17 @@ def test_more_partitions_come_with_a_warning(folder: Any) -> None:
     (warning,) = [line for line in folder.call("topics", "apply", "agents:app", env=more).stderr.splitlines() if line.startswith("warning")]
     assert "agents.job.run" in warning
     assert "keys move between partitions" in warning
+
+
+def test_apply_completes_a_topic_that_another_program_left_without_partitions(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    with contextlib.closing(sqlite3.connect("sealbus.db")) as connection, connection:
+        connection.execute("DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.job.run')")
+        connection.execute("UPDATE generation SET number = number + 1")
+    assert "error: there is no topic agents.job.run" in folder.call("tail", "agents.job.run").stderr
+    assert folder.call("topics", "check", "agents:app").exit_code == 1
+    assert "13 topics wanted, 1 changed" in folder.call("topics", "apply", "agents:app").stderr
+    assert folder.call("topics", "check", "agents:app").exit_code == 0
 
 
 def test_fewer_partitions_than_there_are_is_nothing_to_do(folder: Any) -> None:
