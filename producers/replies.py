@@ -21,6 +21,7 @@ from bus.payloads import PayloadType, payload_type
 from bus.sealing import Message, parse
 from bus.signing import Verifier
 from bus.transports.base import Record, Transport
+from bus.transports.scanning import begun_anew
 from bus.vocabulary.core import ErrorReported
 from producers.waiting import Answer, Asked, Waiting
 
@@ -164,12 +165,12 @@ class Replies:
             ranges = await self._transport.admin.ranges(self._topic)
         except BusError:
             return
-        for partition, span in ranges.items():
+        for partition, start in begun_anew(self._offsets, ranges).items():
             if partition not in self._offsets:
-                self._begin(partition, span.start)
-            elif span.end < self._offsets[partition]:
-                _log.warning("replies.topic_replaced", topic=self._topic, offset=span.start)
-                self._offsets[partition] = span.start
+                self._begin(partition, start)
+            else:
+                _log.warning("replies.topic_replaced", topic=self._topic, offset=start)
+                self._offsets[partition] = start
 
     def _take(self, record: Record) -> None:
         correlation_id: str | None = None

@@ -1,15 +1,16 @@
 """Reading a whole topic without a group: every kept record, partition by partition, a page at a time.
 
-Owns the loop over pages. What the records mean is the caller's; following a topic as it grows is `sealbus tail`'s.
+Owns the loop over pages, and where whoever follows a topic has to begin anew. What the records mean is the caller's; following is
+`consumers.cli.tailing`'s and, for answers, `producers.replies`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
-from bus.transports.base import Record, Transport
+from bus.transports.base import PartitionRange, Record, Transport
 
-__all__ = ["scan"]
+__all__ = ["begun_anew", "scan"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
@@ -25,3 +26,8 @@ async def scan(transport: Transport, topic: str) -> AsyncIterator[Record]:
             for record in records:
                 yield record
             offset = records[-1].offset + 1
+
+
+def begun_anew(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
+    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach: their topic was deleted and made anew."""
+    return {partition: kept.start for partition, kept in ranges.items() if partition not in offsets or kept.end < offsets[partition]}

@@ -13,6 +13,7 @@ from typing import Final
 
 from bus.errors import BusError
 from bus.transports.base import Record, Transport
+from bus.transports.scanning import begun_anew
 
 __all__ = ["follow", "history", "positions"]
 
@@ -95,13 +96,10 @@ class _Followed:
             await asyncio.sleep(_WAIT_S)
             # Whoever reads says what is wrong with the log.
             with contextlib.suppress(BusError):
-                for partition, kept in (await self._transport.admin.ranges(self._topic)).items():
-                    if partition not in self._offsets:
-                        self._offsets[partition] = kept.start
-                        self.tasks.append(asyncio.create_task(self._watch(partition)))
-                    elif kept.end < self._offsets[partition]:
-                        # The topic was deleted and made anew.
-                        self._offsets[partition] = kept.start
+                starts = begun_anew(self._offsets, await self._transport.admin.ranges(self._topic))
+                added = starts.keys() - self._offsets.keys()
+                self._offsets |= starts
+                self.tasks += [asyncio.create_task(self._watch(partition)) for partition in added]
 
 
 class _Reader:
