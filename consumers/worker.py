@@ -80,8 +80,17 @@ class Worker:
             metrics=metrics,
             wake=self._wake,
         )
-        self._partitions, self._admission, self.flight, self.lanes, self._waiting = parts[:5]
-        self.runners, self.requests, self._log_clock, self._claims = parts[5:]
+        (
+            self._partitions,
+            self._admission,
+            self.flight,
+            self.lanes,
+            self._waiting,
+            self.runners,
+            self.requests,
+            self._log_clock,
+            self._claims,
+        ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
         """Create topics where that is wanted, open the inbox, then join the group. Raises TopicMissingError, UnreachableError, InboxError."""
@@ -210,20 +219,22 @@ class Worker:
         except TransportError as error:
             # Whoever comes next does again what was done here since the last commit.
             _log.warning("worker.commit_failed", error=str(error))
-        self._partitions.forget(assignments)
-        self._waiting.let_go()
+        self._forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.revoked", partitions=_names(assignments), cut=left)
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are another's already: whatever still runs for them must not count."""
         gone = self._partitions.chosen(assignments)
-        self._partitions.forget(assignments)
-        self._waiting.let_go()
+        self._forget(assignments)
         self._count_cut(len(running_for(self.runners, gone)))
         cut(self.runners, gone)
         self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
         _log.warning("worker.partitions_lost", partitions=_names(assignments))
+
+    def _forget(self, assignments: Iterable[Assignment]) -> None:
+        self._partitions.forget(assignments)
+        self._waiting.let_go()
 
     def _count_cut(self, count: int) -> None:
         if self._cut_beside is not None:
