@@ -192,17 +192,22 @@ async def test_large_messages_count_by_their_bytes(bus: Bus, log: FakeLog) -> No
     await stream.aclose()  # type: ignore[attr-defined]
 
 
+async def told_before(bus: Bus, source: Any, failure: type[BaseException]) -> list[type]:
+    """What came of the source until it broke."""
+    told: list[type] = []
+    with pytest.raises(failure, match="the source broke"):  # noqa: PT012 - what comes before counts
+        async for result in bus.publish_many(source):
+            told.append(type(result))  # noqa: PERF401 - what came before the exception is kept
+    return told
+
+
 async def test_an_exception_of_the_source_comes_after_what_it_gave(bus: Bus, log: FakeLog) -> None:
     def source() -> Iterator[Row]:
         yield Row(n=0)
         yield Row(n=1)
         raise LookupError("the source broke")
 
-    told: list[Any] = []
-    with pytest.raises(LookupError, match="the source broke"):  # noqa: PT012 - what comes before counts
-        async for result in bus.publish_many(source()):
-            told.append(result)  # noqa: PERF401 - what came before the exception is kept
-    assert [type(result) for result in told] == [Receipt, Receipt]
+    assert await told_before(bus, source(), LookupError) == [Receipt, Receipt]
     assert log.rows == [0, 1]
 
 
@@ -215,11 +220,7 @@ async def test_not_even_a_harsh_error_of_the_source_passes_for_its_end(bus: Bus,
         yield Row(n=0)
         raise HarshError("the source broke")
 
-    told: list[Any] = []
-    with pytest.raises(HarshError, match="the source broke"):  # noqa: PT012 - what comes before counts
-        async for result in bus.publish_many(source()):
-            told.append(result)  # noqa: PERF401 - what came before the exception is kept
-    assert [type(result) for result in told] == [Receipt]
+    assert await told_before(bus, source(), HarshError) == [Receipt]
     assert log.rows == [0]
 
 
