@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,14 @@ def test_tail_shows_the_last_ones_in_order(folder: Any) -> None:
     assert len(folder.call("tail", "job.run", "--from", "90").stdout.splitlines()) == 10
     assert folder.call("tail", "job.run", "--from", "end").stdout == ""
     assert folder.call("tail", "job.run", "--from", "middle").exit_code == 2
+
+
+def test_tail_shows_a_record_whose_time_is_of_no_year(folder: Any) -> None:
+    folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
+    with contextlib.closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
+        log.execute("UPDATE records SET ts = 1 << 61")
+    assert folder.call("tail", "job.run", "--all").stdout.startswith(str(1 << 61))
+    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout)[0]["timestamp"] == str(1 << 61)
 
 
 def test_tail_follows_across_processes(folder: Any) -> None:
