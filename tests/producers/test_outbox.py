@@ -366,7 +366,8 @@ async def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, log: Fa
         await until(log, 1)
         postgres.restart()
         await shop.place(2)
-        await until(log, 2)
+        # The restart may have come before the relay could forget the first row, which is sent again then.
+        await eventually(lambda: asyncio.sleep(0, 2 in log.numbers()))
     await shop.close()
     assert log.numbers()[-1] == 2
 
