@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 
+from bus import fields
 from bus.envelope import Metadata, Routing, Verification
 from bus.fields import knows_field
 
@@ -24,6 +26,25 @@ class Whole(msgspec.Struct, rename="camel"):
     anything: Any = None
     measured: Annotated[Part, msgspec.Meta(description="x")] | None = None
     slash: str = msgspec.field(name="a/b~c", default="")
+
+
+class Number(msgspec.Struct, tag=True):
+    value: float
+
+
+class Sum(msgspec.Struct, tag=True):
+    left: Number | Sum | Product
+    right: Number | Sum | Product
+
+
+class Product(msgspec.Struct, tag=True):
+    left: Number | Sum | Product
+    right: Number | Sum | Product
+
+
+class Formula(msgspec.Struct):
+    root: Number | Sum | Product
+    rows: list[Formula] = []
 
 
 @pytest.mark.parametrize(
@@ -89,3 +110,24 @@ def test_an_unknown_name_is_not(pointer: str) -> None:
 @pytest.mark.parametrize(("layer", "cls"), [("metadata", Metadata), ("routing", Routing), ("verification", Verification)])
 def test_every_field_of_the_envelope_is_known(layer: str, cls: type[msgspec.Struct]) -> None:
     assert all(knows_field(Whole, f"/{layer}/{name}") for name in cls.__struct_fields__)
+
+
+@pytest.mark.parametrize(("end", "known"), [("/value", True), ("/right", True), ("/other", False), ("/value/0", False)])
+def test_a_long_pointer_into_a_type_that_contains_itself_is_judged_by_its_end(end: str, known: bool) -> None:
+    assert knows_field(Formula, "/data/root" + "/left" * 100_000 + end) is known
+
+
+def test_a_long_pointer_into_lists_of_a_type_that_contains_itself_is_judged() -> None:
+    assert knows_field(Formula, "/data" + "/rows/0" * 100_000)
+
+
+def test_a_type_is_described_once_for_tens_of_thousands_of_pointers(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[Any] = []
+
+    def counted(cls: Any) -> inspect.Type:
+        described.append(cls)
+        return inspect.type_info(cls)
+
+    monkeypatch.setattr(fields, "_described", fields.lru_cache()(counted))
+    assert all(knows_field(Whole, f"/metadata/authority/can_read/{place}") for place in range(20_000))
+    assert described == [Metadata]
