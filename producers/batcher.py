@@ -1,7 +1,7 @@
 """Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and leaves with the next one.
 
-Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), the bounded buffer, and each append's own deadline.
-Does not own sealing or what an outcome means to a user.
+Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), and each append's own deadline. Does not own how much
+may be buffered (`producers.room`), sealing, or what an outcome means to a user.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError
 from bus.transports.base import Failure, NewRecord, Outcome, Transport
+from producers.room import Room
 
 __all__ = ["Batcher", "size_of"]
 
@@ -41,12 +42,10 @@ class Batcher:
     def __init__(self, transport: Transport, clock: Clock, *, buffer_bytes: int) -> None:
         self._transport = transport
         self._clock = clock
-        self._buffer_bytes = buffer_bytes
-        self._buffered = 0
+        self._room = Room(clock, buffer_bytes)
         self._pending: deque[_Item] = deque()
         self._flights: dict[asyncio.Task[None], Sequence[_Item]] = {}
         self._departing = False
-        self._room: deque[asyncio.Future[None]] = deque()
         self._timer: Timer | None = None
         self._timer_due_s = 0.0
         self._closed = False
@@ -59,21 +58,23 @@ class Batcher:
         """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
         if size is None:
             size = sum(size_of(record) for record in records)
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        if (done := self.submit_now(records, deadline_s=deadline_s, size=size)) is not None:
-            return done
-        item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
-        if not self._fits(size) and not await self._wait_for_room(size, timeout_s):
-            item.fail(DeadlineError(f"the buffer of {self._buffer_bytes} bytes was full until the deadline"))
-        elif self._closed:
-            item.fail(ClosedError("the bus is closed"))
-        else:
+        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
+        granted = await self._room.take(size, timeout_s=timeout_s)
+        if granted and not self._closed:
             self._enqueue(item)
+            return item.done
+        if granted:
+            self._room.give_back(size)
+        item.fail(
+            ClosedError("the bus is closed")
+            if self._closed
+            else DeadlineError(f"the buffer of {self._room.max_bytes} bytes was full until the deadline")
+        )
         return item.done
 
     def submit_now(self, records: Sequence[NewRecord], *, deadline_s: float, size: int) -> asyncio.Future[Sequence[Outcome]] | None:
         """`submit` where there is room without waiting; else None."""
-        if self._closed or not self._fits(size):
+        if not self._room.take_now(size):
             return None
         item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
         self._enqueue(item)
@@ -82,7 +83,7 @@ class Batcher:
     async def close(self) -> None:
         """Finish what is queued, each within its own deadline; later appends are refused."""
         self._closed = True
-        self._grant_room()
+        self._room.close()
         while self._departing or self._flights:
             await asyncio.wait(self._flights) if self._flights else await asyncio.sleep(0)
         if self._timer is not None:
@@ -90,7 +91,6 @@ class Batcher:
 
     def _enqueue(self, item: _Item) -> None:
         self._pending.append(item)
-        self._buffered += item.size
         if self._timer is None or item.deadline_s < self._timer_due_s:
             self._arm(item.deadline_s)
         if not self._departing:
@@ -148,38 +148,7 @@ class Batcher:
             at += len(item.records)
 
     def _forget(self, items: Sequence[_Item]) -> None:
-        self._buffered -= sum(item.size for item in items)
-        self._grant_room()
-
-    def _grant_room(self) -> None:
-        while self._room:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    async def _wait_for_room(self, size: int, timeout_s: float) -> bool:
-        give_up_s = self._clock.monotonic_s() + timeout_s
-        timer = self._clock.call_later(timeout_s, self._wake_all)
-        try:
-            while not self._fits(size) and not self._closed and self._clock.monotonic_s() < give_up_s:
-                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._room.append(waiter)
-                await waiter
-        finally:
-            timer.cancel()
-            self._grant_room()
-        return self._closed or self._fits(size)
-
-    def _fits(self, size: int) -> bool:
-        """Whether *size* more bytes may be buffered; what is larger than the buffer has it to itself."""
-        return not self._buffered or self._buffered + size <= self._buffer_bytes
-
-    def _wake_all(self) -> None:
-        for waiter in self._room:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._room.clear()
+        self._room.give_back(sum(item.size for item in items))
 
     def _arm(self, due_s: float) -> None:
         if self._timer is not None:

@@ -184,6 +184,42 @@ async def test_a_full_buffer_refuses_at_the_deadline() -> None:
     assert case.values() == [[b"a" * 300]]
 
 
+async def test_those_who_wait_for_room_get_it_in_the_order_they_came() -> None:
+    case = Case(buffer_bytes=1_000)
+    case.log.held = True
+    tasks = [case.append(b"a" * 300)]
+    await turns()
+    tasks.append(case.append(b"b" * 800))
+    await turns()
+    # There is room for these, and yet not before it is the large one's turn: as they keep coming, that would be never.
+    tasks += [case.append(b"c" * 300), case.append(b"d" * 300)]
+    await turns()
+    while not all(task.done() for task in tasks):
+        case.log.answers[len(case.log.appends) - 1].set_result(None)
+        await turns()
+    assert [[value[:1] for value in values if value] for values in case.values()] == [[b"a"], [b"b"], [b"c", b"d"]]
+
+
+async def test_whoever_gives_up_waiting_for_room_lets_the_next_ones_in() -> None:
+    case = Case(buffer_bytes=1_000)
+    case.log.held = True
+    first = case.append(b"a" * 300, timeout_s=100)
+    await turns()
+    impatient, cancelled = case.append(b"b" * 800, timeout_s=5), case.append(b"c" * 800)
+    small = case.append(b"d" * 300, timeout_s=100)
+    await turns()
+    case.clock.advance(5.1)
+    await turns()
+    assert isinstance((await impatient)[0], DeadlineError)
+    cancelled.cancel()
+    await turns()
+    case.log.answers[0].set_result(None)
+    await turns()
+    case.log.answers[1].set_result(None)
+    await asyncio.gather(first, small)
+    assert [[value[:1] for value in values if value] for values in case.values()] == [[b"a"], [b"d"]]
+
+
 async def test_a_record_larger_than_the_buffer_goes_alone() -> None:
     case = Case(buffer_bytes=10)
     assert isinstance((await case.append(b"a" * 1_000))[0], Appended)
