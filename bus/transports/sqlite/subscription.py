@@ -195,11 +195,10 @@ class SqliteSubscription:
         holdings = [held.holding for held in leaving]
         try:
             await self._writer.run(partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings))
-        except Exception as error:  # noqa: BLE001 - the next poll raises it; the next heartbeat surrenders them again
-            for held in leaving:
-                held.leaving = False
+        except Exception as error:  # noqa: BLE001 - the next poll raises it; the next heartbeat frees the leases, or takes them anew
             self.fail(error)
-        else:
+        finally:
+            # Freed or not: the listener has let go of them and would take nothing of theirs.
             for held in leaving:
                 self._held.pop(held.assignment, None)
 

@@ -10,6 +10,7 @@ from bus.clock import ManualClock
 from bus.errors import FencedError, LogFullError
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
+from bus.transports.sqlite import subscription
 
 
 class Listener:
@@ -124,6 +125,33 @@ async def test_what_a_member_gave_up_after_a_silence_goes_to_one_that_came_meanw
         two.clock.advance(1)
         await asyncio.sleep(0.02)
     await until(lambda: one.holds() == two.holds() == 1)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_what_was_drained_for_one_that_came_is_nobodys_until_it_is_assigned_anew(processes, monkeypatch, stays):
+    one, two = processes
+    await one.join("one")
+    await until(lambda: one.holds() == 2)
+
+    def full(*_, **__):
+        raise LogFullError("no space left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(subscription, "release", full)
+        await two.join("two")
+        with pytest.raises(LogFullError):
+            await polled_for_ever(one)
+        assert one.listener.heard == ["assigned", "revoked"]
+        assert one.holds() == 1
+        if not stays:
+            await two.subscription.close()
+    for _ in range(3):
+        one.clock.advance(1)
+        two.clock.advance(1)
+        await asyncio.sleep(0.02)
+    await until(lambda: one.holds() == (1 if stays else 2))
+    assert one.listener.heard == (["assigned", "revoked"] if stays else ["assigned", "revoked", "assigned"])
+    await until(lambda: two.holds() == (1 if stays else 0))
 
 
 async def test_a_heartbeat_in_time_keeps_the_partitions(processes):
