@@ -104,9 +104,14 @@ class Holdings:
         return {held.place: (held.next_offset, held.readable) if held.next_offset is not None else None for held in self._by_assignment.values()}
 
     @property
-    def buffered_records(self) -> int:
-        """How many lie here."""
-        return sum(len(held.buffer) for held in self._by_assignment.values())
+    def readable_records(self) -> int:
+        """How many lie here that may be handed out."""
+        return sum(len(held.buffer) for held in self._by_assignment.values() if held.readable)
+
+    @property
+    def paused_records(self) -> int:
+        """How many lie here until their partitions are resumed."""
+        return sum(len(held.buffer) for held in self._by_assignment.values() if held.paused)
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
         """The next records, partitions taking turns; at least one where there is any."""

@@ -69,7 +69,7 @@ class KafkaSubscription:
             self._check()
             if max_records > 0:
                 records = self._holdings.take(max_records, max_bytes)
-                if self._holdings.buffered_records < _PREFETCH_RECORDS:
+                if self._holdings.readable_records < _PREFETCH_RECORDS:
                     self._fetch()
                 if records:
                     return records
@@ -112,6 +112,12 @@ class KafkaSubscription:
             held.paused = True
         if self._life.consumer is not None:
             self._life.consumer.pause(held.place for held in chosen)
+        # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of it kept, each partition
+        # in its turn could leave its prefetch and one fetch more here (999 records, of a megabyte each at worst).
+        if self._holdings.paused_records > _PREFETCH_RECORDS:
+            for held in chosen:
+                if held.buffer and held.position is not None:
+                    self._life.place(held, held.position)
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
         chosen = self._holdings.chosen(assignments)
