@@ -6,7 +6,7 @@ Owns measuring, publishing it as gauges, and noting what a tier holds. Committin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,9 @@ from bus.metrics import Metrics
 from bus.transports.base import PartitionRange, Transport
 from consumers.delivery import Partition
 
-__all__ = ["Lag", "measure", "publish", "show"]
+__all__ = ["Lag", "measure", "publish", "show", "watch"]
+
+_EVERY_S = 5.0
 
 _log = get_logger("worker")
 
@@ -34,8 +36,11 @@ class Lag(msgspec.Struct, frozen=True):
     seconds: float
 
 
-async def measure(transport: Transport, partitions: Iterable[Partition], clock: Clock) -> list[Lag]:
-    """The lag of each of *partitions*; raises TransportError."""
+async def measure(transport: Transport, partitions: Sequence[Partition], clock: Clock, group: str) -> list[Lag]:
+    """The lag of *group* in each of *partitions*; raises TransportError."""
+    commits: Mapping[tuple[str, int], int] = {}
+    if any(_known(partition) is None for partition in partitions):
+        commits = await transport.admin.committed(group)
     ranges: dict[str, dict[int, PartitionRange]] = {}
     lags = []
     for partition in partitions:
@@ -45,8 +50,8 @@ async def measure(transport: Transport, partitions: Iterable[Partition], clock: 
         kept = ranges[topic].get(number)
         if kept is None:
             continue
-        frontier = partition.frontier.committable
-        at = kept.start if frontier is None else max(frontier, kept.start)
+        known = _known(partition)
+        at = max(kept.start, commits.get((topic, number), kept.start) if known is None else known)
         seconds = 0.0
         if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
             seconds = max(0.0, (clock.now_ms() - oldest_ms) / 1000)
@@ -56,6 +61,12 @@ async def measure(transport: Transport, partitions: Iterable[Partition], clock: 
             partition.seen.see(kept.end - 1, clock.monotonic_s())
         lags.append(Lag(topic, number, max(0, kept.end - at), seconds))
     return lags
+
+
+def _known(partition: Partition) -> int | None:
+    """Where the group stands, as far as this member can tell; None until something is delivered, or the group's commit was looked up once."""
+    frontier = partition.frontier.committable
+    return partition.measured if frontier is None else frontier
 
 
 async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int | None:
@@ -76,9 +87,19 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
 
 
-async def show(transport: Transport, partitions: Iterable[Partition], clock: Clock, metrics: Metrics, group: str) -> None:
+async def watch(transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str) -> None:
+    """Measure and publish at intervals what is *held* then, for ever.
+
+    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes seconds.
+    """
+    while True:
+        await clock.sleep(_EVERY_S)
+        await show(transport, held(), clock, metrics, group)
+
+
+async def show(transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str) -> None:
     """Measure and publish; a log that does not answer leaves the gauges as they are."""
     try:
-        publish(await measure(transport, partitions, clock), metrics, group)
+        publish(await measure(transport, partitions, clock, group), metrics, group)
     except TransportError as error:
         _log.warning("worker.lag_unknown", error=str(error))

@@ -35,7 +35,6 @@ _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S = 3.0
-_LAG_S = 5.0
 _PURGE_S = 600.0
 _GIVE_BACK_S = 1.0
 
@@ -112,7 +111,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead background task."""
-        keeper = asyncio.get_running_loop().create_task(self._keep())
+        measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
+        beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
         try:
             while not stop.is_set():
                 try:
@@ -122,11 +122,13 @@ class Worker:
                         raise
                     _log.error("worker.log_unreachable", error=str(error))
                     await self._clock.sleep(1.0)
-                if keeper.done():
-                    keeper.result()
+                for task in beside:
+                    if task.done():
+                        task.result()
         finally:
-            keeper.cancel()
-            await asyncio.wait([keeper])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     async def cycle(self, timeout_s: float) -> int:
         """Fetch once, waiting up to *timeout_s*, and hand what came to the lanes; how many records came."""
@@ -248,7 +250,7 @@ class Worker:
             timer.cancel()
 
     async def _keep(self) -> None:
-        """Commit at intervals, refresh the gauges, forget old keys; its death ends `run`."""
+        """Commit at intervals, refresh the gauges but for the lag's, forget old keys; its death ends `run`."""
         interval_s = self._settings.worker.commit_interval_s
         rarely = Rarely(self._clock)
         while True:
@@ -256,8 +258,6 @@ class Worker:
             await self._clock.sleep(interval_s)
             self._metrics.loop_lag_seconds.set(max(0.0, self._clock.monotonic_s() - expected_s))
             await self.keep_up()
-            if rarely.is_time("lag", _LAG_S):
-                await lag.show(self._transport, self._partitions.all(), self._clock, self._metrics, self._plan.group)
             if self._claims is not None and rarely.is_time("give back", _GIVE_BACK_S):
                 await self._claims.give_back()
             if self._claims is not None and rarely.is_time("purge", _PURGE_S):
