@@ -6,6 +6,7 @@ the mark stays on the class, and a `Registry` is built from classes by whoever c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +15,7 @@ import msgspec
 from bus import canonical, native
 from bus.errors import ContractError, UnknownTypeError
 from bus.fields import knows_field
-from bus.guards import make_decoded_guard, make_full_guard, make_guard
+from bus.guards import Guard, make_decoded_guard, make_full_guard, make_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
@@ -34,7 +35,20 @@ _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 class PayloadType:
     """One registered type: its name, version, risk, and how its data is decoded."""
 
-    __slots__ = ("_decode", "_decoded_guard", "_full_guard", "_guard", "cls", "major", "name", "risk", "sign", "upcasters", "version")
+    __slots__ = (
+        "_decode",
+        "_decoded_guard",
+        "_full_guard",
+        "_guard",
+        "_resolved",
+        "cls",
+        "major",
+        "name",
+        "risk",
+        "sign",
+        "upcasters",
+        "version",
+    )
 
     def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
         self.cls = cls
@@ -44,10 +58,27 @@ class PayloadType:
         self.risk = risk
         self.sign = sign
         self.upcasters = dict(upcasters)
-        self._decode = msgspec.json.Decoder(cls).decode
-        self._guard = make_guard(cls)
-        self._full_guard = make_full_guard(cls)
-        self._decoded_guard = make_decoded_guard(cls)
+        self._resolved = False
+        self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
+        self._guard: Guard | None = None
+        self._full_guard: Guard | None = None
+        self._decoded_guard: Guard | None = None
+        # A class that refers to itself, or to one further down, is marked before that name is there.
+        with contextlib.suppress(NameError):
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
+        if not self._resolved:
+            self._decode = msgspec.json.Decoder(self.cls).decode
+            self._guard = make_guard(self.cls)
+            self._full_guard = make_full_guard(self.cls)
+            self._decoded_guard = make_decoded_guard(self.cls)
+            self._resolved = True
+
+    def _decode_first(self, data: bytes) -> msgspec.Struct:
+        self.resolve()
+        return self._decode(data)
 
     def encode(self, subject: msgspec.Struct) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
@@ -222,12 +253,14 @@ def encode_payload(subject: msgspec.Struct) -> bytes:
 
 
 class Registry:
-    """The payload types an application knows, by message type; immutable."""
+    """The payload types an application knows, by message type; immutable. Raises NameError for one whose annotations name nothing."""
 
     def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
         self._types: dict[str, PayloadType] = {}
         for cls in classes:
             kind = payload_type(cls)
+            # An annotation that names nothing must not become a dead letter of each message.
+            kind.resolve()
             known = self._types.setdefault(kind.name, kind)
             if known.cls is not cls:
                 raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")

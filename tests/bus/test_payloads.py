@@ -555,3 +555,44 @@ def test_keys_that_are_no_text_and_sets_that_have_no_order_are_published_and_rea
     assert data.startswith(b'{"colours":[')
     assert data.endswith(b'"rates":{"1":1,"20":2.5}}')
     assert kind.decode(data) == subject
+
+
+@payload("payload.tree")
+class Tree(msgspec.Struct):
+    name: str
+    children: list[Tree] = []
+    owner: Owner | None = None
+
+
+class Owner(msgspec.Struct):
+    name: str
+
+
+@payload("payload.dangling")
+class Dangling(msgspec.Struct):
+    other: Nothing | None = None  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+
+def test_a_type_may_refer_to_itself_and_to_classes_that_come_after_it() -> None:
+    kind = payload_type(Tree)
+    subject = Tree("root", [Tree("branch", [Tree("leaf", owner=Owner("bird"))])])
+    data = kind.encode(subject)
+    assert data == canonical.encode(msgspec.to_builtins(subject))
+    assert kind.decode(data) == subject
+    assert Registry([Tree]).prove("payload.tree", data) in (subject, None)
+    with pytest.raises(ContractError) as raised:
+        kind.encode(Tree("root", [Tree(7)]))  # type: ignore[arg-type]
+    assert raised.value.pointer == "/data/children/0/name"
+
+
+def test_a_type_that_refers_to_nothing_is_refused_by_the_registry_and_not_message_by_message() -> None:
+    with pytest.raises(NameError, match="Nothing"):
+        Registry([Dangling])
+
+
+def test_a_type_that_can_never_be_decoded_cannot_be_marked() -> None:
+    with pytest.raises(TypeError):
+
+        @payload("payload.impossible")
+        class Impossible(msgspec.Struct):
+            either: Inner | Leaf
