@@ -9,6 +9,7 @@ field of every message and a table of closures costs three times as much (measur
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -106,7 +107,7 @@ class _Writer:
         self._int, self._float = (_SAFE, _DECODED_FLOAT) if decoded else (_INT, _FLOAT)
 
     def struct(self, kind: Any, value: str, depth: int, seen: tuple[type, ...]) -> Iterator[str]:
-        if kind.cls in seen or not all(field.encode_name.isascii() and field.name.isidentifier() for field in kind.fields):
+        if kind.cls in seen or not all(field.encode_name.isascii() and _can_be_written(field.name) for field in kind.fields):
             raise _UnsupportedError
         name = f"C{len(self.classes)}"
         self.classes[name] = kind.cls
@@ -156,6 +157,11 @@ class _Writer:
         if lines:
             yield f"{'    ' * depth}if {value} is not None:"
             yield from lines
+
+
+def _can_be_written(name: str) -> bool:
+    """Whether *name* may stand behind a dot: `defstruct` takes keywords as well."""
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _full_check(kind: Any, value: str) -> str:

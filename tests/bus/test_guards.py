@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bus import canonical
 from bus.guards import make_decoded_guard, make_full_guard, make_guard
-from bus.payloads import payload, payload_type
+from bus.payloads import encode_payload, payload, payload_type
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -83,6 +83,14 @@ def test_what_a_post_init_changes_is_looked_at_again(cls: type[msgspec.Struct]) 
 def test_where_nothing_can_be_said_there_is_no_guard() -> None:
     assert make_guard(Open) is None
     assert make_decoded_guard(Open) is None
+
+
+@pytest.mark.parametrize("name", ["class", "from", "None"])
+def test_fields_named_like_a_keyword_are_left_to_the_exact_way(name: str) -> None:
+    made = msgspec.defstruct("Made", [(name, int)])
+    assert (make_guard(made), make_decoded_guard(made), make_full_guard(made)) == (None, None, None)
+    kind = payload("guard.made")(made)
+    assert encode_payload(kind(**{name: 1})) == b'{"%s":1}' % name.encode()
 
 
 class Part(msgspec.Struct, frozen=True):
