@@ -141,10 +141,12 @@ class PayloadType:
             raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
 
     def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
-        """For keys that are no text: written as text, if that reads back as the same value."""
+        """For keys that are no text: written as text, if all of them read back."""
         try:
             data = canonical.encode(_plain(subject, str_keys=True), depth=_DATA_DEPTH)
-            return data if self.decode(data) == subject else None
+            again = self.decode(data)
+            # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be compared.
+            return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None
         except (ContractError, TypeError, ValueError, RecursionError):
             return None
 
@@ -236,6 +238,13 @@ def _plain(subject: msgspec.Struct, *, str_keys: bool = False) -> object:
     except TypeError:
         # Sets of what can't be compared have no order of their own; any order is a list all the same.
         return msgspec.to_builtins(subject, str_keys=str_keys)
+
+
+def _listed(plain: object) -> object:
+    """*plain* with lists for tuples."""
+    if isinstance(plain, dict):
+        return {key: _listed(value) for key, value in plain.items()}
+    return [_listed(item) for item in plain] if isinstance(plain, list | tuple) else plain
 
 
 def payload_type(subject: object) -> PayloadType:

@@ -557,6 +557,42 @@ def test_keys_that_are_no_text_and_sets_that_have_no_order_are_published_and_rea
     assert kind.decode(data) == subject
 
 
+class Bare(msgspec.Struct, eq=False):
+    number: int = 0
+
+
+@payload("payload.rows")
+class Rows(msgspec.Struct, eq=False, kw_only=True):
+    by_id: dict[int, str]
+    rows: list[list[int]] = []
+    bare: Bare = msgspec.field(default_factory=Bare)
+    anything: Any = None
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        Rows(by_id={1: "x"}),
+        Rows(by_id={1: "x", 2: "y"}, rows=((1, 2), [3])),  # type: ignore[arg-type]
+        Rows(by_id={1: "x"}, bare=Bare(7), anything=(datetime(2026, 1, 1, tzinfo=UTC), {"at": (1.0, 2)})),
+    ],
+)
+def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_equal_to_what_is_read(subject: Rows) -> None:
+    assert encode_payload(subject) == canonical.encode(msgspec.to_builtins(subject, str_keys=True))
+
+
+@payload("payload.loose")
+class LooselyKeyed(msgspec.Struct, eq=False):
+    either: dict[int | str, str]
+    whatever: dict[Any, str] = {}
+
+
+@pytest.mark.parametrize("subject", [LooselyKeyed({1: "x", "1": "y"}), LooselyKeyed({}, {1: "x"})])
+def test_keys_that_would_be_lost_or_become_others_are_refused(subject: LooselyKeyed) -> None:
+    with pytest.raises(ContractError, match="a key must be str, not int"):
+        encode_payload(subject)
+
+
 @payload("payload.tree")
 class Tree(msgspec.Struct):
     name: str
