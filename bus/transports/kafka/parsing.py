@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import cramjam
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
+from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
 from aiokafka.record.memory_records import _MemoryRecordsPy
-from aiokafka.record.util import decode_varint
+from aiokafka.record.util import decode_varint_py
 
 from bus import native
 from bus.transports.base import Record
@@ -171,27 +172,40 @@ def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
     buffer, at = batch._buffer, batch._pos  # noqa: SLF001 - see above
     appended = batch.timestamp_type == 1
     for number in range(batch._num_records):  # noqa: SLF001 - see above
-        length, at = decode_varint(buffer, at)
+        begin = at
+        try:
+            length, at = decode_varint_py(buffer, begin)
+            record, end = _record(buffer, at, batch, batch.max_timestamp if appended else None)
+        except (IndexError, ValueError) as error:
+            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} ends before its time") from error
+        if end - at != length:
+            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} is not of the length that it says")
+        at = end
         if number >= skip:
-            yield _record(buffer, at, batch, batch.max_timestamp if appended else None)
-        at += length
+            yield record
 
 
-def _record(buffer: bytearray, at: int, batch: Any, timestamp: int | None) -> _Tolerated:
-    delta, at = decode_varint(buffer, at + 1)
-    offset_delta, at = decode_varint(buffer, at)
+def _record(buffer: bytearray, at: int, batch: Any, timestamp: int | None) -> tuple[_Tolerated, int]:
+    """The record whose content begins at *at*, and where it ends."""
+    # Not by the library's compiled numbers, which don't stop at the end of the buffer.
+    delta, at = decode_varint_py(buffer, at + 1)
+    offset_delta, at = decode_varint_py(buffer, at)
     key, at = _bytes(buffer, at)
     value, at = _bytes(buffer, at)
-    count, at = decode_varint(buffer, at)
+    count, at = decode_varint_py(buffer, at)
     headers = []
     for _ in range(max(0, count)):
         name, at = _bytes(buffer, at)
         content, at = _bytes(buffer, at)
         headers.append(((name or b"").decode("utf-8", "replace"), content))
     moment = batch.first_timestamp + delta if timestamp is None else timestamp
-    return _Tolerated(batch.base_offset + offset_delta, moment, batch.timestamp_type, key, value, headers)
+    return _Tolerated(batch.base_offset + offset_delta, moment, batch.timestamp_type, key, value, headers), at
 
 
 def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
-    length, at = decode_varint(buffer, at)
-    return (None, at) if length < 0 else (bytes(buffer[at : at + length]), at + length)
+    length, at = decode_varint_py(buffer, at)
+    if length < 0:
+        return None, at
+    if at + length > len(buffer):
+        raise IndexError(at + length)
+    return bytes(buffer[at : at + length]), at + length
