@@ -4,6 +4,8 @@ Owns, per dependency that a handler has named by raising `DependencyDown`: which
 over the messages that wait. Nothing that waits spends an attempt. Pure: time is an argument, running handlers and holding partitions are the
 worker's.
 
+A breaker that nobody asks any more is let go of: what waited for it has expired or gone to another worker. The next failure opens it anew.
+
 A message that always blames its dependency must not stop all others for ever: once another message's probe has succeeded, this one's next
 failure counts as its own.
 """
@@ -13,8 +15,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection
 
-__all__ = ["Breakers"]
+__all__ = ["FORGOTTEN_S", "Breakers"]
 
+FORGOTTEN_S = 600.0
+"""Unasked for so long: longer than any wait here, and than the longest of the usual retry tiers, where what waits is not seen."""
 _BASE_S = 1.0
 _CAP_S = 30.0
 _MOST_BLAMED = 10_000
@@ -23,7 +27,7 @@ _MOST_BLAMED = 10_000
 class _Breaker:
     """One dependency that is down."""
 
-    __slots__ = ("asked_s", "backoff_s", "next_probe_s", "probed", "probing", "types")
+    __slots__ = ("asked_s", "backoff_s", "last_s", "next_probe_s", "probed", "probing", "types")
 
     def __init__(self, message_type: str, now_s: float) -> None:
         self.types = {message_type}
@@ -34,10 +38,12 @@ class _Breaker:
         """Who has had its turn in this round."""
         self.asked_s: dict[str, float] = {}
         """When each message that waits asked last."""
+        self.last_s = now_s
+        """When any message asked, or blamed it."""
 
     def wait_s(self, message_id: str, now_s: float) -> float:
         """0 when it is this message's turn to probe."""
-        self.asked_s[message_id] = now_s
+        self.asked_s[message_id] = self.last_s = now_s
         if self.probing is not None:
             return _BASE_S
         if now_s < self.next_probe_s:
@@ -98,6 +104,7 @@ class Breakers:
                 return None
             breaker = self._open[dependency] = _Breaker(message_type, now_s)
         breaker.types.add(message_type)
+        breaker.last_s = now_s
         self._blamed[key] = closings
         self._blamed.move_to_end(key)
         if len(self._blamed) > _MOST_BLAMED:
@@ -123,3 +130,10 @@ class Breakers:
                 if failed:
                     breaker.backoff_s = min(_CAP_S, breaker.backoff_s * 2)
                     breaker.next_probe_s = now_s + breaker.backoff_s
+
+    def forget(self, now_s: float) -> list[str]:
+        """Let go of those that nobody has asked for long, which says nothing about their dependencies; their names."""
+        forgotten = [name for name, breaker in self._open.items() if breaker.probing is None and now_s - breaker.last_s >= FORGOTTEN_S]
+        for name in forgotten:
+            del self._open[name]
+        return forgotten

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bus.clock import Clock
+from bus.clock import Clock, Timer
 from bus.errors import DependencyDown
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
-from consumers.breaker import Breakers
+from consumers.breaker import FORGOTTEN_S, Breakers
 
 __all__ = ["Dependencies"]
 
@@ -33,6 +33,7 @@ class Dependencies:
         self._let_wait = let_wait
         self._breakers = Breakers()
         self._names: set[str] = set()
+        self._looking: Timer | None = None
         self.any_down = False
         """Whether there is anything to ask for at all."""
 
@@ -70,6 +71,15 @@ class Dependencies:
     def _follow(self) -> None:
         self.any_down = bool(self._breakers.open)
         self._let_wait(self._breakers.waiting_types)
+        if self.any_down and self._looking is None:
+            self._looking = self._clock.call_later(FORGOTTEN_S, self._forget)
+
+    def _forget(self) -> None:
+        self._looking = None
+        for name in self._breakers.forget(self._clock.monotonic_s()):
+            _log.info("breaker.forgotten", dependency=name)
+            self._show(name, is_open=False)
+        self._follow()
 
     def _show(self, dependency: str, *, is_open: bool) -> None:
         # A name comes from a handler: one that is made up anew each time must not become a series each time.

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from consumers.breaker import Breakers
+from consumers.breaker import FORGOTTEN_S, Breakers
 
 
 def test_without_blame_everything_runs() -> None:
@@ -209,3 +209,22 @@ class Traffic(RuleBasedStateMachine):
 
 Traffic.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestTraffic = Traffic.TestCase
+
+
+def test_what_nobody_asks_for_any_more_is_let_go_of() -> None:
+    breakers = Breakers()
+    breakers.blame("db", "t", "a", 0.0)
+    breakers.blame("mail", "u", "b", 0.0)
+    assert breakers.delay_s("u", "c", 0.5) > 0
+    assert breakers.forget(FORGOTTEN_S) == ["db"]
+    assert (set(breakers.open), breakers.waiting_types) == ({"mail"}, {"u"})
+    assert breakers.blame("db", "t", "a", FORGOTTEN_S) == 1.0
+
+
+def test_what_is_being_probed_is_not_let_go_of() -> None:
+    breakers = Breakers()
+    breakers.blame("db", "t", "a", 0.0)
+    assert breakers.delay_s("t", "a", 1.0) == 0
+    assert breakers.forget(2 * FORGOTTEN_S) == []
+    breakers.release("a", 2 * FORGOTTEN_S)
+    assert breakers.forget(2 * FORGOTTEN_S) == ["db"]

@@ -122,6 +122,31 @@ async def test_the_breaker_is_seen_in_the_metrics() -> None:
         assert registry.get_sample_value("sealbus_breaker_open", gauge) == 0
 
 
+async def test_the_breaker_is_not_seen_any_more_when_what_waited_for_it_has_long_expired() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=20)
+        await bus.advance(60)
+        assert [letter.reason for letter in bus.dead] == ["expired"]
+        await bus.advance(1_200)
+        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
+        assert bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", gauge) == 0
+        database.up = True
+        await bus.publish(Job(number=1), ttl_s=20)
+        await bus.settle()
+        assert database.handled == [1]
+
+
+async def test_the_breaker_stays_as_long_as_something_waits_for_it() -> None:
+    database = Database()
+    async with database.app().test() as bus:
+        await bus.publish(Job(number=0), ttl_s=7_200)
+        await bus.advance(3_600)
+        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
+        assert bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", gauge) == 1
+        await come_through(bus, database, 1)
+
+
 async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
     database = Database()
     async with database.app().test() as bus:
