@@ -1,7 +1,7 @@
 """The worker's process: composing its parts from settings, signals, and how it ends.
 
-Owns what a process does once: open the log, build publisher and worker, serve metrics, stop on SIGTERM and SIGINT with a deadline, and exit at
-once on a second signal. The only place in this package that touches signals.
+Owns what a process does once: open the log, build publisher and worker, serve metrics, stop on SIGTERM, SIGINT and an error with a deadline, and
+exit at once on a second signal. The only place in this package that touches signals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import start_http_server
 
 from bus.clock import Clock, SystemClock
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -55,7 +55,10 @@ def make_worker(app: App, transport: Transport, settings: Settings, *, member: s
 
 
 async def run_process(app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None) -> int:
-    """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut."""
+    """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut.
+
+    Raises what ended the worker. The process ends then too, at the latest by the deadline that a signal would have set.
+    """
     clock = SystemClock()
     metrics = Metrics()
     transport = open_configured(settings, clock=clock)
@@ -63,11 +66,17 @@ async def run_process(app: App, settings: Settings, *, metrics_port: int | None 
         worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
         with serve_metrics(metrics, metrics_port), _rarer_collections():
             await worker.start(create_topics=creates_topics(settings, transport.features))
-            with _stopping(settings.worker.drain_timeout_s + _TEARDOWN_S) as stop:
+            limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
+            with _stopping(limit_s) as stop:
                 if on_ready is not None:
                     on_ready()
                 try:
                     await worker.run(stop)
+                except Exception as error:
+                    # Said at once: what raises it to the top may be cut off by the deadline.
+                    _log.error("process.failed", error=f"{type(error).__name__}: {text_of(error)}")
+                    _end_after(limit_s)
+                    raise
                 finally:
                     _log.info("process.stopping")
                     cut = await worker.stop(settings.worker.drain_timeout_s)
@@ -122,8 +131,7 @@ def _rarer_collections() -> Iterator[None]:
 def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
     """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the first.
 
-    Plain signal handlers and a thread of their own: a handler that blocks the event loop, or ignores being cancelled, must not keep the
-    process. Ending it is safe at any moment: whatever is not settled is delivered again.
+    Plain signal handlers: a handler that blocks the event loop must not keep the process.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -133,9 +141,7 @@ def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
         asked.append(number)
         if len(asked) > 1:
             os._exit(128 + number)
-        timer = Timer(limit_s, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
+        _end_after(limit_s)
         loop.call_soon_threadsafe(stop.set)
 
     before = {number: signal.signal(number, received) for number in _SIGNALS}
@@ -146,6 +152,17 @@ def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
         if not asked:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _end_after(limit_s: float) -> None:
+    """End the process after *limit_s*, if it has not ended by then.
+
+    A thread of its own: a handler that blocks the event loop, or ignores being cancelled, must not keep the process. Ending it is safe at any
+    moment: whatever is not settled is delivered again.
+    """
+    timer = Timer(limit_s, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def _in_namespace(settings: Settings, namespace: str | None) -> Settings:

@@ -23,7 +23,8 @@ from sealbus import connect
 def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
     command = [sys.executable, "-m", "consumers.cli", "worker", "stubborn_app:app", "--bus", f"sqlite:///{tmp_path}/log.db"]
-    process = subprocess.Popen([*command, "--drain-timeout", "0.5"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    with (tmp_path / "worker.log").open("wb") as log:
+        process = subprocess.Popen([*command, "--drain-timeout", "0.5"], cwd=tmp_path, env=environment, stderr=log)
     yield process
     process.kill()
     process.wait()
@@ -43,6 +44,17 @@ def test_a_stubborn_handler_does_not_outlive_the_deadline(stubborn: subprocess.P
     stubborn.terminate()
     assert stubborn.wait(20) == 1
     assert time.monotonic() - started_s < 10
+
+
+@pytest.mark.slow
+def test_a_stubborn_handler_does_not_outlive_the_error_that_ended_its_worker(stubborn: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    asyncio.run(order(tmp_path, Ignore(60)))
+    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    for file in tmp_path.glob("log.db*"):
+        file.unlink()
+    assert stubborn.wait(20) != 0
+    log = (tmp_path / "worker.log").read_text()
+    assert "was deleted or replaced" in log, log
 
 
 @pytest.mark.slow
