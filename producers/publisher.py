@@ -1,7 +1,7 @@
 """Publishing: payload -> sealed message -> record -> outcome.
 
-Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`) and creating topics on first use. Does not own sealing
-(`producers.sealer`), batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing (`producers.sealer`), creating topics on first
+use (`producers.preparation`), batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from bus.clock import Clock
 from bus.errors import (
     AppendUnknownError,
     BusError,
+    DeadlineError,
     PublishRejected,
     PublishUnknown,
-    TopicMissingError,
 )
 from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.signing import Signer
-from bus.topics import dead_letter_topic, read_topic
-from bus.topology import creates_topics, message_topics, reply_topics
-from bus.transports.base import Appended, Failure, Outcome, Transport
+from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.batcher import Batcher, size_of
 from producers.draft import Draft, Origin
+from producers.preparation import Preparation
 from producers.sealer import Sealed, Sealer
 
 __all__ = ["Publisher", "Receipt", "Result", "check_timeout"]
@@ -68,10 +67,7 @@ class Publisher(Sealer):
         super().__init__(settings, origin=origin, clock=clock, signer=signer, entropy=entropy)
         self.metrics = metrics
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
-        self._transport = transport
-        self._known_topics: set[str] = set()
-        self._preparing = asyncio.Lock()
-        self._creates = creates_topics(settings, transport.features)
+        self._preparation = Preparation(transport, settings, clock)
         self._receipts = None if native.core is None else native.core.Receipts(Receipt, Sealed, Appended)
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
@@ -83,7 +79,7 @@ class Publisher(Sealer):
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
         waiting: asyncio.Future[Sequence[Outcome]] | None = None
-        if timeout_s > 0 and sealed.record.topic in self._known_topics:
+        if timeout_s > 0 and sealed.record.topic in self._preparation.known:
             waiting = self.batcher.submit_now((sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record))
         outcomes = await (waiting or await self.submit(sealed, timeout_s=timeout_s))
         (outcome,) = outcomes
@@ -95,13 +91,23 @@ class Publisher(Sealer):
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *sealed* as soon as there is room; what comes of it is for `results_of`. Raises PublishRejected."""
+        """Queue *sealed* as soon as its topic is there and there is room; what comes of it is for `results_of`. Raises PublishRejected."""
         check_timeout(timeout_s)
         try:
-            await self.prepare_topics([sealed.record.topic])
+            return await self.queue((sealed.record,), (sealed.record.topic,), timeout_s=timeout_s)
         except BusError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
-        return await self.batcher.submit((sealed.record,), timeout_s=timeout_s)
+
+    async def queue(
+        self, records: Sequence[NewRecord], topics: Iterable[str], *, timeout_s: float, size: int | None = None
+    ) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes. Raises BusError: nothing was sent."""
+        started_s = self.clock.monotonic_s()
+        await self._preparation.prepare(topics, timeout_s=timeout_s)
+        left_s = timeout_s - (self.clock.monotonic_s() - started_s)
+        if left_s <= 0:
+            raise DeadlineError("the deadline passed before the log took the message up")
+        return await self.batcher.submit(records, timeout_s=left_s, size=size)
 
     def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
         """What the log's *outcomes* mean for each of *sealed*, counted."""
@@ -129,34 +135,12 @@ class Publisher(Sealer):
         return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
-        """Create a type's topics on first use where that is wanted (`topics.create`); a typo can't, it has no registered type."""
-        topics = tuple(topics)
-        if self._known_topics.issuperset(topics):
-            return
-        if not self._creates:
-            self._known_topics.update(topics)
-            return
-        # One at a time: whoever comes while the log is being asked finds the answer afterwards.
-        async with self._preparing:
-            missing = [topic for topic in topics if topic not in self._known_topics]
-            if missing:
-                existing = await self._transport.admin.topics()
-                await self._create([topic for topic in missing if topic not in existing])
-                self._known_topics.update(missing)
-
-    async def _create(self, topics: Sequence[str]) -> None:
-        names = [read_topic(topic) for topic in topics]
-        for topic, name in zip(topics, names, strict=True):
-            if name is None or name.kind not in ("message", "reply") or name.namespace != self.origin.namespace:
-                raise TopicMissingError(f"there is no topic {topic}")
-        if topics:
-            types = [name.message_type for name in names if name and name.kind == "message"]
-            replies = [topic for topic, name in zip(topics, names, strict=True) if name and name.kind == "reply"]
-            await self._transport.admin.create_topics([*message_topics(self.settings, types), *reply_topics(self.settings, replies)])
-            self._known_topics.update(dead_letter_topic(topic) for topic in topics)
+        """See `producers.preparation.Preparation.prepare`; takes as long as it takes."""
+        await self._preparation.prepare(topics)
 
     async def close(self) -> None:
         """Finish what was accepted."""
+        await self._preparation.close()
         await self.batcher.close()
 
 

@@ -196,10 +196,9 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
 
 async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyncio.Future[Sequence[Outcome]] | BusError:
     try:
-        await publisher.prepare_topics(chunk.topics)
+        return await publisher.queue(chunk.records, chunk.topics, timeout_s=timeout_s, size=chunk.size)
     except BusError as error:
         return error
-    return await publisher.batcher.submit(chunk.records, timeout_s=timeout_s, size=chunk.size)
 
 
 async def _results(publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError) -> list[Result]:
