@@ -9,7 +9,6 @@ A lane is the rows of one topic and key. Its rows are sent one after another, ea
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -75,18 +74,20 @@ class Relay:
         self._interval_s = interval_s
         self._on_round = on_round
         self._blocked: dict[str, float] = {}
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._woken = asyncio.Event()
         self._said: str | None = None
 
     def stop(self) -> None:
         """End after the round that is running."""
-        self._stopping.set()
+        self._stopping = True
+        self._woken.set()
 
     async def run(self) -> None:
         """Relay until `stop`, whatever goes away meanwhile. Raises ConfigurationError."""
         pause_s = self._interval_s
         is_open = False
-        while not self._stopping.is_set():
+        while not self._stopping:
             try:
                 if not is_open:
                     await self._rows.open()
@@ -107,7 +108,7 @@ class Relay:
         if not await self._rows.lead():
             raise InboxError("another relay is at work on this outbox")
         total = Round()
-        while not self._stopping.is_set():
+        while not self._stopping:
             done = await self._round()
             total += done
             if done.trouble is not None or not done.has_moved:
@@ -183,16 +184,12 @@ class Relay:
         self._said = event
 
     async def _wait(self, seconds: float) -> None:
-        timer = self._clock.call_later(seconds, (woken := asyncio.Event()).set)
-        waits = [asyncio.ensure_future(event.wait()) for event in (woken, self._stopping)]
+        timer = self._clock.call_later(seconds, self._woken.set)
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await self._woken.wait()
         finally:
             timer.cancel()
-            for wait in waits:
-                wait.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*waits, return_exceptions=True)
+        self._woken.clear()
 
 
 def _is_for_ever(error: BaseException) -> bool:

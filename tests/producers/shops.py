@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from bus.clock import SystemClock
+from bus.clock import Clock, SystemClock
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
@@ -104,9 +104,9 @@ class Shop:
         async with self.transaction() as connection:
             return [await self.add(connection, number, **options) for number in numbers]
 
-    def relay(self, log: FakeLog, **options: Any) -> Relay:
+    def relay(self, log: FakeLog, *, clock: Clock | None = None, **options: Any) -> Relay:
         settings = load(flags={}, env={}, file=None).settings
-        publisher = make_publisher(log, settings, "outbox@svc", clock=SystemClock(), metrics=Metrics())  # type: ignore[arg-type]
+        publisher = make_publisher(log, settings, "outbox@svc", clock=clock or SystemClock(), metrics=Metrics())  # type: ignore[arg-type]
         self._relays.append(Relay(self.url, publisher, **options))
         return self._relays[-1]
 

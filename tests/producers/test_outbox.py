@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bus import sealing
+from bus.clock import ManualClock
 from bus.errors import (
     AppendUnknownError,
     ConfigurationError,
@@ -337,6 +338,36 @@ async def test_one_relay_works_and_the_other_takes_over_when_it_ends(shop: Shop,
         await shop.place(3)
         await until(second_log, 1)
     assert (log.numbers(), second_log.numbers()) == ([1, 2], [3])
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_relay_that_is_cancelled_while_a_pause_ends_is_cancelled(file: Shop, log: FakeLog, turns: int) -> None:
+    clock = ManualClock()
+    relay = file.relay(log, clock=clock, interval_s=1)
+    running = asyncio.ensure_future(relay.run())
+    await eventually(lambda: asyncio.sleep(0, has_timer(clock, 1)))
+    clock.advance(1)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+    assert running.cancelled()
+
+
+def has_timer(clock: ManualClock, due_s: float) -> bool:
+    """Whether one is due in *due_s*, which only the relay's pause is."""
+    return clock.next_due_s() == due_s
+
+
+async def test_a_relay_that_is_stopped_while_it_pauses_ends_at_once(file: Shop, log: FakeLog) -> None:
+    clock = ManualClock()
+    relay = file.relay(log, clock=clock, interval_s=1)
+    running = asyncio.ensure_future(relay.run())
+    await eventually(lambda: asyncio.sleep(0, has_timer(clock, 1)))
+    relay.stop()
+    async with asyncio.timeout(5):
+        await running
+    assert clock.monotonic_s() == 0
 
 
 async def test_a_database_without_an_outbox_says_how_to_make_one(postgres: Postgres, tmp_path: Path) -> None:
