@@ -99,6 +99,8 @@ class SqliteRows:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.wait([self._renewal])
+        # Also where whoever wanted to lead was cancelled before it knew that it does.
+        if self._leads_until_s:
             with contextlib.suppress(InboxError):
                 await self._run(lambda connection: connection.execute("DELETE FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)))
         async with self._one_at_a_time:

@@ -29,6 +29,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome
 from producers.outbox import Outbox
 from producers.outbox.opening import open_rows
+from producers.outbox.sqlite import SqliteRows
 from tests.databases import Postgres
 from tests.producers.shops import FakeLog, OrderPlaced, Shop, number_of
 
@@ -368,6 +369,22 @@ async def test_a_relay_that_is_stopped_while_it_pauses_ends_at_once(file: Shop, 
     async with asyncio.timeout(5):
         await running
     assert clock.monotonic_s() == 0
+
+
+async def test_a_relay_that_is_cancelled_while_it_takes_the_lead_keeps_nobody_waiting(file: Shop) -> None:
+    clock = ManualClock()
+    first, second = (SqliteRows(file.url.removeprefix("sqlite:///"), clock) for _ in range(2))
+    await first.open()
+    leading = asyncio.ensure_future(first.lead())
+    for _ in range(2):
+        await asyncio.sleep(0)
+    leading.cancel()
+    await asyncio.wait([leading])
+    assert leading.cancelled()
+    await first.close()
+    await second.open()
+    assert await second.lead()
+    await second.close()
 
 
 async def test_a_database_without_an_outbox_says_how_to_make_one(postgres: Postgres, tmp_path: Path) -> None:
