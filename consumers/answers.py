@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from bus.envelope import Agent
 from bus.sealing import Message
 from bus.vocabulary.core import ErrorReported
@@ -17,13 +19,20 @@ from producers.draft import DEFAULT_MAX_HOPS, Draft
 from producers.publisher import Publisher
 from producers.sealer import Sealed
 
-__all__ = ["report_of", "seal_outputs", "wants_report"]
+__all__ = ["Output", "report_of", "seal_outputs", "wants_report"]
 
 
-def seal_outputs(publisher: Publisher, message: Message, drafts: Sequence[Draft], returned: Any) -> Sequence[Sealed]:
-    """*drafts* that a handler has collected, then what it *returned*, which answers *message*. Raises PublishRejected."""
+class Output(msgspec.Struct, frozen=True):
+    """What a handler has queued: *data* is its payload as it was then, whatever becomes of the object."""
+
+    draft: Draft
+    data: bytes
+
+
+def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any) -> Sequence[Sealed]:
+    """What a handler has *queued*, then what it *returned*, which answers *message*. Raises PublishRejected."""
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    sealed = [publisher.seal(draft, cause=message) for draft in drafts]
+    sealed = [publisher.seal(output.draft, cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed += [publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to) for answer in answers]

@@ -16,6 +16,7 @@ from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, PublishRejected
 from bus.payloads import encode_payload
 from bus.sealing import Message
+from consumers.answers import Output
 from consumers.inbox.base import Transaction
 from producers.draft import Draft, Options, RequestOptions
 from producers.publisher import Publisher, Receipt
@@ -59,7 +60,7 @@ class Context:
         """The sealed message; it passed every gate."""
         self.attempt = attempt
         """1 for the first run."""
-        self.outputs: list[Draft] = []
+        self.outputs: list[Output] = []
         """What `send` has collected so far."""
         self._deadline_s = deadline_s
         self._publisher = publisher
@@ -75,10 +76,11 @@ class Context:
     def send(self, payload: msgspec.Struct, **options: Unpack[Options]) -> _Queued:
         """Queue *payload* to leave when this run succeeds, and only then.
 
-        Raises ContractError or UnknownTypeError at once for a payload that could not be sealed.
+        It leaves as it is now, whatever the handler does to the object later. Raises ContractError or UnknownTypeError at once for a payload
+        that could not be sealed.
         """
-        encode_payload(payload)
-        self.outputs.append(Draft(payload=payload, **options))
+        data = encode_payload(payload)
+        self.outputs.append(Output(Draft(payload=payload, **options), data))
         return _QUEUED
 
     async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:

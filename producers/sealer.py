@@ -92,12 +92,14 @@ class Sealer:
         answers: bool = False,
         topic: str | None = None,
         origin: Origin | None = None,
+        data: bytes | None = None,
     ) -> Sealed:
         """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse.
 
-        *topic* overrides the type's own, *origin* who this publisher publishes as.
+        *topic* overrides the type's own, *origin* who this publisher publishes as, *data* what the payload is by now: its canonical form from
+        `encode_payload`.
         """
-        if cause is None and topic is None and origin is None and not answers:
+        if cause is None and topic is None and origin is None and data is None and not answers:
             sealed = self._seal_at_once(draft, draft.payload)
             if sealed is None and has_only_keys(draft):
                 sealed = self._seal_by_template(
@@ -107,7 +109,8 @@ class Sealer:
                 return sealed
         try:
             kind = payload_type(draft.payload)
-            sealed = self.seal_data(draft, kind, encode_payload(draft.payload), cause=cause, answers=answers, topic=topic, origin=origin)
+            data = encode_payload(draft.payload) if data is None else data
+            sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
         except ContractError as error:

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from sealbus import App, Bus, Draft, PublishRejected, Receipt, Retry, RetryLater, payload
+from sealbus import App, Bus, Context, Draft, PublishRejected, Receipt, Retry, RetryLater, payload
 
 
 @payload("bus.asked", version="1.0.0")
@@ -18,6 +18,12 @@ class Asked(msgspec.Struct, frozen=True):
 @payload("bus.answered", version="1.0.0")
 class Answered(msgspec.Struct, frozen=True):
     text: str
+
+
+@payload("bus.tallied", version="1.0.0")
+class Tally(msgspec.Struct):
+    number: int
+    seen: list[int] = []
 
 
 def echo() -> App:
@@ -44,6 +50,25 @@ async def test_a_reply_address_that_nobody_has_opened_gets_its_topic() -> None:
         await bus.settle()
         assert not bus.dead
         assert len(await bus.transport.read("agents._reply.asker-0123abcd", 0, 0, max_records=9, max_bytes=1 << 20)) == 1
+
+
+async def test_what_is_sent_leaves_as_it_was_when_it_was_sent() -> None:
+    app = App("counter@tests")
+
+    @app.on(Asked)
+    async def count(asked: Asked, context: Context) -> None:
+        tally = Tally(0)
+        for number in (1, 2, 3):
+            tally.number = number
+            tally.seen.append(number)
+            context.send(tally)
+        tally.number = "no number"  # type: ignore[assignment]
+
+    async with app.test() as bus:
+        await bus.publish(Asked("count"))
+        await bus.settle()
+        assert not bus.dead
+        assert bus.sent(Tally) == [Tally(1, [1]), Tally(2, [1, 2]), Tally(3, [1, 2, 3])]
 
 
 async def test_settle_says_which_handlers_wait_for_something_outside(monkeypatch: pytest.MonkeyPatch) -> None:
