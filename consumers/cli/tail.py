@@ -6,6 +6,7 @@ Owns the options, the lines and the summary. Does not own reading (`consumers.cl
 from __future__ import annotations
 
 import base64
+import sys
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,6 +27,8 @@ from consumers.cli.tailing import follow, history, positions
 from consumers.cli.verdicts import DEAD, Checks, Verdict, judge
 
 __all__ = ["resolve_topic", "tail"]
+
+_MOST_DIGITS = 100
 
 
 class _Sender(msgspec.Struct):
@@ -105,7 +108,8 @@ def _start(text: str | None) -> str | int:
         return "last"
     if text in ("beginning", "end"):
         return text
-    if text.isascii() and text.isdigit():
+    # Longer than any offset: Python reads no number of thousands of digits.
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
         return int(text)
     raise click.BadParameter(f"{text!r} is none of beginning, end and an offset", param_hint="--from")
 
@@ -125,7 +129,7 @@ async def resolve_topic(transport: Transport, settings: Settings, name: str) -> 
 async def _run(transport: Transport, topic: str, whence: str | int, last: int, show: _Show, *, following: bool) -> None:
     spans = await positions(transport, topic, whence, last)
     if whence == "last":
-        newest: deque[Record] = deque(maxlen=last)
+        newest: deque[Record] = deque(maxlen=min(last, sys.maxsize))
         async for page in history(transport, topic, spans):
             newest.extend(page)
         show.records(newest)

@@ -137,6 +137,15 @@ def test_tail_shows_the_last_ones_in_order(folder: Any) -> None:
     assert folder.call("tail", "job.run", "--from", "middle").exit_code == 2
 
 
+def test_tail_answers_to_numbers_of_any_size(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(3), "--app", "agents:app")
+    beyond = "9" * 20
+    assert len(folder.call("tail", "job.run", "-n", beyond).stdout.splitlines()) == 3
+    assert folder.call("tail", "job.run", "--from", beyond).stdout == ""
+    for option in ("-n", "--from"):
+        assert folder.call("tail", "job.run", option, "9" * 5_000).exit_code == 2
+
+
 def test_tail_shows_a_record_whose_time_is_of_no_year(folder: Any) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
     with contextlib.closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
