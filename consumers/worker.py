@@ -136,13 +136,11 @@ class Worker:
             raise self.runners.failure
         subscription = self._joined()
         count, size = self.flight.room
-        if not count:
-            await self._wait_for_room(timeout_s)
+        # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
+        if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
+            await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))
+            # Whoever does not poll is taken for dead.
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
-            return 0
-        if count < _LITTLE_ROOM and self.lanes.ready > _PLENTY:
-            # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
-            await asyncio.sleep(_PLENTY_S)
             return 0
         records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
         for _ in self._admission.admit(records):

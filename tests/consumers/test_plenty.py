@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import msgspec
+import pytest
 
 from bus.payloads import payload
 from consumers.app import App
@@ -26,3 +30,35 @@ async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> N
             await bus.publish(Item(number))
         await bus.settle()
     assert sorted(seen) == list(range(3_000))
+
+
+async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("plenty@svc")
+    free = asyncio.Event()
+
+    @app.on(Item)
+    async def handle(item: Item) -> None:
+        await free.wait()
+
+    async with app.test() as bus:
+        worker = bus._worker
+        for number in range(800):
+            await bus.publish(Item(number))
+        while worker.flight.room[0] > 200:
+            await worker.cycle(0)
+        polls: list[dict[str, Any]] = []
+        subscription = worker._joined()
+        poll = subscription.poll
+
+        async def counted(**options: Any) -> Any:
+            polls.append(options)
+            return await poll(**options)
+
+        monkeypatch.setattr(subscription, "poll", counted)
+        assert worker.lanes.ready > 256
+        for _ in range(5):
+            await worker.cycle(0)
+        # Kafka takes a member that has not polled for five minutes for dead, and 256 handlers of LLMs can take longer.
+        assert [options["max_records"] for options in polls] == [0] * 5
+        free.set()
+        await bus.settle()
