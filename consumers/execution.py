@@ -106,9 +106,7 @@ class Execution:
                 self._flight.drop(delivery)
             if wait_s == _PARKED:
                 return
-            if wait_s is not None:
-                # To be tried again here; the lane waits meanwhile.
-                self._waiting.add(lane, wait_s)
+            if wait_s is not None and self._waits(lane, wait_s):
                 return
             # However it ended.
             self._dependencies.release(delivery.message)
@@ -119,6 +117,14 @@ class Execution:
                 self._lanes.release(lane, following.priority)
                 return
             delivery = following
+
+    def _waits(self, lane: Lane[Delivery], wait_s: float) -> bool:
+        """Have *lane* wait, to be tried again here; False for one whose partition has gone, and what waited for it with it."""
+        if lane.head.partition.closed:
+            self._flight.drop(lane.head)
+            return False
+        self._waiting.add(lane, wait_s)
+        return True
 
     async def _turn_away(self, lane: Lane[Delivery], runner: Runner) -> float | None:
         """Send its head back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
@@ -143,9 +149,10 @@ class Execution:
             except ContractError as error:
                 return self._outcomes.refuse(delivery, error)
             delivery.ends_s = now_s + self._intake.remaining_s(delivery)
-        wait_s = self._dependencies.delay_s(message.message_type, message.message_id) if self._dependencies.any_down else 0.0
-        if not wait_s and self._braking.enabled:
-            wait_s = self._braking.delay_s(delivery.label)
+        wait_s = self._braking.delay_s(delivery.label) if self._braking.enabled else 0.0
+        if not wait_s and self._dependencies.any_down:
+            # Last, for whoever gets 0 of it may be the one that tries for all, and must not sleep then.
+            wait_s = self._dependencies.delay_s(message.message_type, message.message_id)
         return self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S)) if wait_s else None
 
     async def _go_on(self, lane: Lane[Delivery], asked: Asked | Ended, runner: Runner) -> float | None:

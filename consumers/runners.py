@@ -7,6 +7,7 @@ Does not know what driving a delivery means: that is the `drive` it is given.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -63,7 +64,7 @@ class Runner:
         self.deadline_s = deadline_s
         self._watch(deadline_s)
         try:
-            return await handler(*arguments)
+            returned = await handler(*arguments)
         except asyncio.CancelledError as error:
             if self.cut is not None:
                 raise self.cut from None
@@ -78,6 +79,9 @@ class Runner:
         except BaseException as error:
             # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever handles the next one.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
+        else:
+            # Most often 0, and then no coroutine in between.
+            return await self._come_round(returned) if self.task is not None and self.task.cancelling() else returned
         finally:
             # No await stands between the handler's end and here, so a late cut can't hit what comes after.
             self.deadline_s = math.inf
@@ -85,6 +89,16 @@ class Runner:
                 self.cut = None
                 if self.task is not None:
                     self.task.uncancel()
+
+    async def _come_round(self, returned: Any) -> Any:
+        """*returned*, after a cancellation that the handler has asked for and not waited for: it would hit what settles its message."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        if self.ending:
+            raise asyncio.CancelledError
+        while self.task is not None and self.task.cancelling():
+            self.task.uncancel()
+        return returned
 
     def step_aside(self) -> None:
         """The handler has ended; until its outcome is durable this is no slot any more."""
@@ -257,8 +271,12 @@ class Runners:
 
     def _ended(self, runner: Runner, task: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.failure = error
+        if task.cancelled():
+            failure: BaseException | None = None if runner.ending else RuntimeError("a runner was cancelled, and not because the worker ends")
+        else:
+            failure = task.exception()
+        if failure is not None:
+            self.failure = failure
             self._waking = 0
             self._quiet.set()
 

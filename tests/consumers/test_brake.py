@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings import load
 from consumers.brake import COUNTED, Brake
-from sealbus import App, Reject, payload
+from sealbus import App, DependencyDown, Reject, payload
 
 
 @payload("brake.job")
 class Job(msgspec.Struct, frozen=True):
     number: int
+
+
+@payload("brake.other")
+class Other(msgspec.Struct, frozen=True):
+    number: int = 0
 
 
 def test_only_what_handlers_make_of_messages_counts() -> None:
@@ -107,3 +114,37 @@ async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
         assert not done
         await bus.advance(2)
         assert len(done) == 100 - died
+
+
+async def test_a_message_of_a_braked_type_is_not_the_one_that_tries_a_dependency_for_others() -> None:
+    app = App("brake@tests")
+    down, done = [True], []
+    at_work, blamed = asyncio.Barrier(11), asyncio.Event()
+
+    @app.on(Job)
+    async def handle(job: Job) -> None:
+        await at_work.wait()
+        if job.number == 0:
+            blamed.set()
+            raise DependencyDown("db")
+        await blamed.wait()
+        raise Reject("broken deploy")
+
+    @app.on(Other)
+    async def handle_other(other: Other) -> None:
+        if down[0]:
+            raise DependencyDown("db")
+        done.append(other)
+
+    flags = {"deadletter.brake_share": 0.5, "deadletter.brake_window": 10, "deadletter.brake_pause_s": 600}
+    async with app.test(load(flags=flags, env={}, file=None).settings) as bus:
+        for number in (*range(1, 11), 0):
+            await bus.publish(Job(number), key=f"key-{number}")
+        await bus.settle()
+        assert len(bus.dead) == 10
+        await bus.publish(Other())
+        await bus.settle()
+        down[0] = False
+        # Well before the brake is released.
+        await bus.advance(120)
+        assert len(done) == 1

@@ -21,6 +21,11 @@ class Job(msgspec.Struct, frozen=True):
     how: str
 
 
+@payload("runner.answer", version="1.0.0")
+class Answer(msgspec.Struct, frozen=True):
+    how: str
+
+
 async def awaits_something_cancelled() -> None:
     inner = asyncio.ensure_future(asyncio.sleep(60))
     inner.cancel()
@@ -98,6 +103,42 @@ async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> No
         await bus.publish(Job(how="plain"), key="same")
         await bus.settle()
         assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "HandlerGoneError")]
+
+
+async def test_a_handler_that_cancels_itself_and_returns_is_done() -> None:
+    app = App("runner@tests", types=[Answer])
+
+    @app.on(Job)
+    async def handle(job: Job) -> Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        if job.how == "odd":
+            task.cancel()
+        return Answer(job.how)
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="odd"), key="same")
+        await bus.publish(Job(how="plain"), key="same")
+        await bus.settle()
+        assert {answer.how for answer in bus.sent(Answer)} == {"odd", "plain"}
+        assert not bus.dead
+
+
+async def test_a_runner_that_something_else_cancels_is_not_gone_in_silence() -> None:
+    async def driven(lane: Lane[Any], runner: Runner) -> None:
+        assert runner.task is not None
+        runner.task.cancel()
+        await asyncio.sleep(1)
+
+    lanes: Lanes[Any] = Lanes()
+    runners = Runners(lanes, driven, concurrency=1, clock=ManualClock())
+    lanes.add("key", "delivery", 5)
+    runners.kick()
+    async with asyncio.timeout(10):
+        while runners.failure is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    assert isinstance(runners.failure, RuntimeError)
+    await runners.close()
 
 
 class UnprintableError(Exception):

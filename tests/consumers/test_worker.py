@@ -749,6 +749,29 @@ async def test_what_waits_in_its_lane_is_let_go_with_its_partition(how: str) -> 
         assert (runs, len(worker.flight), len(worker.lanes)) == ([1], 0, 0)
 
 
+async def test_what_fails_while_its_partition_goes_does_not_wait_for_it() -> None:
+    settings = load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    app, seen = App("worker@tests"), asyncio.Event()
+
+    @app.on(Job, order="key_strict")
+    async def handle(job: Job) -> None:
+        seen.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError as error:
+            # As many drivers do when they are cut.
+            raise RetryLater(after_s=3_600) from error
+
+    async with app.test(settings) as bus:
+        worker = bus._worker
+        await bus.publish(Job(n=1), key="same", ttl_s=86_400)
+        while not seen.is_set():
+            await worker.cycle(0)
+        worker.lost([partition.assignment for partition in worker._partitions.all()])
+        await bus.settle()
+        assert (len(worker.flight), len(worker.lanes)) == (0, 0)
+
+
 async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
     release = asyncio.Event()
     seen: list[int] = []
