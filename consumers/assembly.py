@@ -17,6 +17,7 @@ from consumers.app import App
 from consumers.brake import Brake
 from consumers.braking import Braking
 from consumers.claims import Claims
+from consumers.contexts import Contexts
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.execution import Execution
@@ -100,7 +101,7 @@ def assemble(
         plan,
         outcomes,
         publisher=publisher,
-        requests=requests,
+        contexts=Contexts(publisher=publisher, requests=requests, clock=clock, claims=claims),
         intake=intake,
         flight=flight,
         lanes=lanes,

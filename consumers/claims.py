@@ -7,6 +7,7 @@ handled without a claim), giving up later what could not be given up while the s
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -152,10 +153,13 @@ class Claims:
             raise
 
     async def begin(self, hold: Hold) -> Transaction:
-        """The transaction of the handler that has *hold*, always the same one; raises InboxError."""
-        if hold.transaction is None:
-            hold.transaction = await self._inbox.begin()
-        return hold.transaction
+        """The transaction of the handler that has *hold*, the same one for all of its tasks; raises InboxError, also once it has ended."""
+        if hold.turn is None:
+            hold.turn = asyncio.Lock()
+        async with hold.turn:
+            if hold.over:
+                raise InboxError(_OVER)
+            return hold.transaction or await _given(hold, await self._inbox.begin())
 
     async def purge(self) -> None:
         """Forget the keys whose time has passed."""
@@ -193,5 +197,16 @@ class Claims:
         finally:
             self._hold(partition, False)
 
+
+async def _given(hold: Hold, begun: Transaction) -> Transaction:
+    """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait for that."""
+    if hold.over:
+        await begun.rollback()
+        raise InboxError(_OVER)
+    hold.transaction = begun
+    return begun
+
+
+_OVER = "the run that this transaction belongs to has ended"
 
 _NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}

@@ -5,6 +5,7 @@ Owns the state that the stages share: what was parsed, which run this is, whethe
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Hashable
 from typing import Any
@@ -87,6 +88,10 @@ class Hold(msgspec.Struct):
     token: int
     identity: Any = None
     transaction: Transaction | None = None
+    turn: asyncio.Lock | None = None
+    """Of those that ask for the transaction at once."""
+    over: bool = False
+    """Its handler has ended: who asks for the transaction now has no part in it."""
 
 
 class Asked(Ask, kw_only=True, eq=False, gc=False):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Sequence
-from functools import partial
 from typing import Final
 
 from bus.clock import Clock
@@ -16,12 +15,11 @@ from bus.errors import ContractError, InboxError
 from bus.failpoints import reach
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.metrics import Metrics
-from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.answers import seal_outputs
 from consumers.braking import Braking
 from consumers.claims import Claims
-from consumers.context import Context
+from consumers.contexts import Contexts
 from consumers.delivery import Asked, Delivery, Ended, Hold
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
@@ -36,7 +34,6 @@ from consumers.settlement import GaveUpError
 from consumers.solitude import Solitude
 from consumers.waiting import Waiting
 from producers.publisher import Publisher
-from producers.requests import Requests
 
 __all__ = ["Execution"]
 
@@ -57,7 +54,7 @@ class Execution:
         outcomes: Outcomes,
         *,
         publisher: Publisher,
-        requests: Requests,
+        contexts: Contexts,
         intake: Intake,
         flight: Flight,
         lanes: Lanes[Delivery],
@@ -73,7 +70,7 @@ class Execution:
         self._plan = plan
         self._outcomes = outcomes
         self._publisher = publisher
-        self._requests = requests
+        self._contexts = contexts
         self._intake = intake
         self._flight = flight
         self._lanes = lanes
@@ -216,15 +213,14 @@ class Execution:
             await self._release(hold)
             return _FRESH_S
         deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
-        context = self._context(message, delivery, deadline_s, hold) if subscription.takes_context else None
+        context = self._contexts.of(message, delivery, deadline_s, hold) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
             try:
                 returned = await runner.call(subscription.handler, arguments, deadline_s)
             finally:
-                runner.seen_s = self._clock.monotonic_s()
-                self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
+                self._has_run(delivery, runner, hold, started_s)
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
@@ -247,16 +243,11 @@ class Execution:
             self._outcomes.succeeded(delivery)
         return None
 
-    def _context(self, message: Message, delivery: Delivery, deadline_s: float, hold: Hold | None) -> Context:
-        return Context(
-            message,
-            attempt=delivery.control.attempt + 1,
-            deadline_s=deadline_s,
-            publisher=self._publisher,
-            requests=self._requests,
-            clock=self._clock,
-            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold),
-        )
+    def _has_run(self, delivery: Delivery, runner: Runner, hold: Hold | None, started_s: float) -> None:
+        runner.seen_s = self._clock.monotonic_s()
+        self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
+        if hold is not None:
+            hold.over = True
 
     def _parks(self, hold: Hold | None, lane: Lane[Delivery]) -> bool:
         """Have a result without outputs made durable while nobody waits, if that can be."""

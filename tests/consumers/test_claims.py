@@ -129,3 +129,22 @@ async def _given_up(case: Case, name: str) -> None:
         await asyncio.sleep(0)
         case.clock.advance(1)
     await asyncio.wait_for(asking, 5)
+
+
+async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(case: Case) -> None:
+    hold = Hold(key("one"), 1)
+    first, second = await asyncio.gather(case.claims.begin(hold), case.claims.begin(hold))
+    assert first is second
+    await case.claims.release(hold)
+
+
+async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
+    hold = Hold(key("one"), 1)
+    late = asyncio.ensure_future(case.claims.begin(hold))
+    await asyncio.sleep(0)
+    hold.over = True
+    for asked in (late, case.claims.begin(hold)):
+        with pytest.raises(InboxError, match="has ended"):
+            await asked
+    async with asyncio.timeout(5):
+        await (await case.store.begin()).rollback()

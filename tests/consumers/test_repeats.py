@@ -136,6 +136,58 @@ async def test_what_is_written_in_the_transaction_is_there_if_and_only_if_the_ru
     assert balances[-1] == [(1, 10), (2, 10), (4, 10)]
 
 
+async def test_what_several_tasks_of_a_handler_write_is_there_together() -> None:
+    totals: list[list[tuple[object, ...]]] = []
+    app = App("ledger@tests")
+
+    @app.on(Order, timeout_s=5, retry=Retry(attempts=1))
+    async def handle(order: Order, context: Context) -> None:
+        async def save(side: str) -> None:
+            transaction = await context.transaction()
+            await transaction.execute("CREATE TABLE IF NOT EXISTS entries (side TEXT, number INTEGER)")
+            await transaction.execute("INSERT INTO entries VALUES ($1, $2)", side, order.number)
+
+        await asyncio.gather(save("debit"), save("credit"))
+        transaction = await context.transaction()
+        totals.append(await transaction.fetch("SELECT side, count(*) FROM entries GROUP BY side ORDER BY side"))
+
+    async with app.test() as bus:
+        for number in (1, 2, 3):
+            await bus.publish(Order(number), idempotency_key=f"order-{number}")
+            await bus.settle()
+        assert not bus.dead
+    assert totals[-1] == [("credit", 3), ("debit", 3)]
+
+
+async def test_a_task_that_a_failed_handler_has_left_behind_holds_up_nobody() -> None:
+    runs: list[int] = []
+    asked: list[asyncio.Task[object]] = []
+    ended = asyncio.Event()
+    app = App("ledger@tests")
+
+    @app.on(Order)
+    async def handle(order: Order, context: Context) -> None:
+        runs.append(order.number)
+        if order.number == 1:
+
+            async def late() -> None:
+                await ended.wait()
+                await context.transaction()
+
+            asked.append(asyncio.ensure_future(late()))
+            raise Reject("no such account")
+
+    async with app.test() as bus:
+        await bus.publish(Order(1), idempotency_key="order-1")
+        await bus.settle()
+        ended.set()
+        await asyncio.wait(asked)
+        assert isinstance(asked[0].exception(), InboxError)
+        await bus.publish(Order(2), idempotency_key="order-2")
+        await bus.settle()
+    assert runs == [1, 2]
+
+
 async def test_there_is_no_transaction_for_a_message_that_nothing_is_remembered_of() -> None:
     refused: list[str] = []
     app = App("ledger@tests")

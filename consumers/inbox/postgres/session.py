@@ -7,6 +7,7 @@ A statement that fails spoils the transaction: catch its error only around `tran
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ class PostgresTransaction:
         self._give_back = give_back
         self._where = where
         self._is_open = True
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         await self.guarded(self._transaction.start)
@@ -61,16 +63,18 @@ class PostgresTransaction:
 
     async def guarded(self, run: Callable[[], Awaitable[T]]) -> T:
         """What *run* answers. Errors about the statement go through; others are the store's, and the end of the transaction."""
-        if not self._is_open:
-            raise InboxError("the transaction has ended")
-        try:
-            return await run()
-        except Exception as error:
-            if not is_of_store(error):
-                raise
-            cut(self.connection)
-            await self._end()
-            raise translated(error, self._where) from error
+        # A connection has one statement at a time, and a handler may have several tasks.
+        async with self._turn:
+            if not self._is_open:
+                raise InboxError("the transaction has ended")
+            try:
+                return await run()
+            except Exception as error:
+                if not is_of_store(error):
+                    raise
+                cut(self.connection)
+                await self._end()
+                raise translated(error, self._where) from error
 
     async def _end(self) -> None:
         if self._is_open:

@@ -230,6 +230,15 @@ async def test_a_fault_of_a_statement_is_the_databases_own_error(store: Store) -
         await transaction.rollback()
 
 
+async def test_statements_of_several_tasks_take_turns(store: Store) -> None:
+    inbox = await with_table(store)
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    await asyncio.gather(*(transaction.execute("INSERT INTO orders VALUES ($1, 'x')", number) for number in range(20)))
+    assert await inbox.finish(key(), token, (), transaction)
+    assert len(await labels(inbox)) == 20
+
+
 async def test_claims_are_answered_after_an_open_transaction_at_the_latest(store: Store) -> None:
     inbox = await with_table(store)
     transaction = await inbox.begin()
