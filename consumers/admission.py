@@ -97,9 +97,9 @@ class Admission:
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:
         delivery = self._intake.judge(record, partition, now_ms)
-        if delivery is None:
+        if delivery is None or (partition.tier is not None and self._flight.has_copy(delivery)):
             partition.frontier.settle(record.offset)
-            meter = self._meters[self._intake.label(partition)]
+            meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]
             meter.received.count += 1
             meter.skipped.count += 1
             return
