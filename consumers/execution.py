@@ -120,6 +120,8 @@ class Execution:
         if lane.head.partition.closed:
             self._flight.drop(lane.head)
             return False
+        # The run that failed may have changed its payload, and the next one shall not begin in the middle.
+        self._intake.read_anew(lane.head)
         self._waiting.add(lane, wait_s)
         return True
 

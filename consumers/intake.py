@@ -98,6 +98,16 @@ class Intake:
                 delivery.requeue = partition.tier
             return delivery
 
+    def read_anew(self, delivery: Delivery) -> None:
+        """Give *delivery*, which passed every gate, a payload that no run has changed."""
+        if delivery.message is None or delivery.subscription is None:
+            return
+        delivery.message = msgspec.structs.replace(delivery.message, payload=None)
+        try:
+            _, delivery.payload = gates.schema_gate(delivery.message, self._view.registry)
+        except ContractError as error:
+            delivery.refusal = error
+
     def label(self, partition: Partition) -> str:
         """The metric label of what comes from *partition*."""
         return self._view.registry.label(partition.expected_type or "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
+import pytest
 
 from bus.clock import ManualClock
 from bus.metrics import Metrics
@@ -11,7 +14,7 @@ from bus.transports import open_transport
 from consumers.process import make_worker
 from producers.connection import make_publisher
 from producers.draft import Draft
-from sealbus import App, Retry, RetryLater, payload
+from sealbus import App, Context, DependencyDown, Retry, RetryLater, payload
 
 REPLY = "agents._reply.asker-0123abcd"
 
@@ -45,3 +48,28 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     await worker.stop(0)
     await publisher.close()
     await transport.close()
+
+
+@payload("execution.order", version="1.0.0")
+class Order(msgspec.Struct):
+    lines: list[str]
+
+
+@pytest.mark.parametrize("how", [lambda: RetryLater(after_s=0.5), lambda: RetryLater(after_s=5), lambda: DependencyDown("db")])
+async def test_a_run_that_failed_leaves_nothing_of_what_it_changed_to_the_next(how: Callable[[], Exception]) -> None:
+    app = App("execution@tests")
+    runs: list[list[str]] = []
+
+    @app.on(Order)
+    async def handle(order: Order, context: Context) -> None:
+        assert context.message.payload is None or context.message.payload is order
+        runs.append(list(order.lines))
+        order.lines.clear()
+        if len(runs) == 1:
+            raise how()
+
+    async with app.test() as bus:
+        await bus.publish(Order(["a", "b"]))
+        await bus.settle()
+        await bus.advance(60)
+    assert runs == [["a", "b"], ["a", "b"]]
