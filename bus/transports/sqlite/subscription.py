@@ -83,7 +83,7 @@ class SqliteSubscription:
         while True:
             self._signal.clear()
             self._check()
-            records = await self._fetched(max_records, max_bytes) if max_records > 0 else ()
+            records = await self._fetched(max_records, max_bytes) if max_records > 0 and not self._in_doubt() else ()
             if records:
                 return records
             if not await self._signal.wait(self._clock, deadline_s - self._clock.monotonic_s()):
@@ -91,8 +91,8 @@ class SqliteSubscription:
                 return ()
 
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
+        # Also after a silence: the lease's owner and epoch are asked for with each offset.
         self._check_open()
-        self._note_silence()
         held = {self._held[assignment].holding: assignment for assignment in offsets if assignment in self._held}
         refused = [assignment for assignment in offsets if assignment not in self._held]
         if held:
@@ -156,6 +156,9 @@ class SqliteSubscription:
 
     def fail(self, error: Exception) -> None:
         self._fault = error
+        if self._is_silent():
+            # Others may hold these since, and nobody can say.
+            self._lose(list(self._held.values()))
         self._signal.set()
 
     # Partitions come and go.
@@ -229,7 +232,8 @@ class SqliteSubscription:
             # Sought, paused or given away meanwhile: look again at what is wanted now.
             self._signal.set()
             return []
-        self._check()
+        if self._in_doubt():
+            return []
         versions = {held.part: (held, version) for held, version in plan}
         return list(chain.from_iterable(self._accepted(chunk, *versions[chunk.want.part]) for chunk in chunks))
 
@@ -242,7 +246,6 @@ class SqliteSubscription:
 
     def _check(self) -> None:
         self._check_open()
-        self._note_silence()
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault
@@ -253,8 +256,16 @@ class SqliteSubscription:
         if self._fenced:
             raise FencedError(f"another process joined group {self._member.group!r} as member {self._member.name!r}")
 
-    def _note_silence(self) -> None:
-        # A process that was suspended finds out by its own clock: others may hold its partitions since, and the next heartbeat is too late.
-        if self._clock.monotonic_s() - self._renewed_s > self._member.timeout_s:
-            self._lose(list(self._held.values()))
+    def _is_silent(self) -> bool:
+        return self._clock.monotonic_s() - self._renewed_s > self._member.timeout_s
+
+    def _in_doubt(self) -> bool:
+        """Whether nothing is to be delivered before the next heartbeat has said what is still held.
+
+        A process that was suspended, or blocked by a handler, finds out by its own clock: others may hold its partitions since. Where nobody
+        does it keeps them, else a handler that always blocks for too long would be run again and again and never committed.
+        """
+        if self._is_silent():
             self._heart.poke()
+            return True
+        return False
