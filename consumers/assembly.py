@@ -68,7 +68,8 @@ def assemble(
 ) -> Parts:
     """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
-    partitions = Partitions(plan.tiers, clock)
+    strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
+    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight)
     requests = Requests(publisher, transport, verifier=app.verifier)
     lanes: Lanes[Delivery] = Lanes()
     flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)

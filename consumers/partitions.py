@@ -7,7 +7,7 @@ a new assignment starts with no reason, and its records say everything anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from bus.clock import Clock
 from bus.topics import read_topic
@@ -25,7 +25,10 @@ _FEW, _FEWEST = 64, 2
 class Partitions:
     """What one member holds."""
 
-    def __init__(self, tiers: Sequence[Tier], clock: Clock) -> None:
+    def __init__(self, tiers: Sequence[Tier], clock: Clock, *, strict: Collection[str] = (), max_in_flight: int = MAX_SPAN) -> None:
+        """*strict*: the message types whose retries wait in their lanes."""
+        self._strict = frozenset(strict)
+        self._max_in_flight = max_in_flight
         self._tiers = {tier.name: tier for tier in tiers}
         self._clock = clock
         self._held: dict[Assignment, Partition] = {}
@@ -33,6 +36,11 @@ class Partitions:
         self._resting: set[str] = set()
         self._waiting: set[str] = set()
         self.subscription: Subscription | None = None
+
+    @property
+    def waiting(self) -> Set[str]:
+        """The types that wait."""
+        return self._waiting
 
     def know(self, tiers: Iterable[Tier]) -> None:
         """Tiers that are read besides those of the settings."""
@@ -103,11 +111,18 @@ class Partitions:
         self._waiting = message_types
         counts = Counter(partition.expected_type for partition in self._held.values())
         for partition in self._held.values():
-            kind = partition.expected_type
-            partition.most_open = max(_FEWEST, _FEW // counts[kind]) if kind in message_types else MAX_SPAN
+            partition.most_open = self._most_open(partition.expected_type or "", counts)
             if partition.frontier.span >= partition.most_open:
                 self._mark_full(partition)
         self.release_full()
+
+    def _most_open(self, message_type: str, counts: Mapping[str | None, int]) -> int:
+        if message_type in self._waiting:
+            return max(_FEWEST, _FEW // counts[message_type])
+        if message_type in self._strict:
+            # Behind one that waits for its retry, perhaps for hours, lie all later ones of its key: they must leave half of the room to others.
+            return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // 2 // sum(counts[kind] for kind in self._strict)))
+        return MAX_SPAN
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
         """The head of a tier is not due: fetch it again then."""

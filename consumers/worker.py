@@ -135,7 +135,7 @@ class Worker:
         if self.runners.failure is not None:
             raise self.runners.failure
         subscription = self._joined()
-        count, size = self.flight.room
+        count, size = self.flight.room(self._partitions.waiting)
         # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
             await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))

@@ -8,12 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from bus.errors import DependencyDown
 from bus.payloads import payload
 from consumers.app import App
+from consumers.retry import Retry
 
 
 @payload("plenty.item", version="1.0.0")
 class Item(msgspec.Struct, frozen=True):
+    number: int
+
+
+@payload("plenty.other", version="1.0.0")
+class Other(msgspec.Struct, frozen=True):
     number: int
 
 
@@ -44,7 +51,7 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
         worker = bus._worker
         for number in range(800):
             await bus.publish(Item(number))
-        while worker.flight.room[0] > 200:
+        while worker.flight.room()[0] > 200:
             await worker.cycle(0)
         polls: list[dict[str, Any]] = []
         subscription = worker._joined()
@@ -62,3 +69,55 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
         assert [options["max_records"] for options in polls] == [0] * 5
         free.set()
         await bus.settle()
+
+
+async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> None:
+    app = App("plenty@svc")
+    found_out, others = asyncio.Event(), []
+
+    @app.on(Item)
+    async def handle(item: Item) -> None:
+        await found_out.wait()
+        raise DependencyDown("db")
+
+    @app.on(Other)
+    async def handle_other(other: Other) -> None:
+        others.append(other.number)
+
+    async with app.test() as bus:
+        for number in range(1_500):
+            await bus.publish(Item(number), ttl_s=7_200)
+        while len(bus._worker.flight) < 1_000:
+            await bus._worker.cycle(0)
+        found_out.set()
+        await bus.settle()
+        for number in range(20):
+            await bus.publish(Other(number), ttl_s=7_200)
+        await bus.settle()
+        assert sorted(others) == list(range(20))
+        # Of what waits no more is taken than before.
+        assert len(bus._worker.flight) <= 1_000
+
+
+async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_others() -> None:
+    app = App("plenty@svc")
+    others = []
+
+    @app.on(Item, order="key_strict", retry=Retry(attempts=5, base_s=60, cap_s=300))
+    async def handle(item: Item) -> None:
+        raise ValueError("not yet")
+
+    @app.on(Other)
+    async def handle_other(other: Other) -> None:
+        others.append(other.number)
+
+    async with app.test() as bus:
+        for key in range(40):
+            # Keys of every partition.
+            for number in range(60):
+                await bus.publish(Item(number), key=f"key-{key}", ttl_s=86_400)
+        await bus.settle()
+        for number in range(20):
+            await bus.publish(Other(number), ttl_s=7_200)
+        await bus.settle()
+        assert sorted(others) == list(range(20))
