@@ -19,7 +19,7 @@ from consumers.delivery import Partition
 
 __all__ = ["Lag", "measure", "publish", "show", "watch"]
 
-_EVERY_S = 5.0
+_FIRST_S, _EVERY_S = 0.5, 5.0
 
 _log = get_logger("worker")
 
@@ -90,11 +90,14 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
 async def watch(transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str) -> None:
     """Measure and publish at intervals what is *held* then, for ever.
 
-    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes seconds.
+    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes seconds. The first
+    time soon, for retries in a tier count their wait from when they were seen there.
     """
+    pause_s = _FIRST_S
     while True:
-        await clock.sleep(_EVERY_S)
+        await clock.sleep(pause_s)
         await show(transport, held(), clock, metrics, group)
+        pause_s = _EVERY_S
 
 
 async def show(transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str) -> None:
