@@ -182,7 +182,6 @@ class Claims:
     async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
         """*ask* again after *error*, until there is an answer."""
         pause_s = _FIRST_PAUSE_S
-        partition.failing += 1
         self._hold(partition, True)
         try:
             while True:
@@ -196,7 +195,6 @@ class Claims:
                 except InboxError as again:
                     error = again
         finally:
-            partition.failing -= 1
             self._hold(partition, False)
 
 

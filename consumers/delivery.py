@@ -35,7 +35,6 @@ class Partition:
         "committed",
         "draining",
         "expected_type",
-        "failing",
         "frontier",
         "full",
         "measured",
@@ -68,8 +67,6 @@ class Partition:
         """The frontier when the lag was last measured."""
         self.parked = 0
         """Deliveries whose claim or result is being made durable, or that have not gone on since."""
-        self.failing = 0
-        """How many of its messages wait for a log or an inbox that does not take their outcome, or does not answer."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
         self.most_open = MAX_SPAN

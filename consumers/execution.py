@@ -148,8 +148,7 @@ class Execution:
             except ContractError as error:
                 return self._outcomes.refuse(delivery, error)
             delivery.ends_s = now_s + self._intake.remaining_s(delivery)
-        # Each of a partition whose outcomes nobody takes would keep a slot until somebody does.
-        wait_s = _FRESH_S if delivery.partition.failing else self._braking.delay_s(delivery.label) if self._braking.enabled else 0.0
+        wait_s = self._braking.delay_s(delivery.label) if self._braking.enabled else 0.0
         if not wait_s and self._dependencies.any_down:
             # Last, for whoever gets 0 of it may be the one that tries for all, and must not sleep then.
             wait_s = self._dependencies.delay_s(message.message_type, message.message_id)
@@ -239,10 +238,8 @@ class Execution:
             return None
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             await self._release(hold)
-            runner.step_aside()
             return await self._outcomes.fail(delivery, message, subscription, error)
         if outputs:
-            runner.step_aside()
             await self._outcomes.done(delivery, outputs)
         else:
             self._outcomes.succeeded(delivery)

@@ -68,7 +68,6 @@ class Settlement:
                     raise error
                 if not held:
                     held = True
-                    partition.failing += 1
                     self._hold(partition, True)
                 _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
@@ -77,7 +76,6 @@ class Settlement:
                     raise GaveUpError
         finally:
             if held:
-                partition.failing -= 1
                 self._hold(partition, False)
 
     async def bury(self, delivery: Delivery, failure: Failure) -> None:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from bus.errors import DependencyDown, Reject, RetryLater, UnreachableError
+from bus.errors import DependencyDown
 from bus.payloads import payload
-from bus.transports.base import NewRecord, Outcome
 from consumers.app import App
-from consumers.context import Context
 from consumers.retry import Retry
 
 
 @payload("plenty.item", version="1.0.0")
 class Item(msgspec.Struct, frozen=True):
-    number: int
-
-
-@payload("plenty.answer", version="1.0.0")
-class Answer(msgspec.Struct, frozen=True):
     number: int
 
 
@@ -129,57 +121,3 @@ async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_oth
             await bus.publish(Other(number), ttl_s=7_200)
         await bus.settle()
         assert sorted(others) == list(range(20))
-
-
-def failing(append: Callable[..., Awaitable[Sequence[Outcome]]], topics: str) -> Callable[..., Awaitable[Sequence[Outcome]]]:
-    """*append*, which takes nothing for *topics*."""
-
-    async def fail(records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
-        if any(topics in record.topic for record in records):
-            return [UnreachableError("no leader") for _ in records]
-        return await append(records, timeout_s=timeout_s)
-
-    return fail
-
-
-async def answers(item: Item) -> Answer:
-    return Answer(item.number)
-
-
-async def dies(_: Item) -> None:
-    raise Reject("no")
-
-
-async def is_retried(_: Item, context: Context) -> None:
-    if context.attempt == 1:
-        raise RetryLater(after_s=5)
-
-
-@pytest.mark.parametrize(("handle", "topics"), [(answers, "plenty.answer"), (dies, ".dlq"), (is_retried, "._retry.")])
-async def test_outcomes_that_the_log_does_not_take_leave_slots_to_what_it_does_take(
-    handle: Callable[..., Awaitable[Any]], topics: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = App("plenty@svc", types=[Answer])
-    others = []
-    app.on(Item)(handle)
-
-    @app.on(Other)
-    async def handle_other(other: Other) -> None:
-        others.append(other.number)
-
-    async with app.test() as bus:
-        monkeypatch.setattr(bus.transport, "append", failing(bus.transport.append, topics))
-        for number in range(300):
-            await bus.publish(Item(number), ttl_s=7_200)
-        for _ in range(50):
-            await bus._worker.cycle(0)
-        for number in range(20):
-            await bus.publish(Other(number), ttl_s=7_200)
-        async with asyncio.timeout(10):
-            while len(others) < 20:
-                await bus._worker.cycle(0)
-                await asyncio.sleep(0)
-        monkeypatch.undo()
-        await bus.advance(120)
-        assert len(bus._worker.flight) == 0
-        assert len(bus.sent(Answer)) + len(bus.dead) == (0 if handle is is_retried else 300)
