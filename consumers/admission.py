@@ -6,7 +6,7 @@ the pieces a fetch is taken in. Verdicts are `consumers.intake`'s; fetching and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from bus.clock import Clock
 from bus.failpoints import reach
@@ -58,11 +58,18 @@ class Admission:
                 last = max(record.offset for record in records if record.partition == number and record.topic == topic)
                 partition.seen.see(last, self._clock.monotonic_s())
         passed_over: set[Partition] = set()
+        retries: dict[Hashable, bytes | None] = {}
         for start in range(0, len(records), _PIECE_RECORDS):
-            self._admit(records[start : start + _PIECE_RECORDS], found, passed_over)
+            self._admit(records[start : start + _PIECE_RECORDS], found, passed_over, retries)
             yield
 
-    def _admit(self, records: Sequence[Record], found: Mapping[tuple[str, int], Partition | None], passed_over: set[Partition]) -> None:
+    def _admit(
+        self,
+        records: Sequence[Record],
+        found: Mapping[tuple[str, int], Partition | None],
+        passed_over: set[Partition],
+        retries: dict[Hashable, bytes | None],
+    ) -> None:
         # One reading of the clocks for all of a piece.
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         topic, number, partition = "", -1, None
@@ -81,7 +88,7 @@ class Admission:
                 passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):
                 partition.taken_ms = record.timestamp_ms
-                self._take(record, partition, now_ms, now_s)
+                self._take(record, partition, now_ms, now_s, retries)
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
         """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
@@ -95,9 +102,9 @@ class Admission:
             partition.passed_ms = max(partition.passed_ms, moment_ms)
         return wait_s
 
-    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float) -> None:
+    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, retries: dict[Hashable, bytes | None]) -> None:
         delivery = self._intake.judge(record, partition, now_ms)
-        if delivery is None or (partition.tier is not None and self._flight.has_copy(delivery)):
+        if delivery is None or (partition.tier is not None and _is_copy(delivery, retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]
             meter.received.count += 1
@@ -107,3 +114,19 @@ class Admission:
         self._flight.take(delivery, now_ms, now_s)
         self._lanes.add(delivery.key, delivery, delivery.priority)
         reach("taken")
+
+
+def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:
+    """Whether *delivery*, from a tier, is one more copy of a retry of the same fetch, whose *retries* so far these are.
+
+    Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it twice. Each copy would be
+    run, wait and be moved for itself, and be doubled again by the next death; one is enough. Nothing is lost with this one: the commit passes
+    it only when the other is settled. Of the same fetch, because what comes later may be what the other has become, which settles it. Only the
+    very same bytes, because headers can be forged.
+    """
+    control, partition = delivery.control, delivery.partition
+    origin = partition.assignment, control.origin_topic, control.origin_partition, control.origin_offset, control.redrive_count
+    if origin not in retries:
+        retries[origin] = delivery.record.value
+        return False
+    return retries[origin] == delivery.record.value

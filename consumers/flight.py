@@ -6,7 +6,7 @@ Owns the bounds, the frontier's progress when something lands, and counting outc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Set
+from collections.abc import Set
 
 from bus.clock import Clock
 from bus.metrics import Metrics
@@ -26,7 +26,6 @@ class Flight:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._deliveries: dict[int, Delivery] = {}
-        self._retries: dict[Hashable, Delivery] = {}
         self._bytes = 0
         self.landed = asyncio.Event()
         """Set whenever something lands or is dropped; whoever waits clears it."""
@@ -54,18 +53,6 @@ class Flight:
         delivery.born_s = now_s + (delivery.sealed_ms - now_ms) / 1000
         self._deliveries[id(delivery)] = delivery
         self._bytes += delivery.size
-        if delivery.partition.tier is not None:
-            self._retries.setdefault(_origin(delivery), delivery)
-
-    def has_copy(self, delivery: Delivery) -> bool:
-        """Whether *delivery*, from a tier, is one more copy of a retry that lies before it in its partition and is not settled.
-
-        Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it twice. Each copy would
-        be run, wait and be moved for itself, and be doubled again by the next death; one is enough. Nothing is lost with this one: the commit
-        cannot pass the other. Only the very same bytes count, for headers can be forged.
-        """
-        first = self._retries.get(_origin(delivery))
-        return first is not None and first.record.offset < delivery.record.offset and first.record.value == delivery.record.value
 
     def done(self, delivery: Delivery) -> None:
         """The handler's outcome is durable."""
@@ -89,8 +76,6 @@ class Flight:
         """Its partition went away: the next owner settles it."""
         if self._deliveries.pop(id(delivery), None) is not None:
             self._bytes -= delivery.size
-            if delivery.partition.tier is not None and self._retries.get(origin := _origin(delivery)) is delivery:
-                del self._retries[origin]
         self.landed.set()
 
     def oldest_s(self) -> float:
@@ -102,9 +87,3 @@ class Flight:
         self.drop(delivery)
         if not delivery.partition.closed:
             delivery.partition.frontier.settle(delivery.record.offset)
-
-
-def _origin(delivery: Delivery) -> Hashable:
-    """What copies of one retry have in common: their assignment, and where the message was first."""
-    control = delivery.control
-    return delivery.partition.assignment, control.origin_topic, control.origin_partition, control.origin_offset, control.redrive_count

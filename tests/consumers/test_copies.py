@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from bus.settings import load
-from bus.transports.base import NewRecord, Record
+from bus.transports.base import NewRecord, Outcome, Record
 from consumers.testing import AppBus
 from sealbus import App, Context, RetryLater, payload
 
@@ -41,7 +44,7 @@ async def append(bus: AppBus, *records: Record, **changed: object) -> None:
 
 @pytest.mark.parametrize("order", ["key", "none"])
 @pytest.mark.parametrize("key", [None, "idempotent"])
-async def test_copies_of_a_retry_that_come_together_are_run_as_one(order: str, key: str | None) -> None:
+async def test_copies_of_a_retry_that_are_fetched_together_are_run_as_one(order: str, key: str | None) -> None:
     runs: list[tuple[int, int]] = []
     async with app_of(runs, order).test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
         await bus.publish(Job(1), idempotency_key=key)
@@ -74,6 +77,33 @@ async def test_a_forged_origin_makes_no_message_a_copy_of_another() -> None:
         await append(bus, first, value=second.value, key=second.key)
         await bus.advance(6)
         assert sorted(runs[2:]) == [(1, 2), (2, 2), (2, 2)]
+
+
+async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_back_before_it_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[tuple[int, int]] = []
+    async with app_of(runs, "none").test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+        append, acknowledged = bus.transport.append, asyncio.Event()
+        await bus.publish(Job(1))
+        await bus.settle()
+
+        async def slow(records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+            outcomes = await append(records, timeout_s=timeout_s)
+            await acknowledged.wait()
+            return outcomes
+
+        monkeypatch.setattr(bus.transport, "append", slow)
+        bus.clock.advance(5.1)
+        while len(await retries(bus)) < 2:
+            await bus._worker.cycle(0)
+        # The broker has it, and does not say so before it is due.
+        bus.clock.advance(5.1)
+        for _ in range(50):
+            await bus._worker.cycle(0)
+        acknowledged.set()
+        await bus.advance(60)
+        assert runs == [(1, 1), (1, 2), (1, 3), (1, 4)]
 
 
 async def test_a_copy_that_comes_when_the_other_is_settled_is_run() -> None:
