@@ -59,17 +59,12 @@ class Batcher:
         if size is None:
             size = sum(size_of(record) for record in records)
         item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
-        granted = await self._room.take(size, timeout_s=timeout_s)
-        if granted and not self._closed:
+        if await self._room.take(size, timeout_s=timeout_s):
             self._enqueue(item)
-            return item.done
-        if granted:
-            self._room.give_back(size)
-        item.fail(
-            ClosedError("the bus is closed")
-            if self._closed
-            else DeadlineError(f"the buffer of {self._room.max_bytes} bytes was full until the deadline")
-        )
+        elif self._closed:
+            item.fail(ClosedError("the bus is closed"))
+        else:
+            item.fail(DeadlineError(f"the buffer of {self._room.max_bytes} bytes was full until the deadline"))
         return item.done
 
     def submit_now(self, records: Sequence[NewRecord], *, deadline_s: float, size: int) -> asyncio.Future[Sequence[Outcome]] | None:

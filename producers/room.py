@@ -48,8 +48,20 @@ class Room:
         """Take *size* bytes as soon as it is this one's turn; False where that was not within *timeout_s*, or before the end."""
         if self.take_now(size):
             return True
-        if self._closed:
-            return False
+        return not self._closed and await self._wait(size, timeout_s)
+
+    def give_back(self, size: int) -> None:
+        """*size* bytes are free again."""
+        self._taken -= size
+        self._grant()
+
+    def close(self) -> None:
+        """Nobody is given anything any more."""
+        self._closed = True
+        while self._waiting:
+            self._waiting.popleft().answer(False)
+
+    async def _wait(self, size: int, timeout_s: float) -> bool:
         place = _Place(size)
         self._waiting.append(place)
         timer = self._clock.call_later(timeout_s, lambda: place.answer(False))
@@ -65,18 +77,9 @@ class Room:
             timer.cancel()
         if not granted:
             self._leave(place)
-        return granted
-
-    def give_back(self, size: int) -> None:
-        """*size* bytes are free again."""
-        self._taken -= size
-        self._grant()
-
-    def close(self) -> None:
-        """Nobody is given anything any more."""
-        self._closed = True
-        while self._waiting:
-            self._waiting.popleft().answer(False)
+        elif self._closed:
+            self.give_back(size)
+        return granted and not self._closed
 
     def _leave(self, place: _Place) -> None:
         if place in self._waiting:

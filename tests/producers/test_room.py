@@ -64,6 +64,16 @@ async def test_closed_nobody_is_given_anything() -> None:
     assert not await room.take(1, timeout_s=10)
 
 
+async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> None:
+    room = Room(ManualClock(), 100)
+    assert room.take_now(60)
+    waiting = taking(room, 80)
+    await turns()
+    room.give_back(60)
+    room.close()
+    assert not await waiting
+
+
 @pytest.mark.parametrize("seed", range(30))
 async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_given_twice(seed: int) -> None:
     chance, clock = random.Random(seed), ManualClock()
