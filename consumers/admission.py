@@ -27,6 +27,17 @@ _PIECE_RECORDS = 48
 _BACKWARDS_MS = 500
 
 
+class _Fetch:
+    """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries among what was taken."""
+
+    __slots__ = ("found", "passed_over", "retries")
+
+    def __init__(self, found: Mapping[tuple[str, int], Partition | None]) -> None:
+        self.found = found
+        self.passed_over: set[Partition] = set()
+        self.retries: dict[Hashable, bytes | None] = {}
+
+
 class Admission:
     """Takes records in for one worker."""
 
@@ -57,19 +68,12 @@ class Admission:
             if partition is not None and partition.tier is not None:
                 last = max(record.offset for record in records if record.partition == number and record.topic == topic)
                 partition.seen.see(last, self._clock.monotonic_s())
-        passed_over: set[Partition] = set()
-        retries: dict[Hashable, bytes | None] = {}
+        fetch = _Fetch(found)
         for start in range(0, len(records), _PIECE_RECORDS):
-            self._admit(records[start : start + _PIECE_RECORDS], found, passed_over, retries)
+            self._admit(records[start : start + _PIECE_RECORDS], fetch)
             yield
 
-    def _admit(
-        self,
-        records: Sequence[Record],
-        found: Mapping[tuple[str, int], Partition | None],
-        passed_over: set[Partition],
-        retries: dict[Hashable, bytes | None],
-    ) -> None:
+    def _admit(self, records: Sequence[Record], fetch: _Fetch) -> None:
         # One reading of the clocks for all of a piece.
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         topic, number, partition = "", -1, None
@@ -77,18 +81,18 @@ class Admission:
             # They come in runs of one partition.
             if record.partition != number or record.topic != topic:
                 topic, number = record.topic, record.partition
-                partition = found[topic, number]
-            if partition is None or partition.draining or partition.closed or partition in passed_over:
+                partition = fetch.found[topic, number]
+            if partition is None or partition.draining or partition.closed or partition in fetch.passed_over:
                 continue
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
                 self._partitions.rest(partition, record.offset, wait_s)
-                passed_over.add(partition)
+                fetch.passed_over.add(partition)
             elif partition.frontier.span >= partition.most_open:
                 self._partitions.fill(partition, record.offset)
-                passed_over.add(partition)
+                fetch.passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):
                 partition.taken_ms = record.timestamp_ms
-                self._take(record, partition, now_ms, now_s, retries)
+                self._take(record, partition, now_ms, now_s, fetch)
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
         """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
@@ -102,9 +106,9 @@ class Admission:
             partition.passed_ms = max(partition.passed_ms, moment_ms)
         return wait_s
 
-    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, retries: dict[Hashable, bytes | None]) -> None:
+    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
         delivery = self._intake.judge(record, partition, now_ms)
-        if delivery is None or (partition.tier is not None and _is_copy(delivery, retries)):
+        if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]
             meter.received.count += 1
