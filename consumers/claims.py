@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_OVER = "the run that this transaction belongs to has ended"
 
 _log = get_logger("inbox")
 
@@ -206,7 +207,5 @@ async def _given(hold: Hold, begun: Transaction) -> Transaction:
     hold.transaction = begun
     return begun
 
-
-_OVER = "the run that this transaction belongs to has ended"
 
 _NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from bus.errors import DependencyDown
 from consumers.app import App
 from consumers.retry import Retry
+from consumers.testing import AppBus
 from sealbus import payload
 
 
@@ -109,17 +110,19 @@ async def test_a_message_expires_while_it_waits() -> None:
         assert [letter.reason for letter in bus.dead] == ["expired"]
 
 
+def breaker_open(bus: AppBus) -> float | None:
+    return bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", {"group": "worker-svc-ed7e5b97", "dependency": "db"})
+
+
 async def test_the_breaker_is_seen_in_the_metrics() -> None:
     database = Database()
     async with database.app().test() as bus:
         await bus.publish(Job(number=0), ttl_s=7_200)
         await bus.settle()
-        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
-        registry = bus.publisher.metrics.registry
-        assert registry.get_sample_value("sealbus_breaker_open", gauge) == 1
+        assert breaker_open(bus) == 1
         database.up = True
         await bus.advance(35)
-        assert registry.get_sample_value("sealbus_breaker_open", gauge) == 0
+        assert breaker_open(bus) == 0
 
 
 async def test_the_breaker_is_not_seen_any_more_when_what_waited_for_it_has_long_expired() -> None:
@@ -129,8 +132,7 @@ async def test_the_breaker_is_not_seen_any_more_when_what_waited_for_it_has_long
         await bus.advance(60)
         assert [letter.reason for letter in bus.dead] == ["expired"]
         await bus.advance(1_200)
-        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
-        assert bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", gauge) == 0
+        assert breaker_open(bus) == 0
         database.up = True
         await bus.publish(Job(number=1), ttl_s=20)
         await bus.settle()
@@ -142,8 +144,7 @@ async def test_the_breaker_stays_as_long_as_something_waits_for_it() -> None:
     async with database.app().test() as bus:
         await bus.publish(Job(number=0), ttl_s=7_200)
         await bus.advance(3_600)
-        gauge = {"group": "worker-svc-ed7e5b97", "dependency": "db"}
-        assert bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", gauge) == 1
+        assert breaker_open(bus) == 1
         await come_through(bus, database, 1)
 
 

@@ -12,6 +12,7 @@ from bus.errors import DependencyDown
 from bus.payloads import payload
 from consumers.app import App
 from consumers.retry import Retry
+from consumers.testing import AppBus
 
 
 @payload("plenty.item", version="1.0.0")
@@ -22,6 +23,12 @@ class Item(msgspec.Struct, frozen=True):
 @payload("plenty.other", version="1.0.0")
 class Other(msgspec.Struct, frozen=True):
     number: int
+
+
+async def publish_others(bus: AppBus) -> None:
+    for number in range(20):
+        await bus.publish(Other(number), ttl_s=7_200)
+    await bus.settle()
 
 
 async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> None:
@@ -91,9 +98,7 @@ async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> No
             await bus._worker.cycle(0)
         found_out.set()
         await bus.settle()
-        for number in range(20):
-            await bus.publish(Other(number), ttl_s=7_200)
-        await bus.settle()
+        await publish_others(bus)
         assert sorted(others) == list(range(20))
         # Of what waits no more is taken than before.
         assert len(bus._worker.flight) <= 1_000
@@ -117,7 +122,5 @@ async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_oth
             for number in range(60):
                 await bus.publish(Item(number), key=f"key-{key}", ttl_s=86_400)
         await bus.settle()
-        for number in range(20):
-            await bus.publish(Other(number), ttl_s=7_200)
-        await bus.settle()
+        await publish_others(bus)
         assert sorted(others) == list(range(20))
