@@ -1,14 +1,19 @@
 """Logs: structlog, on standard error, one line per decision an operator would want and none per success.
 
-Owns the set-up a process does once. Event names are dotted (`worker.started`); values are short, carry no payloads, and traces show no locals.
+Owns the set-up a process does once, that no terminal obeys what foreign text holds, and that nothing fails over a line that cannot be written.
+Event names are dotted (`worker.started`); values are short, carry no payloads, and traces show no locals.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from typing import TextIO, cast
 
 import structlog
-from structlog.typing import FilteringBoundLogger, WrappedLogger
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+from bus.terminal import printable
 
 __all__ = ["configure", "configure_unless_done", "get_logger"]
 
@@ -29,7 +34,8 @@ def configure(level: str = "info", form: str = "auto") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if console else [structlog.processors.format_exc_info]),
+            structlog.processors.format_exc_info,
+            *([_escaped] if console else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -50,7 +56,27 @@ def get_logger(area: str) -> FilteringBoundLogger:
     return logger
 
 
+def _escaped(_: object, __: str, event: EventDict) -> EventDict:
+    """A handler's exception may tell what somebody sent it, control sequences and all."""
+    return {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in event.items()}
+
+
+class _Stderr:
+    """Standard error as it is at each line. Without room for its log a worker would end, and run at its next start what it could not settle."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+
+
+_STDERR = _Stderr()
+
+
 def _to_stderr(*_: object) -> WrappedLogger:
     # Looked up at each call, so that a redirected standard error gets the lines.
     # A program without one has nowhere for them: standard output is the program's own.
-    return structlog.PrintLogger(sys.stderr) if sys.stderr is not None else structlog.ReturnLogger()
+    return structlog.PrintLogger(cast("TextIO", _STDERR)) if sys.stderr is not None else structlog.ReturnLogger()

@@ -14,8 +14,8 @@ from types import ModuleType
 import click
 
 from bus.errors import BusError, ConfigurationError
+from bus.terminal import printable
 from consumers.app import App
-from consumers.cli.printing import printable
 
 __all__ = ["ImportFailedError", "load_app"]
 

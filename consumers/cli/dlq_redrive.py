@@ -14,11 +14,12 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.settings import Settings
+from bus.terminal import printable
 from consumers.cli.arguments import DURATION, RATE
 from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.outcomes import FAILED, LATER
-from consumers.cli.printing import print_json, printable
+from consumers.cli.printing import print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session

@@ -17,8 +17,8 @@ import msgspec
 from bus import canonical
 from bus.errors import ContractError, PublishRejected
 from bus.payloads import PayloadType
+from bus.terminal import printable
 from consumers.cli.lines import Line, SlowLines
-from consumers.cli.printing import printable
 from consumers.cli.session import nearest
 from producers.draft import Draft, Options
 from producers.publisher import Publisher

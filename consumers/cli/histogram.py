@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from consumers.cli.printing import printable
+from bus.terminal import printable
 
 __all__ = ["bars"]
 

@@ -18,10 +18,11 @@ from bus.errors import InboxError, UnreachableError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.settings import Settings
+from bus.terminal import printable
 from bus.transports.base import Transport
 from consumers.cli.arguments import DURATION
 from consumers.cli.outcomes import FAILED, LATER
-from consumers.cli.printing import print_json, print_table, printable
+from consumers.cli.printing import print_json, print_table
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session

@@ -21,7 +21,7 @@ from bus.errors import (
     UnknownTypeError,
     UnreachableError,
 )
-from consumers.cli.printing import printable
+from bus.terminal import printable
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "LATER", "MISCONFIGURED", "TERMINATED", "UNREACHABLE", "USAGE", "exit_code", "explain"]
 

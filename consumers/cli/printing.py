@@ -1,6 +1,6 @@
-"""Writing to standard output: text that no terminal obeys, tables, JSON lines.
+"""Writing to standard output: previews, tables, JSON lines.
 
-Owns escaping: foreign text may hold control sequences, and none of them reaches a terminal from here. Does not own what is printed.
+Owns that no control sequence in foreign text reaches a terminal from here. Does not own what is printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-__all__ = ["LineWriter", "encode_json", "preview", "print_json", "print_table", "printable", "raw_json"]
+from bus.terminal import printable
+
+__all__ = ["LineWriter", "encode_json", "preview", "print_json", "print_table", "raw_json"]
 
 _PREVIEW_BYTES: Final = 2_048
 _FLUSH_BYTES: Final = 65_536
@@ -26,13 +28,6 @@ _LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
 
 encode_json = msgspec.json.Encoder(enc_hook=str).encode
 _decode = msgspec.json.Decoder().decode
-
-
-def printable(text: str, *, keep: str = "") -> str:
-    r"""*text* with everything a terminal might obey escaped (`\x1b`, `\u202e`), except the characters in *keep*."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
 
 
 def preview(data: bytes) -> str:
@@ -127,10 +122,6 @@ class LineWriter:
             self.error = error
             if self._owner is not None:
                 self._owner.cancel()
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def _safe(data: bytes) -> bytes:

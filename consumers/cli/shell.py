@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import click
 
 from bus.errors import BusError
+from bus.terminal import printable
 from consumers.cli.outcomes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
-from consumers.cli.printing import printable
 
 __all__ = ["Shell", "Verb", "version_option"]
 

@@ -16,11 +16,12 @@ import msgspec
 
 from bus.errors import NameRefusedError, TopicMissingError
 from bus.settings import Settings
+from bus.terminal import printable
 from bus.times import format_ms
 from bus.topics import message_topic
 from bus.transports.base import Record, Transport
 from consumers.cli.outcomes import FAILED
-from consumers.cli.printing import LineWriter, printable, raw_json
+from consumers.cli.printing import LineWriter, raw_json
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
 from consumers.cli.tailing import follow, history, positions

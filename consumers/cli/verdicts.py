@@ -15,8 +15,8 @@ from bus.errors import ContractError
 from bus.payloads import Registry, Risk
 from bus.reasons import gate_of
 from bus.sealing import Message
+from bus.terminal import printable
 from bus.transports.base import Record
-from consumers.cli.printing import printable
 
 __all__ = ["Checks", "Verdict", "judge"]
 

@@ -14,11 +14,12 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.payloads import Registry, Risk
+from bus.terminal import printable
 from bus.transports.base import Record
 from consumers.cli.arguments import MESSAGE_TYPE, MOMENT, TEXT_ID
 from consumers.cli.lines import read_lines
 from consumers.cli.outcomes import FAILED
-from consumers.cli.printing import print_json, printable
+from consumers.cli.printing import print_json
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
 from consumers.cli.verdicts import DEAD, OK, Checks, Verdict, judge
 

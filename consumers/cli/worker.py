@@ -20,8 +20,8 @@ import click
 
 from bus import settings as bus_settings
 from consumers.cli.apps import load_app
+from bus.terminal import printable
 from consumers.cli.outcomes import FAILED
-from consumers.cli.printing import printable
 from consumers.cli.session import Session, with_session
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -28,3 +30,28 @@ def test_a_program_without_standard_error_goes_on_and_its_output_stays_its_own(
     configure()
     get_logger("area").error("something.happened")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "one\x1b[2J\ntwo"])
+def test_no_terminal_obeys_what_an_exception_tells(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(form="console")
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        get_logger("area").warning("something.happened", detail=str(error), exc_info=error)
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "\x1b" not in told
+    assert "\x07" not in told
+    assert "\\x1b" in told
+
+
+def test_nothing_fails_over_a_line_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        configure()
+        get_logger("area").error("something.happened")
+        get_logger("area").error("something.else")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()

@@ -22,9 +22,10 @@ from bus.errors import (
     TopicMissingError,
     UnreachableError,
 )
+from bus.terminal import printable
 from consumers.cli import main
 from consumers.cli.outcomes import exit_code, explain
-from consumers.cli.printing import preview, printable, raw_json
+from consumers.cli.printing import preview, raw_json
 
 
 @pytest.mark.parametrize(
