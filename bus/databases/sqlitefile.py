@@ -1,4 +1,5 @@
-"""A SQLite file that several processes open: switching it to write-ahead logging, taking turns at writing, and noticing that it was replaced.
+"""A SQLite file that several processes open: where it is, switching it to write-ahead logging, taking turns at writing, and noticing that it was
+replaced.
 
 Owns what is the same for every such file of sealbus, be it the log, an inbox or an outbox. Does not own tables or what errors mean.
 """
@@ -10,12 +11,17 @@ import sqlite3
 import time
 from pathlib import Path
 
-__all__ = ["MEMORY", "begin_writing", "identity_of", "switch_to_wal"]
+__all__ = ["MEMORY", "begin_writing", "fixed", "identity_of", "switch_to_wal"]
 
 MEMORY = ":memory:"
 
 _TURN_S = 0.01
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.0005, 0.003
+
+
+def fixed(path: str) -> str:
+    """*path* as it means the same file from now on: a handler may change the working directory, and a connection is opened more than once."""
+    return path if path == MEMORY else str(Path(path).absolute())
 
 
 def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:

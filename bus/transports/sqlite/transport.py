@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from bus.clock import Clock
+from bus.databases.sqlitefile import fixed
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
 from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, check_group_name, check_topic_name
 from bus.transports.sqlite.admin import SqliteAdmin
@@ -48,7 +49,7 @@ class SqliteTransport:
         retention_interval_s: float = 60.0,
         max_record_bytes: int = _MAX_RECORD_BYTES,
     ) -> None:
-        in_memory = path == MEMORY
+        in_memory, path = path == MEMORY, fixed(path)
         self.features = Features(
             name="memory" if in_memory else "sqlite",
             durable=not in_memory,

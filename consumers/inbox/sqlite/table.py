@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from bus.databases.sqlitefile import MEMORY, begin_writing, identity_of, switch_to_wal
+from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.rules import CLOSED, Row
 
@@ -50,7 +50,7 @@ class Table:
     """The writing connection. Used by one thread at a time; opened by the first `begin`, and again after a failure."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = fixed(path)
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 

@@ -52,6 +52,16 @@ def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, monkeypa
     assert (tmp_path / "some log.db").exists()
 
 
+async def test_a_relative_path_stays_the_same_file_when_the_working_directory_changes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with opened("sqlite:///log.db") as transport:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        (outcome,) = await append(transport, b"v")
+        assert isinstance(outcome, Appended)
+    assert not (tmp_path / "elsewhere" / "log.db").exists()
+
+
 def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(UnreachableError, match=r"there is no directory .*/missing; create it"):
         open_transport(f"sqlite:///{tmp_path}/missing/x.db")

@@ -90,6 +90,15 @@ async def test_a_file_that_was_deleted_is_an_error_and_not_a_new_one(tmp_path: P
     assert not (tmp_path / "inbox.db").exists()
 
 
+async def test_a_relative_path_stays_the_same_file_when_the_working_directory_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    inbox = await opened(Path("inbox.db"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert isinstance(await claim(inbox, "one"), Claimed)
+    await inbox.close()
+
+
 async def test_a_lock_that_another_program_keeps_is_an_inbox_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consumers.inbox.sqlite.table.BUSY_TIMEOUT_S", 0.05)
     inbox = await opened(tmp_path / "inbox.db")
