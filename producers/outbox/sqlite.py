@@ -19,6 +19,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.databases.sqlite import translated
+from bus.databases.sqlitefile import fixed, identity_of
 from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, NewRow, PendingRow
 
@@ -58,10 +59,11 @@ class SqliteRows:
     """The file at *path*, as a relay uses it; see `producers.outbox.rows.Rows`."""
 
     def __init__(self, path: str, clock: Clock) -> None:
-        self._path = path
+        self._path = fixed(path)
         self._clock = clock
         self._holder = secrets.token_hex(8)
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._renewal: asyncio.Task[None] | None = None
         self._leads_until_s = 0.0
@@ -107,6 +109,8 @@ class SqliteRows:
             self._disconnect()
 
     def _take_lease(self, connection: sqlite3.Connection) -> bool:
+        # Also here: the file may be another than the one that was opened.
+        _prepared(connection)
         now_s = self._clock.monotonic_s()
         row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
         # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
@@ -142,6 +146,7 @@ class SqliteRows:
                 raise
 
     def _transacted(self, action: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
+        self._look_again()
         try:
             connection = self._connected()
             connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -155,12 +160,20 @@ class SqliteRows:
             raise
         return value
 
+    def _look_again(self) -> None:
+        """Let go of a file that is not the one at its path any more: nobody adds rows to it. Whoever leads has to take the lease anew."""
+        if self._connection is not None and self._identity != identity_of(self._path):
+            self._disconnect()
+            self._leads_until_s = 0.0
+            raise InboxError(f"the database {self._path} was deleted or replaced while it was open")
+
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             # The application makes its database; a typing error makes none.
             if not Path(self._path).is_file():
                 raise InboxError(f"there is no database at {self._path}")
             self._connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            self._identity = identity_of(self._path)
             # Text that is none would otherwise fail the whole query, and with it every other row; as it reads now its own row is refused.
             self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return self._connection

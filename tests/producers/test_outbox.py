@@ -394,6 +394,21 @@ async def test_a_database_without_an_outbox_says_how_to_make_one(postgres: Postg
             await Shop(url).backlog()
 
 
+async def test_what_is_put_into_a_database_that_replaces_another_is_sent(tmp_path: Path, log: FakeLog) -> None:
+    first, second = Shop(f"sqlite:///{tmp_path}/shop.db"), Shop(f"sqlite:///{tmp_path}/restored.db")
+    await first.create()
+    await first.place(1)
+    async with relaying(first, log):
+        await until(log, 1)
+        await second.create()
+        await second.place(2)
+        (tmp_path / "restored.db").rename(tmp_path / "shop.db")
+        await until(log, 2)
+    assert log.numbers() == [1, 2]
+    assert not await first.backlog()
+    await first.close()
+
+
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////nowhere/shop.db"])
 async def test_a_database_that_is_not_there_is_an_error_and_is_not_made(url: str) -> None:
     with pytest.raises(InboxError):

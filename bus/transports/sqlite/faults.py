@@ -1,16 +1,17 @@
 """What a failure of SQLite means to the bus.
 
-Owns the one translation from `sqlite3.Error` to `bus.errors`, and whether a failed COMMIT certainly wrote nothing. Does not own what
-follows from it.
+Owns the one translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and refusing a file that is not
+the one at its path any more. Does not own what follows from it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-from bus.errors import BusError, ConfigurationError, LogFullError, UnreachableError
+from bus.databases.sqlitefile import identity_of
+from bus.errors import BusError, ConfigurationError, LogFullError, TransportError, UnreachableError
 
-__all__ = ["code_of", "is_certain", "translated"]
+__all__ = ["check_identity", "code_of", "is_certain", "translated"]
 
 _TEXTS = {
     sqlite3.SQLITE_BUSY: "is locked by another writer; try again, or find the program that keeps a write transaction open",
@@ -21,6 +22,12 @@ _TEXTS = {
     sqlite3.SQLITE_CORRUPT: "is damaged; stop every writer, run `PRAGMA integrity_check`, restore a copy",
     sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk it lies on",
 }
+
+
+def check_identity(path: str, identity: tuple[int, int] | None) -> None:
+    """Raises TransportError when the file at *path* is not the one with *identity*, which was opened."""
+    if identity != identity_of(path):
+        raise TransportError(f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again")
 
 
 def code_of(error: sqlite3.Error) -> int:

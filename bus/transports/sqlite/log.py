@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from bus.databases.sqlitefile import begin_writing, identity_of
-from bus.errors import BusError, TransportError
+from bus.errors import BusError
 from bus.transports.base import TopicSpec
 from bus.transports.sqlite import schema
+from bus.transports.sqlite.faults import check_identity
 from bus.transports.sqlite.schema import MEMORY, open_log
 
 __all__ = ["MEMBERSHIP", "Log", "Topic"]
@@ -66,8 +67,7 @@ class Log:
 
     def begin(self) -> None:
         """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its path any more."""
-        if self._identity != identity_of(self.path):
-            raise TransportError(f"the log {self.path} was deleted or replaced while it was open: what is written here is lost; start again")
+        check_identity(self.path, self._identity)
         begin_writing(self.connection, schema.BUSY_TIMEOUT_S)
         generation = self.connection.execute("SELECT number FROM generation").fetchone()[0]
         if generation != self._generation:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from bus.databases.sqlitefile import identity_of
 from bus.errors import ClosedError
-from bus.transports.sqlite.faults import translated
+from bus.transports.sqlite.faults import check_identity, translated
 from bus.transports.sqlite.log import Log
 from bus.transports.sqlite.schema import open_log
 
@@ -54,6 +55,7 @@ class ThreadReader:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection = open_log(path, read_only=True)
+        self._identity = identity_of(path)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sealbus-reader")
         self._closed = False
 
@@ -69,6 +71,8 @@ class ThreadReader:
             self._executor.shutdown(wait=True)
 
     def _snapshot(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        # Nothing is appended to a file that was deleted: whoever waits would wait for ever.
+        check_identity(self._path, self._identity)
         # Short on purpose: an open read transaction keeps the write-ahead log from being reset.
         try:
             self._connection.execute("BEGIN")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from bus.errors import TransportError
 from bus.transports import open_transport
@@ -19,4 +22,16 @@ async def test_an_append_to_a_deleted_file_is_refused_and_says_so(tmp_path: Path
     (outcome,) = await transport.append([NewRecord("a.b", b"k", b"v")], timeout_s=5)
     assert isinstance(outcome, TransportError)
     assert "deleted" in str(outcome)
+    await transport.close()
+
+
+async def test_whoever_follows_a_file_that_is_deleted_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    transport = open_transport(f"sqlite:///{path}")
+    await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
+    following = asyncio.ensure_future(transport.read("a.b", 0, 0, max_records=1, max_bytes=1000, wait_s=30))
+    await asyncio.sleep(0)
+    path.unlink()
+    with pytest.raises(TransportError, match="deleted"):
+        await asyncio.wait_for(following, 10)
     await transport.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 from pathlib import Path
@@ -58,14 +59,14 @@ def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
 
 def test_a_relay_waits_for_a_database_that_is_not_there_yet(folder: Any) -> None:
     relay = folder.start("outbox", "relay", "sqlite:///later.db")
-    assert "there is no database at later.db" in relay.stderr.readline()
+    assert re.search(r"there is no database at \S*later.db", relay.stderr.readline())
     assert folder.end(relay) == 143
 
 
 def test_once_a_database_that_is_not_there_ends_it(folder: Any) -> None:
     result = folder.call("outbox", "relay", "sqlite:///missing.db", "--once")
     assert result.exit_code == 69
-    assert "there is no database at missing.db" in result.stderr
+    assert re.search(r"there is no database at \S*missing.db", result.stderr)
     assert not Path("missing.db").exists()
     assert folder.call("outbox", "list", "postgresql://nobody@127.0.0.1:1/none").exit_code == 69
 
