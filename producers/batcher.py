@@ -1,18 +1,20 @@
 """Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and leaves with the next one.
 
-Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), and each append's own deadline. Does not own how much
-may be buffered (`producers.room`), sealing, or what an outcome means to a user.
+Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline, and that a partition that
+answers late keeps nobody waiting but those who write to it. Does not own how much may be buffered (`producers.room`), sealing, or what an
+outcome means to a user.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from functools import partial
 
 from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError
-from bus.transports.base import Failure, NewRecord, Outcome, Transport
+from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.room import Room
 
 __all__ = ["Batcher", "size_of"]
@@ -20,6 +22,7 @@ __all__ = ["Batcher", "size_of"]
 _MAX_BATCH_RECORDS = 2_000
 _MAX_BATCH_BYTES = 4 * 1_048_576
 _GRACE_S = 1.0
+_LATE_S = 0.5
 
 
 class _Item:
@@ -44,7 +47,11 @@ class Batcher:
         self._clock = clock
         self._room = Room(clock, buffer_bytes)
         self._pending: deque[_Item] = deque()
-        self._flights: dict[asyncio.Task[None], Sequence[_Item]] = {}
+        self._flights: dict[asyncio.Task[None], tuple[Sequence[_Item], int]] = {}
+        """What is on its way, and how often the log had answered when it left."""
+        self._answers = 0
+        self._late: set[asyncio.Task[None]] = set()
+        self._looking: Timer | None = None
         self._departing = False
         self._timer: Timer | None = None
         self._timer_due_s = 0.0
@@ -81,8 +88,9 @@ class Batcher:
         self._room.close()
         while self._departing or self._flights:
             await asyncio.wait(self._flights) if self._flights else await asyncio.sleep(0)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._looking):
+            if timer is not None:
+                timer.cancel()
 
     def _enqueue(self, item: _Item) -> None:
         self._pending.append(item)
@@ -98,14 +106,28 @@ class Batcher:
 
     def _depart(self) -> None:
         self._departing = False
-        while self._pending and len(self._flights) < self._transport.features.appends_in_flight:
+        most = self._transport.features.appends_in_flight
+        while self._pending and len(self._flights) - len(self._late) < most:
             if items := self._take():
                 flight = asyncio.get_running_loop().create_task(self._append(items))
-                self._flights[flight] = items
+                self._flights[flight] = items, self._answers
                 flight.add_done_callback(self._landed)
+        if self._pending and most > 1 and self._looking is None:
+            self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
+
+    def _look(self, before: Set[asyncio.Task[None]]) -> None:
+        """What was on its way *before* and still is, though the log has answered to others since, waits for a partition of its own.
+
+        Those others shall not wait for it too. Where nothing is answered at all, what has not left is certainly not in the log, and stays.
+        """
+        self._looking = None
+        self._late |= {flight for flight in before & self._flights.keys() if self._flights[flight][1] < self._answers}
+        if self._pending and not self._departing:
+            self._depart_soon()
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._forget(self._flights.pop(flight))
+        self._late.discard(flight)
+        self._forget(self._flights.pop(flight)[0])
         if self._pending and not self._departing:
             self._depart_soon()
 
@@ -127,7 +149,7 @@ class Batcher:
         # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the timer.
         timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
         try:
-            outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s))
+            outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s), told=partial(self._told, items))
         except (TransportError, ConfigurationError) as error:
             for item in items:
                 item.fail(error)
@@ -136,11 +158,24 @@ class Batcher:
             for item in items:
                 item.fail(AppendUnknownError(str(error) or type(error).__name__))
             return
+        self._answers += _has_answered(outcomes)
         at = 0
         for item in items:
             if not item.done.done():
                 item.done.set_result(outcomes[at : at + len(item.records)])
             at += len(item.records)
+
+    def _told(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
+        """Some of *items*' outcomes are late: those that have all of theirs need not wait for the others."""
+        self._answers += _has_answered(outcomes)
+        at = 0
+        for item in items:
+            known = [outcome for outcome in outcomes[at : at + len(item.records)] if outcome is not None]
+            at += len(item.records)
+            if len(known) == len(item.records) and not item.done.done():
+                item.done.set_result(known)
+                self._forget([item])
+                item.size = 0
 
     def _forget(self, items: Sequence[_Item]) -> None:
         self._room.give_back(sum(item.size for item in items))
@@ -158,13 +193,17 @@ class Batcher:
         for item in self._pending:
             if item.deadline_s <= now_s:
                 item.fail(DeadlineError("the deadline passed before the log took the message up"))
-        flying = [item for items in self._flights.values() for item in items]
+        flying = [item for items, _ in self._flights.values() for item in items]
         for item in flying:
             if item.deadline_s <= now_s:
                 item.fail(AppendUnknownError("the deadline passed while the log was writing"))
         open_items = [item.deadline_s for item in (*self._pending, *flying) if not item.done.done()]
         if open_items:
             self._arm(min(open_items))
+
+
+def _has_answered(outcomes: Sequence[Outcome | None]) -> bool:
+    return any(isinstance(outcome, Appended) for outcome in outcomes)
 
 
 def size_of(record: NewRecord) -> int:

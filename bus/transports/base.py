@@ -11,7 +11,7 @@ current owner of the partition and never moves backwards; a member that dies los
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -33,6 +33,7 @@ __all__ = [
     "PartitionRange",
     "Record",
     "Subscription",
+    "Told",
     "TopicSpec",
     "Transport",
     "check_group_name",
@@ -79,6 +80,9 @@ Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
 
 Outcome: TypeAlias = Appended | Failure
 """Of one appended record: durable, certainly not in the log, or unknown."""
+
+Told: TypeAlias = Callable[[Sequence[Outcome | None]], object]
+"""Hears the outcomes of an append that goes on; None for what is not known yet."""
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
@@ -228,11 +232,11 @@ class Transport(Protocol):
     features: Features
     admin: Admin
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
         """Append durably; one outcome per record, in order. Never raises for what is wrong with one record.
 
         Records for one partition are appended in the order given. When *timeout_s* passes, what has certainly not been written is a
-        DeadlineError, the rest an AppendUnknownError.
+        DeadlineError, the rest an AppendUnknownError. Where some partitions answer long before others, *told* hears what is known by then.
         """
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:

@@ -88,7 +88,7 @@ async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_
         await bus.publish(Job(1))
         await bus.settle()
 
-        async def slow(records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        async def slow(records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
             outcomes = await append(records, timeout_s=timeout_s)
             await acknowledged.wait()
             return outcomes

@@ -68,7 +68,14 @@ class World:
         transport = transport or self.bus.transport
         journal = Journal(transport, self.settings, self.bus.clock, verb="redrive", why="mended", by="me@here")
         run = Redrive(transport, self.settings, self.bus.clock, selection or Selection(), Orders(**orders), journal=journal)
-        return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after)
+        return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after, rate=rate)
+
+    async def purge(self, place: str) -> int:
+        journal = Journal(self.bus.transport, self.settings, self.bus.clock, verb="purge", why="noise", by="me@here")
+        purge = Purge(self.bus.transport, self.settings, Selection(places=frozenset({place})))
+        planned = (await purge.plan()).total()
+        assert planned == 0 or (await purge.run(journal, stop=asyncio.Event())).purged == planned
+        return planned
 
     async def states(self) -> Counter[str]:
         known = await load_states(self.bus.transport, "agents")

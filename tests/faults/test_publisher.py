@@ -21,7 +21,7 @@ async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> N
     async with connect("memory://", namespace="faults", agent="faults-publisher") as bus:
         append = bus.transport.append
 
-        async def watched(records: Sequence[NewRecord], *, timeout_s: float) -> object:
+        async def watched(records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> object:
             durable = published_in(journal)
             early.extend(name for record in records if (name := parse(record.value or b"").message_id) not in durable)
             return await append(records, timeout_s=timeout_s)

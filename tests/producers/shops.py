@@ -44,7 +44,7 @@ class FakeLog:
         self.records: list[NewRecord] = []
         self.answer: Callable[[NewRecord], Outcome | None] = lambda _: None
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         return [self._append(record) for record in records]
 
     def _append(self, record: NewRecord) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, ClosedError, DeadlineError, RecordTooLargeError, UnreachableError
-from bus.transports.base import Appended, Features, NewRecord, Outcome
+from bus.transports.base import Appended, Features, NewRecord, Outcome, Told
 from producers.batcher import Batcher
 
 
@@ -32,11 +32,16 @@ class FakeLog:
         self.answers: list[asyncio.Future[None]] = []
         self.error: Exception | None = None
         self.refused: dict[bytes, Outcome] = {}
+        self.silent = b""
+        """Records of this value are not answered while `held`; all others of their append are, if somebody wants to be told."""
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
         self.appends.append(list(records))
         self.timeouts.append(timeout_s)
         if self.held:
+            if told is not None and self.silent:
+                known = [None if record.value == self.silent else Appended(record.topic, 0, at, 0) for at, record in enumerate(records)]
+                asyncio.get_running_loop().call_soon(told, known)
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.answers.append(answer)
             await answer
@@ -46,9 +51,9 @@ class FakeLog:
 
 
 class Case:
-    def __init__(self, buffer_bytes: int = 10_000) -> None:
+    def __init__(self, buffer_bytes: int = 10_000, appends_in_flight: int = 1) -> None:
         self.clock = ManualClock()
-        self.log = FakeLog()
+        self.log = FakeLog(appends_in_flight)
         self.batcher = Batcher(self.log, self.clock, buffer_bytes=buffer_bytes)  # type: ignore[arg-type]
 
     def append(self, *values: bytes, timeout_s: float = 10.0) -> asyncio.Task[Sequence[Outcome]]:
@@ -279,3 +284,71 @@ async def test_records_of_one_caller_stay_together_and_in_order() -> None:
     assert [value for values in case.values() for value in values] == [
         b"%d-%d" % (caller, number) for caller in range(20) for number in range(3)
     ]
+
+
+async def test_whoever_travels_with_a_record_that_is_not_answered_gets_an_outcome_at_once() -> None:
+    case = Case(appends_in_flight=2)
+    case.log.held, case.log.silent = True, b"sick"
+    sick, well, both = case.append(b"sick"), case.append(b"well"), case.append(b"well", b"sick")
+    await turns()
+    assert case.values() == [[b"sick", b"well", b"well", b"sick"]]
+    assert await well == [Appended("t", 0, 1, 0)]
+    case.clock.advance(10)
+    assert [type(outcome) for outcome in (*await sick, *await both)] == [AppendUnknownError] * 3
+
+
+async def test_what_was_answered_takes_no_room_beside_what_is_not() -> None:
+    case = Case(buffer_bytes=300, appends_in_flight=2)
+    case.log.held, case.log.silent = True, b"sick"
+    sick, well = case.append(b"sick"), case.append(b"w" * 150)
+    await well
+    assert await case.append(b"v" * 150) == [Appended("t", 0, 0, 0)]
+    assert not sick.done()
+    case.clock.advance(10)
+    await sick
+
+
+async def saturated(case: Case) -> asyncio.Task[Sequence[Outcome]]:
+    """Something that waits behind two appends, between which something else was answered."""
+    case.log.held, case.log.silent = True, b"sick"
+    case.append(b"sick")
+    await turns()
+    case.log.held = False
+    await case.append(b"well")
+    case.log.held = True
+    case.append(b"sick")
+    await turns()
+    waiting = case.append(b"well")
+    await turns()
+    assert case.values() == [[b"sick"], [b"well"], [b"sick"]]
+    return waiting
+
+
+async def test_appends_that_are_not_answered_keep_no_others_on_the_ground() -> None:
+    case = Case(appends_in_flight=2)
+    well = await saturated(case)
+    case.clock.advance(0.5)
+    await turns()
+    assert case.values()[3:] == [[b"well"]]
+    assert well.done()
+    case.clock.advance(10)
+    await turns()
+    for answer in case.log.answers:
+        answer.set_result(None)
+    await case.batcher.close()
+
+
+async def test_while_a_log_answers_nothing_what_has_not_left_is_certainly_not_in_it() -> None:
+    case = Case(appends_in_flight=2)
+    case.log.held = True
+    case.log.silent = b"sick"
+    gone = []
+    for _ in range(2):
+        gone.append(case.append(b"sick"))
+        await turns()
+    waiting = case.append(b"well")
+    await turns()
+    for _ in range(20):
+        case.clock.advance(0.5)
+        await turns()
+    assert [type(outcome) for outcome in (*await gone[0], *await gone[1], *await waiting)] == [AppendUnknownError] * 2 + [DeadlineError]

@@ -62,7 +62,7 @@ class FakeLog:
         self.records: list[NewRecord] = []
         self.timeouts_s: list[float] = []
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         self.records += records
         self.timeouts_s.append(timeout_s)
         return [Appended(record.topic, 0, 0, 0) for record in records]

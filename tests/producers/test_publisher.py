@@ -56,7 +56,7 @@ class FakeLog:
         self.outcome: Outcome | None = None
         self.silent = False
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         self.records += records
         if self.silent:
             await asyncio.Event().wait()

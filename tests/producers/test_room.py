@@ -20,12 +20,18 @@ def taking(room: Room, size: int, timeout_s: float = 10.0) -> asyncio.Task[bool]
     return asyncio.get_running_loop().create_task(room.take(size, timeout_s=timeout_s))
 
 
-async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_free_again() -> None:
+async def granted() -> tuple[Room, asyncio.Task[bool]]:
+    """A room, and one who was given its share of it and does not know yet."""
     room = Room(ManualClock(), 100)
     assert room.take_now(60)
     waiting = taking(room, 80)
     await turns()
     room.give_back(60)
+    return room, waiting
+
+
+async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_free_again() -> None:
+    room, waiting = await granted()
     waiting.cancel()
     await turns()
     assert waiting.cancelled()
@@ -65,11 +71,7 @@ async def test_closed_nobody_is_given_anything() -> None:
 
 
 async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> None:
-    room = Room(ManualClock(), 100)
-    assert room.take_now(60)
-    waiting = taking(room, 80)
-    await turns()
-    room.give_back(60)
+    room, waiting = await granted()
     room.close()
     assert not await waiting
 

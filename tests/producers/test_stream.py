@@ -39,7 +39,7 @@ class FakeLog:
         self.gate.set()
         self.answers: dict[int, Outcome] = {}
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         self.appends.append(len(records))
         await self.gate.wait()
         return [self._write(record) for record in records]

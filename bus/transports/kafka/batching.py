@@ -12,29 +12,35 @@ from itertools import chain
 from typing import cast
 
 from bus import native
-from bus.transports.base import Appended, NewRecord, Outcome
+from bus.transports.base import Appended, NewRecord, Outcome, Told
 
 __all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_sizes"]
 
 BATCH_OVERHEAD = 512
 """More than a batch takes besides its records."""
 
+_TELL_S = 0.1
 _RECORD_OVERHEAD = 40
 _HEADER_OVERHEAD = 10
 
 
 class Call:
-    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last one."""
+    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last one.
 
-    __slots__ = ("done", "given_up", "handed", "left", "outcomes")
+    *told* hears of those there are while partitions that answer late keep it from being done.
+    """
 
-    def __init__(self, count: int, done: asyncio.Future[None]) -> None:
+    __slots__ = ("_telling", "_told", "done", "given_up", "handed", "left", "outcomes")
+
+    def __init__(self, count: int, done: asyncio.Future[None], told: Told | None = None) -> None:
         self.outcomes: list[Outcome | None] = [None] * count
         self.left = count
         self.done = done
         self.handed: set[Span] = set()
         """Whose records may be in the log: they were given to a producer that has not answered."""
         self.given_up = False
+        self._told = told
+        self._telling: asyncio.TimerHandle | None = None
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """Set one outcome; the first one counts."""
@@ -61,6 +67,16 @@ class Call:
             self.handed.clear()
             if not self.done.done():
                 self.done.set_result(None)
+            self._told = None
+            if self._telling is not None:
+                self._telling.cancel()
+        elif self._told is not None and self._telling is None:
+            # Not at once: most often the others answer within this.
+            self._telling = self.done.get_loop().call_later(_TELL_S, self._tell, self._told)
+
+    def _tell(self, told: Told) -> None:
+        self._telling = None
+        told(self.outcomes)
 
     def results(self) -> list[Outcome]:
         """Every outcome; call it when `done` is."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
 from bus.logs import get_logger
-from bus.transports.base import NewRecord, Outcome
+from bus.transports.base import NewRecord, Outcome, Told
 from bus.transports.kafka.batching import Call
 from bus.transports.kafka.distributing import distributed
 from bus.transports.kafka.faults import said
@@ -52,11 +52,11 @@ class Sending:
         self._unprepared = 0
         self._closed = False
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
         """One outcome per record. Before the cluster has ever answered, an unreachable one is told at once instead of at the deadline."""
         if not records:
             return []
-        call = Call(len(records), asyncio.get_running_loop().create_future())
+        call = Call(len(records), asyncio.get_running_loop().create_future(), told)
         if timeout_s <= 0:
             call.give_up(lambda: DeadlineError("no time was left to append"), AppendUnknownError)
             return call.results()

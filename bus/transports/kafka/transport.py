@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bus.clock import Clock
 from bus.errors import ClosedError
-from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, check_group_name, check_topic_name
+from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
 from bus.transports.kafka.admin import KafkaAdmin
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options
@@ -48,9 +48,9 @@ class KafkaTransport:
         self._closed: asyncio.Future[None] | None = None
         self.admin = KafkaAdmin(self._link, self._ready, max_record_bytes=options.max_record_bytes)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
         self._ready()
-        return await self._sending.append(records, timeout_s=timeout_s)
+        return await self._sending.append(records, timeout_s=timeout_s, told=told)
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> KafkaSubscription:
         self._ready()

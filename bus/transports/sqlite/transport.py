@@ -14,7 +14,7 @@ from functools import partial
 from bus.clock import Clock
 from bus.databases.sqlitefile import fixed
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
-from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, check_group_name, check_topic_name
+from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
 from bus.transports.sqlite.admin import SqliteAdmin
 from bus.transports.sqlite.appending import Draft, append, drafted
 from bus.transports.sqlite.heart import Heart
@@ -71,7 +71,13 @@ class SqliteTransport:
         self._turns = itertools.count()
         self._closed: asyncio.Future[None] | None = None
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(
+        self,
+        records: Sequence[NewRecord],
+        *,
+        timeout_s: float,
+        told: Told | None = None,  # noqa: ARG002 - one transaction: all is known at once
+    ) -> Sequence[Outcome]:
         self._ready()
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]
         if timeout_s <= 0:

@@ -47,7 +47,7 @@ class _OnAioProducer(_Through):
         super().__init__(below)
         self._producer = AIOProducer(confluent_producer(task), batch_size=_LARGEST)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         futures = [await self._producer.produce(record.topic, record.value, record.key) for record in records]
         await self._producer.flush()
         return [_appended(message) for message in await asyncio.gather(*futures)]
@@ -69,7 +69,7 @@ class _OnProducer(_Through):
         while not self._closed:
             self._producer.poll(_POLL_S)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         outcomes: list[Any] = [None] * len(records)

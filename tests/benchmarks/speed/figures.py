@@ -58,7 +58,7 @@ class _Log:
     async def _topics(self) -> Mapping[str, object]:
         return {}
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         if self.keeps:
             self.appended += records
         return [Appended(record.topic, 0, number, 0) for number, record in enumerate(records)]
