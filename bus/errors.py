@@ -14,6 +14,7 @@
     |  |- DeadlineError            retriable: the call's own deadline passed
     |  |- FencedError              the partition belongs to another member by now
     |  |- OffsetOutOfRangeError    the committed offset was deleted: possible loss, stop
+    |  |- GroupBusyError           the group has members, and they decide where it goes on
     |  '- ClosedError              the transport or subscription was closed
     |- AppendUnknownError          retriable with the same bytes: may or may not be in the log
     |- PublishError                the three outcomes of a publish, less the receipt
@@ -47,6 +48,7 @@ __all__ = [
     "DeadlineError",
     "DependencyDown",
     "FencedError",
+    "GroupBusyError",
     "HandlerError",
     "InboxError",
     "LogFullError",
@@ -142,6 +144,10 @@ class FencedError(TransportError):
 
 class OffsetOutOfRangeError(TransportError):
     """Retention deleted records this group had not settled: possible loss, so the worker stops."""
+
+
+class GroupBusyError(TransportError):
+    """The group has members: where it goes on is theirs to say."""
 
 
 class ClosedError(TransportError):

@@ -132,6 +132,8 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     members: dict[str, tuple[tuple[str, int], ...]]
     committed: dict[tuple[str, int], int]
+    uncommitted: tuple[tuple[str, int], ...] = ()
+    """What members have held without ever committing, as far as the log remembers that."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +223,9 @@ class Admin(Protocol):
 
     async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
         """What *group* has committed, by (topic, partition); nothing for a group that never was. Raises NotPermittedError."""
+
+    async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Let *group*, which has no members now, go on at these offsets, by (topic, partition). Raises GroupBusyError, NotPermittedError."""
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         """By broker, the settings that no topic can override; empty where there are no brokers. Raises NotPermittedError."""

@@ -131,6 +131,14 @@ class Log:
         member.subscription = await transport.subscribe(group, topics, member, member=name)
         return member
 
+    async def reader(self, transport: Transport, count: int) -> Member:
+        """A member that has had all *count* records of a new topic."""
+        await self.topic(transport)
+        await self.fill(transport, count)
+        member = await self.join(transport)
+        await member.receive(count)
+        return member
+
     async def eventually(self, true: Callable[[], bool], *members: Member, within_s: float = 10.0) -> None:
         """Keep *members* alive, fetching nothing, until *true*."""
         give_up_s = time.monotonic() + within_s

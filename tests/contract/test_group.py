@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bus.errors import ClosedError, NameRefusedError, OffsetOutOfRangeError, TopicMissingError
+from bus.errors import ClosedError, GroupBusyError, NameRefusedError, OffsetOutOfRangeError, TopicMissingError
 from bus.transports.base import NewRecord
 
 BOTH = {("a.b", 0), ("a.b", 1), ("a.b", 2), ("a.b", 3)}
@@ -67,10 +67,7 @@ async def test_a_late_commit_is_refused(log):
 
 async def test_a_commit_never_goes_back(log):
     transport = log.open()
-    await log.topic(transport)
-    await log.fill(transport, 5)
-    member = await log.join(transport)
-    await member.receive(5)
+    member = await log.reader(transport, 5)
     (held,) = member.subscription.assignments()
     for offset in (4, 2):
         assert list(await member.subscription.commit({held: offset})) == []
@@ -81,10 +78,7 @@ async def test_a_commit_never_goes_back(log):
 
 async def test_reading_goes_on_at_the_commit(log):
     transport = log.open()
-    await log.topic(transport)
-    await log.fill(transport, 5)
-    member = await log.join(transport)
-    await member.receive(5)
+    member = await log.reader(transport, 5)
     await member.subscription.commit({member.subscription.assignments()[0]: 3})
     await member.subscription.close()
     again = await log.join(log.open())
@@ -167,6 +161,30 @@ async def test_an_offset_beyond_the_end_stops_the_reader(log):
     member.subscription.seek(member.subscription.assignments()[0], 7)
     with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 7"):
         await member.poll(timeout_s=1)
+
+
+async def test_a_group_without_members_goes_on_where_it_was_moved_to(log):
+    transport = log.open()
+    await log.topic(transport, partitions=2)
+    for partition in (0, 1):
+        await log.fill(transport, 5, partition=partition)
+    member = await log.join(transport)
+    await member.receive(10)
+    await member.subscription.commit(dict.fromkeys(member.subscription.assignments(), 2))
+    await member.subscription.close()
+    await transport.admin.move("g", {("a.b", 0): 4})
+    assert await transport.admin.committed("g") == {("a.b", 0): 4, ("a.b", 1): 2}
+    again = await log.join(transport)
+    assert {(record.partition, record.offset) for record in await again.receive(4)} == {(0, 4), (1, 2), (1, 3), (1, 4)}
+
+
+async def test_a_group_with_members_is_not_moved(log):
+    transport = log.open()
+    member = await log.reader(transport, 5)
+    await member.subscription.commit(dict.fromkeys(member.subscription.assignments(), 2))
+    with pytest.raises(GroupBusyError, match="stop its workers"):
+        await transport.admin.move("g", {("a.b", 0): 4})
+    assert await transport.admin.committed("g") == {("a.b", 0): 2}
 
 
 async def test_nothing_is_skipped_while_members_come_and_go(log):

@@ -7,14 +7,19 @@ Owns the questions behind `Admin`, and creating and aligning topics in rounds un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import for_code
 
 from bus.errors import ConfigurationError, NameRefusedError, NotPermittedError, TopicMissingError, UnreachableError
 from bus.topology import compared
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.kafka.aligning import align, create
+from bus.transports.kafka.commits import commits, set_commits
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.rights import lacking
 from bus.transports.kafka.shaping import shape, spec_of
@@ -76,10 +81,17 @@ class KafkaAdmin:
         self._ready()
         doing = f"reading the offsets of group {group!r}"
         try:
-            offsets = await self._link.administer(doing, lambda admin: admin.list_consumer_group_offsets(group))
+            return _placed(await commits(self._link, doing, group))
         except NotPermittedError as error:
             raise lacking(doing, f"Describe on group {group!r}") from error
-        return _committed(offsets)
+
+    async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._ready()
+        doing = f"setting the offsets of group {group!r}"
+        try:
+            await set_commits(self._link, doing, group, {TopicPartition(*place): offset for place, offset in offsets.items()})
+        except NotPermittedError as error:
+            raise lacking(doing, f"Read on group {group!r} and its topics") from error
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()
@@ -114,23 +126,13 @@ class KafkaAdmin:
         return done, len(done) < len(missing) + len(wanted)
 
     async def _group(self, name: str) -> GroupInfo:
-        async def asked(admin: Any) -> tuple[list[Any], dict[Any, Any]]:
-            coordinator = await admin.find_coordinator(name)
-            described = await admin.describe_consumer_groups([name], group_coordinator_id=coordinator)
-            return described, await admin.list_consumer_group_offsets(name, group_coordinator_id=coordinator)
-
-        described, offsets = await self._link.administer(f"reading group {name!r}", asked)
+        doing = f"reading group {name!r}"
         members: dict[str, tuple[tuple[str, int], ...]] = {}
-        for answer in described:
-            for group in answer.to_object()["groups"]:
-                for member in group["members"]:
-                    label = member["client_id"] if member["client_id"] not in members else f"{member['client_id']} {member['member_id']}"
-                    members[label] = _held(member["member_assignment"])
-        return GroupInfo(
-            name=name,
-            members=members,
-            committed=_committed(offsets),
-        )
+        for group in await self._link.administer(doing, partial(_described, name=name)):
+            for member in group["members"]:
+                label = member["client_id"] if member["client_id"] not in members else f"{member['client_id']} {member['member_id']}"
+                members[label] = _held(member["member_assignment"])
+        return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
     async def _until_led(self, names: Sequence[str]) -> None:
         """A new topic is of no use before every partition has a leader, and every broker can answer for it: the next question may go to any."""
@@ -154,8 +156,17 @@ def _check(specs: Sequence[TopicSpec], existing: Iterable[str]) -> None:
             raise ConfigurationError(f"topic {spec.name!r} needs at least one partition")
 
 
-def _committed(offsets: Mapping[Any, Any]) -> dict[tuple[str, int], int]:
-    return {(place.topic, place.partition): found.offset for place, found in offsets.items() if found.offset >= 0}
+async def _described(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
+    groups = [group for answer in await admin.describe_consumer_groups([name]) for group in answer.to_object()["groups"]]
+    for group in groups:
+        # The library leaves the errors of single groups to us. One that is no classic group is described without members.
+        if group["error_code"] and for_code(group["error_code"]).retriable:
+            raise for_code(group["error_code"])(f"group {name!r}")
+    return groups
+
+
+def _placed(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
+    return {(place.topic, place.partition): offset for place, offset in offsets.items()}
 
 
 def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ from aiokafka import TopicPartition
 
 from bus.errors import OffsetOutOfRangeError
 from bus.transports.base import PartitionRange
+from bus.transports.kafka.commits import commits
 from bus.transports.kafka.link import Link
 
 __all__ = ["Position", "out_of_range", "positions"]
@@ -27,14 +28,11 @@ class Position(msgspec.Struct, frozen=True):
 
 async def positions(link: Link, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
     """Where *group* goes on in each of *places*; raises what `Link` raises."""
-    commits = await link.administer(
-        f"reading the commits of group {group!r}", lambda admin: admin.list_consumer_group_offsets(group, partitions=list(places))
-    )
+    committed_at = await commits(link, f"reading the commits of group {group!r}", group, places)
     spans = await link.spans(places)
     found = {}
     for place in places:
-        commit, span = commits.get(place), spans[place]
-        committed = -1 if commit is None else commit.offset
+        committed, span = committed_at.get(place, -1), spans[place]
         offset = span.start if committed < 0 else committed
         fault = None if span.start <= offset <= span.end else out_of_range(place, offset, span)
         found[place] = Position(offset, committed, fault)
@@ -45,5 +43,5 @@ def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> Of
     """The error that says so."""
     return OffsetOutOfRangeError(
         f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to {span.end}; "
-        "what lay between may be lost: see `sealbus groups`, then decide where to go on"
+        "what lay between may be lost"
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bus.clock import Clock
-from bus.errors import ConfigurationError, NameRefusedError, TopicMissingError
+from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, TopicMissingError
 from bus.topology import PARTITIONS, compared, settings_of
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.sqlite.log import MEMBERSHIP, Log, Topic
@@ -52,6 +52,10 @@ class SqliteAdmin:
     async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
         self._ready()
         return await self._reader.run(partial(_committed, group=group))
+
+    async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._ready()
+        await self._writer.run(partial(_moved, group=group, offsets=offsets, now_s=self._clock.monotonic_s()))
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()
@@ -125,8 +129,8 @@ def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
         """SELECT grp, owner, committed, name, partition FROM leases JOIN partitions ON partitions.id = part
            JOIN topics ON topics.id = topic_id ORDER BY name, partition"""
     ).fetchall()
-    committed = {row[0] for row in leases if row[2] is not None}
-    return [_group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in sorted(committed | set(members))]
+    names = sorted({*members, *(row[0] for row in leases)})
+    return [_group(group, members.get(group, {}), [row[1:] for row in leases if row[0] == group]) for group in names]
 
 
 def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, int], int]:
@@ -138,6 +142,17 @@ def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, in
     return {(topic, partition): offset for topic, partition, offset in rows}
 
 
+def _moved(log: Log, group: str, offsets: Mapping[tuple[str, int], int], now_s: float) -> None:
+    living = "SELECT 1 FROM members WHERE grp = ? AND abs(? - renewed_s) <= timeout_s"
+    if log.connection.execute(living, (group, now_s)).fetchone() is not None:
+        raise GroupBusyError(f"group {group!r} has members: stop its workers first")
+    # A new epoch: whoever was thought dead and is not must not commit the old place again.
+    log.connection.executemany(
+        "UPDATE leases SET committed = ?, owner = NULL, epoch = epoch + 1 WHERE grp = ? AND part = ?",
+        [(offset, group, log.topics[topic].parts[partition]) for (topic, partition), offset in offsets.items()],
+    )
+
+
 def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:
     return GroupInfo(
         name=group,
@@ -145,4 +160,5 @@ def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | 
             name: tuple((topic, partition) for owner, _, topic, partition in leases if owner == member) for member, name in members.items()
         },
         committed={(topic, partition): offset for _, offset, topic, partition in leases if offset is not None},
+        uncommitted=tuple((topic, partition) for _, offset, topic, partition in leases if offset is None),
     )
