@@ -72,6 +72,8 @@ class Link:
         self._closed = False
         self.connected_once = False
         """Whether this cluster has ever answered: before that, a failure is reported at once instead of waited out."""
+        self._answered = False
+        """Whether a broker has answered under the address it gives itself."""
 
     async def ask(self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
         """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
@@ -156,17 +158,35 @@ class Link:
             left_s = deadline_s - self._clock.monotonic_s()
             try:
                 async with asyncio.timeout(max(0.1, left_s)):
-                    return await question(await connected())
+                    answer = await question(await connected())
+                self._answered = True
             except (KafkaError, OSError, TimeoutError, AttributeError) as error:
                 # AttributeError: the library asks a node it has forgotten.
                 fault = translated(error, doing)
                 if not (fault.retriable or isinstance(error, AttributeError)):
                     raise fault from error
+                advertised = self._advertised()
                 await self._drop()
                 if self._clock.monotonic_s() + pause_s >= deadline_s:
-                    raise fault from error
+                    raise await self._misled(advertised) or fault from error
+            else:
+                return answer
             await self._clock.sleep(pause_s)
             pause_s = min(1.0, pause_s * 2)
+
+    def _advertised(self) -> tuple[str, ...]:
+        """The addresses that brokers give themselves, besides those that were given to us."""
+        clients = [getattr(client, "_client", client) for client in self._clients.values()]
+        found = {f"{broker.host}:{broker.port}" for client in clients for broker in client.cluster.brokers()}
+        return tuple(sorted(found.difference(self._options.bootstrap)))
+
+    async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
+        """What is wrong where the cluster can be found, and then sends everybody to addresses that do not answer from here."""
+        if self._answered or not advertised:
+            return None
+        cause = await probe(msgspec.structs.replace(self._options, bootstrap=advertised), has_answered=True)
+        given = ", ".join(self._options.bootstrap)
+        return cause and UnreachableError(f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}")
 
     async def _connected(self, kind: type[Any], start: str) -> Any:
         async with self._connecting:
