@@ -27,12 +27,30 @@ from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers.letterstate import Action, LetterState, Step
 
-__all__ = ["Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+__all__ = ["Begun", "Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
 
 _PATIENCE: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
 
 _log = get_logger("journal")
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """An entry of the journal, as far as it says which run began, by whom, when and where; *pid* is of a *process* on *host*."""
+
+    event: str
+    run: str
+    by: str = ""
+    at: str = ""
+    host: str = ""
+    pid: int = 0
+    process: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.run} (by {self.by} at {self.at})"
+
+
+_decode = msgspec.json.Decoder(Begun).decode
 
 
 class Journal:
@@ -120,22 +138,21 @@ async def prepare_group(transport: Transport, settings: Settings, group: str) ->
     await transport.admin.create_topics([spec for spec in group_topics(settings, group) if spec.name in wanted and spec.name not in existing])
 
 
-async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[str, Mapping[str, Any]]:
+async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[str, Begun]:
     """By run, how each run of *verb* began of which no end is written down: it was killed, or is at work now."""
-    begun: dict[str, Mapping[str, Any]] = {}
+    begun: dict[str, Begun] = {}
     topic = own_topic(namespace, "_audit")
     if topic not in await transport.admin.topics():
         return begun
     async for record in scan(transport, topic):
         try:
-            entry = msgspec.json.decode(record.value or b"")
-            event, run = entry["event"], entry["run"]
-        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
+            entry = _decode(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        if event == f"{verb}.started":
-            begun[run] = entry
-        elif event in (f"{verb}.ended", f"{verb}.abandoned"):
-            begun.pop(run, None)
+        if entry.event == f"{verb}.started":
+            begun[entry.run] = entry
+        elif entry.event in (f"{verb}.ended", f"{verb}.abandoned"):
+            begun.pop(entry.run, None)
     return begun
 
 

@@ -1,4 +1,4 @@
-"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but for `load_states`.
+"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but for reading them.
 
 Owns the records of the compacted topic `<ns>._deadletters` (bus/PROTOCOL.md, section 6): their key, their form, and which step may follow which.
 Writing them is `consumers.journal`'s, deciding about a letter `consumers.redriving`'s.
@@ -24,6 +24,7 @@ __all__ = [
     "IllegalStepError",
     "LetterState",
     "State",
+    "States",
     "Step",
     "follow",
     "load_states",
@@ -143,16 +144,30 @@ def read_state(record: Record) -> tuple[str, LetterState | None] | None:
         return None
 
 
+class States:
+    """Recorded states by place, and where reading them goes on."""
+
+    def __init__(self, transport: Transport, namespace: str) -> None:
+        self.known: dict[str, LetterState] = {}
+        self._transport = transport
+        self._topic = own_topic(namespace, "_deadletters")
+        self._offsets: dict[int, int] = {}
+
+    async def read_on(self) -> None:
+        """Take in what was recorded since the last call; nothing where there is no topic for it yet."""
+        if self._topic not in await self._transport.admin.topics():
+            return
+        async for record in scan(self._transport, self._topic, self._offsets):
+            self._offsets[record.partition] = record.offset + 1
+            match read_state(record):
+                case (place, None):
+                    self.known.pop(place, None)
+                case (place, LetterState() as state):
+                    self.known[place] = state
+
+
 async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
     """Every recorded state; none where there is no topic for them yet."""
-    states: dict[str, LetterState] = {}
-    topic = own_topic(namespace, "_deadletters")
-    if topic not in await transport.admin.topics():
-        return states
-    async for record in scan(transport, topic):
-        match read_state(record):
-            case (place, None):
-                states.pop(place, None)
-            case (place, LetterState() as state):
-                states[place] = state
-    return states
+    states = States(transport, namespace)
+    await states.read_on()
+    return states.known

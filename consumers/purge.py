@@ -54,19 +54,17 @@ class Purge:
         states = await load_states(self._transport, self._namespace)
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         here = whereabouts()
-        await journal.note("started", selection=self._selection.describe(), why=journal.why, host=here["host"], pid=here["pid"])
+        await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
         for run, begun in (await unended_runs(self._transport, self._namespace, "purge")).items():
             if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=journal.now_ms(), here=here):
                 await journal.note("abandoned", run=run, found_by=journal.run)
         piece: dict[str, LetterState] = {}
         try:
-            async for letter in self._meant(states, ends):
+            async for letter in self._meant(states, ends, stop):
                 piece[letter.place] = follow(letter, states.get(letter.place), journal.step("purged"))
                 if len(piece) >= _PIECE:
                     await self._write(journal, piece, result)
                     on_progress(result)
-                    if stop.is_set():
-                        break
             await self._write(journal, piece, result)
             result.outcome = "interrupted" if stop.is_set() else "finished"
         finally:
@@ -80,8 +78,12 @@ class Purge:
         result.purged += len(piece)
         piece.clear()
 
-    async def _meant(self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None) -> AsyncIterator[DeadLetter]:
+    async def _meant(
+        self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[DeadLetter]:
         async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+            if stop is not None and stop.is_set():
+                return
             known = states.get(letter.place)
             state = state_of(letter, known)
             if state != "purged" and self._selection.takes(letter, state):

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -24,9 +24,9 @@ from bus.topics import redrive_topic
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.journal import Journal, prepare_group, unended_runs
-from consumers.letterstate import Action, LetterState, follow, load_states, resolve, state_of
-from consumers.redriveplan import Count, Plan, Result, told
+from consumers.journal import Begun, Journal, prepare_group, unended_runs
+from consumers.letterstate import Action, LetterState, States, follow, resolve, state_of
+from consumers.redriveplan import Count, Plan, Result
 from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
 from consumers.rivals import is_at_work, whereabouts
 from consumers.selection import Selection
@@ -51,7 +51,7 @@ class Redrive:
         self._selection = selection
         self._orders = orders
         self._journal = journal
-        self._states: dict[str, LetterState] = {}
+        self._recorded = States(transport, self._namespace)
         self._sent_ms: dict[Death, int] = {}
         self._groups: set[str] = set()
 
@@ -59,7 +59,7 @@ class Redrive:
         """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
         await self._load()
         unended = await unended_runs(self._transport, self._namespace, "redrive")
-        plan = Plan(unresolved=sum(bool(state.sending) for state in self._states.values()), unended=[told(entry) for entry in unended.values()])
+        plan = Plan(unresolved=sum(bool(state.sending) for state in self._states.values()), unended=[str(begun) for begun in unended.values()])
         async for letter, verdict in self._judged(None):
             plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
             self._remember(letter, verdict)
@@ -107,20 +107,19 @@ class Redrive:
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
         started_s = self._clock.monotonic_s()
-        async with contextlib.aclosing(self._pieces(ends, pace)) as pieces:
+        async with contextlib.aclosing(self._pieces(ends, pace, stop)) as pieces:
             async for piece in pieces:
                 if not await self._wait(stop, started_s + pace.due_s()):
                     return "interrupted"
-                await self._pass_piece(journal, piece, result, watch)
+                await self._pass_piece(journal, await self._unpurged(piece), result, watch)
                 outcome = await self._look(watch, stop, result, stop_after)
                 pace.passed(len(piece), result.failures)
                 on_progress(result)
                 if outcome is not None:
                     return outcome
-        return "finished"
+        return "interrupted" if stop.is_set() else "finished"
 
     async def _begin(self, journal: Journal, rate: float | None, stop_after: int | None) -> None:
-        here = whereabouts()
         await journal.note(
             "started",
             extend_ms=self._orders.extend_ms,
@@ -129,23 +128,22 @@ class Redrive:
             selection=self._selection.describe(),
             stop_after=stop_after or 0,
             why=journal.why,
-            host=here["host"],
-            pid=here["pid"],
+            **whereabouts(),
         )
 
-    async def _earlier(self, own: str) -> dict[str, Mapping[str, Any]]:
+    async def _earlier(self, own: str) -> dict[str, Begun]:
         """Runs without an end that stand before this one in the journal: of two that begin at once, the first goes on."""
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items()))
 
-    def _at_work(self, earlier: Mapping[str, Mapping[str, Any]]) -> str:
+    def _at_work(self, earlier: Mapping[str, Begun]) -> str:
         """One of *earlier* that is not through yet, or nothing."""
         wrote_ms: Counter[str] = Counter()
         for step in (step for state in self._states.values() for step in state.steps if step.run in earlier):
             wrote_ms[step.run] = max(wrote_ms[step.run], parse_ms(step.at) or 0)
         for run, begun in earlier.items():
             if is_at_work(begun, wrote_ms=wrote_ms[run], now_ms=self._clock.now_ms(), here=whereabouts()):
-                return told(begun)
+                return str(begun)
         return ""
 
     async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
@@ -160,8 +158,12 @@ class Redrive:
             return None
         return "interrupted" if stop.is_set() else "unread"
 
+    @property
+    def _states(self) -> dict[str, LetterState]:
+        return self._recorded.known
+
     async def _load(self) -> None:
-        self._states = await load_states(self._transport, self._namespace)
+        await self._recorded.read_on()
         self._sent_ms = _sent(self._states.values())
 
     async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
@@ -174,7 +176,7 @@ class Redrive:
             news[place] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
             result.found += came
         await journal.write(news)
-        self._states |= news
+        self._states.update(news)
         self._sent_ms |= _sent(news.values())
         by_run = Counter((state.sending, news[place].state == "redriven") for place, state in unresolved.items())
         for run in earlier:
@@ -182,22 +184,29 @@ class Redrive:
 
     async def _arrived(self, group: str) -> set[Death]:
         """The deaths that records in the redrive topic of *group* undo, in all their forms."""
-        await prepare_group(self._transport, self._settings, group)
         topic = redrive_topic(self._namespace, group)
+        if topic not in await self._transport.admin.topics():
+            return set()
         return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
 
-    async def _judged(self, ends: Mapping[tuple[str, int], int] | None) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
+    async def _judged(
+        self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+    ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
         async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+            if stop is not None and stop.is_set():
+                return
             known = self._states.get(letter.place)
             if self._selection.takes(letter, state_of(letter, known)):
                 sent_ms = max((self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None)
                 yield letter, decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
 
-    async def _pieces(self, ends: Mapping[tuple[str, int], int], pace: Pace) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
-        """Letters to which something is to be done, in pieces of the pace's size."""
+    async def _pieces(
+        self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event
+    ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
+        """Letters to which something is to be done, in pieces of the pace's size, until *stop* is set."""
         piece: list[tuple[DeadLetter, Verdict]] = []
         size, wanted = 0, pace.next_piece()
-        async for letter, verdict in self._judged(ends):
+        async for letter, verdict in self._judged(ends, stop):
             if isinstance(verdict, Leave):
                 continue
             self._remember(letter, verdict)
@@ -208,6 +217,11 @@ class Redrive:
                 piece, size, wanted = [], 0, pace.next_piece()
         if piece:
             yield piece
+
+    async def _unpurged(self, piece: list[tuple[DeadLetter, Verdict]]) -> list[tuple[DeadLetter, Verdict]]:
+        """*piece* without what was purged since it was judged: a paced redrive may take hours."""
+        await self._recorded.read_on()
+        return [(letter, verdict) for letter, verdict in piece if state_of(letter, self._states.get(letter.place)) != "purged"]
 
     async def _pass_piece(self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None) -> None:
         states: dict[str, LetterState] = {}
@@ -250,7 +264,7 @@ class Redrive:
 
     async def _note_states(self, journal: Journal, states: Mapping[str, LetterState]) -> None:
         await journal.write(states)
-        self._states |= states
+        self._states.update(states)
 
     def _remember(self, letter: DeadLetter, verdict: Verdict) -> None:
         if isinstance(verdict, Send):

@@ -6,12 +6,10 @@ Owns their names, which are also those in the journal and in JSON output.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
-__all__ = ["Count", "Plan", "Result", "told"]
+__all__ = ["Count", "Plan", "Result"]
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -59,8 +57,3 @@ class Result(msgspec.Struct, kw_only=True):
     """Letters that an earlier run had sent without being able to say so."""
     rival: str = ""
     """The run for which this one withdrew."""
-
-
-def told(begun: Mapping[str, Any]) -> str:
-    """A run for people, by the entry that it began with."""
-    return f"{begun['run']} (by {begun.get('by', '')} at {begun.get('at', '')})"

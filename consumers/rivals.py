@@ -1,6 +1,7 @@
 """Whether an earlier run of a command that never said it ended is still at work, or was cut off.
 
-Owns that judgement. On the same machine the process is there or not; elsewhere what the run wrote last decides.
+Owns that judgement. On the same machine the process is there or not, or its number is another's by now; elsewhere what the run wrote last
+decides.
 """
 
 from __future__ import annotations
@@ -8,30 +9,41 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from bus.times import parse_ms
+from consumers.journal import Begun
 
-__all__ = ["is_at_work", "whereabouts"]
+__all__ = ["is_at_work", "process_of", "whereabouts"]
 
 SILENCE_MS: Final = 60_000
 """A run on another machine that has written nothing for so long was cut off."""
 
 
-def whereabouts() -> dict[str, object]:
+def whereabouts() -> dict[str, Any]:
     """Where this run is at work, for its entry in the journal."""
-    return {"host": socket.gethostname(), "pid": os.getpid()}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "process": process_of(os.getpid())}
 
 
-def is_at_work(
-    begun: Mapping[str, Any], *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None
-) -> bool:
+def process_of(pid: int) -> str:
+    """What tells the process *pid* from all others that have had, or will have, its number; empty where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        # The second field is the program's name in parentheses, which may hold anything; the twenty-second is when the process began.
+        began = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
+    except (OSError, ValueError, IndexError):
+        return ""
+    return f"{boot}/{began.decode('ascii', 'replace')}"
+
+
+def is_at_work(begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None) -> bool:
     """Whether the run that *begun* tells of, and that last wrote at *wrote_ms*, is at work now, as seen from *here*."""
-    host, pid = begun.get("host"), begun.get("pid")
-    if host == here["host"] and isinstance(pid, int):
+    if begun.host == here["host"] and begun.pid:
         # One process does one thing at a time: an earlier run of this very process has ended.
-        return pid != here["pid"] and (lives or _lives)(pid)
-    return now_ms - max(wrote_ms, parse_ms(str(begun.get("at", ""))) or 0) < SILENCE_MS
+        its_own = not begun.process or process_of(begun.pid) in ("", begun.process)
+        return begun.pid != here["pid"] and (lives or _lives)(begun.pid) and its_own
+    return now_ms - max(wrote_ms, parse_ms(begun.at) or 0) < SILENCE_MS
 
 
 def _lives(pid: int) -> bool:

@@ -7,6 +7,7 @@ Owns the loop over pages, and where whoever follows a topic has to begin anew. W
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 
 from bus.transports.base import PartitionRange, Record, Transport
 
@@ -16,10 +17,10 @@ _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
 
 
-async def scan(transport: Transport, topic: str) -> AsyncIterator[Record]:
-    """Every record that *topic* has now, oldest first within a partition. Raises TopicMissingError."""
+async def scan(transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})) -> AsyncIterator[Record]:
+    """Every record that *topic* has now, from *starts* on where given, oldest first within a partition. Raises TopicMissingError."""
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
-        offset = kept.start
+        offset = max(kept.start, starts.get(partition, 0))
         while offset < kept.end and (
             records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from bus.transports.scanning import scan
 from consumers.app import App
 from consumers.context import Context
 from consumers.deadletters import list_dead_letters
-from consumers.journal import Journal, unended_runs
+from consumers.journal import Journal, prepare_journal, unended_runs
 from consumers.letterstate import load_states, state_of
 from consumers.purge import Purge
 from consumers.redrive import Redrive
@@ -63,6 +64,7 @@ class World:
         selection: Selection | None = None,
         stop_after: int | None = None,
         stop: asyncio.Event | None = None,
+        rate: float | None = None,
         **orders: Any,
     ) -> Result:
         transport = transport or self.bus.transport
@@ -114,7 +116,7 @@ class Breaking:
         self._left = at
         self._how = how
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         self._left -= 1
         if self._left > 0:
             return await self._transport.append(records, timeout_s=timeout_s)
@@ -256,6 +258,22 @@ async def test_it_stops_in_order_and_goes_on() -> None:
         assert (await it.redrive()).sent == LETTERS
 
 
+async def test_it_stops_in_order_also_where_nothing_is_found_to_send() -> None:
+    async with world(3) as it:
+        stop = asyncio.Event()
+        stop.set()
+        assert (await it.redrive(selection=Selection(sender="nobody"), stop=stop)).outcome == "interrupted"
+
+
+async def test_a_purge_that_is_stopped_goes_through_no_more_letters() -> None:
+    async with world(3) as it:
+        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="purge", why="", by="me@here")
+        stop = asyncio.Event()
+        stop.set()
+        result = await Purge(it.bus.transport, it.settings, Selection()).run(journal, stop=stop)
+        assert (result.outcome, result.purged) == ("interrupted", 0)
+
+
 async def test_it_stops_when_letters_die_again() -> None:
     async with world() as it:
 
@@ -297,18 +315,70 @@ async def test_cut_off_at_any_append_every_letter_is_still_handled_once(how: str
         assert not any(state.sending for state in (await load_states(it.bus.transport, "agents")).values())
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'{"event":"redrive.started","run":[]}',
+        b'{"event":"redrive.started","run":"r","pid":"1"}',
+        b'{"event":"redrive.started","run":"r","by":{}}',
+        b'{"event":["redrive.started"],"run":"r"}',
+        b"[]",
+        b"\xff",
+        b"",
+    ],
+)
+async def test_what_somebody_else_puts_into_the_journal_stops_no_redrive(entry: bytes) -> None:
+    async with world(1) as it:
+        it.mended = True
+        await prepare_journal(it.bus.transport, it.settings)
+        await it.bus.transport.append([NewRecord("agents._audit", b"r", entry)], timeout_s=1.0)
+        assert (await it.redrive()).sent == 1
+
+
+@pytest.mark.parametrize("group", ["../..", "", "Upper", "a" * 300, "\ud83d"])
+async def test_a_state_of_no_group_there_can_be_stops_no_redrive(group: str) -> None:
+    async with world(1) as it:
+        it.mended = True
+        await prepare_journal(it.bus.transport, it.settings)
+        step = {"at": "", "action": "sending", "by": "x", "run": "r"}
+        state = {"state": "open", "origin": "a/0/0", "group": group, "count": 0, "steps": [step]}
+        await it.bus.transport.append([NewRecord("agents._deadletters", b"a.dlq/0/0", json.dumps(state).encode())], timeout_s=1.0)
+        assert (await it.redrive()).sent == 1
+
+
 async def test_purged_letters_are_left_alone() -> None:
     async with world(3) as it:
         it.mended = True
         (first, *_) = it.bus.dead
-        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="purge", why="noise", by="me@here")
-        purge = Purge(it.bus.transport, it.settings, Selection(places=frozenset({first.place})))
-        assert (await purge.plan()).total() == 1
-        assert (await purge.run(journal, stop=asyncio.Event())).purged == 1
-        assert not await purge.plan()
+        assert await it.purge(first.place) == 1
+        assert await it.purge(first.place) == 0
         assert await it.states() == {"open": 2, "purged": 1}
         assert (await it.redrive()).sent == 2
         assert [entry["event"] for entry in await it.audit()][:2] == ["purge.started", "purge.ended"]
+
+
+class Meanwhile:
+    """A transport that does something else once, right before its first append of several records."""
+
+    def __init__(self, transport: Transport, act: Callable[[], Any]) -> None:
+        self._transport = transport
+        self.admin, self.features, self.read = transport.admin, transport.features, transport.read
+        self._act: Callable[[], Any] | None = act
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+        if len(records) > 1 and self._act is not None:
+            act, self._act = self._act, None
+            await act()
+        return await self._transport.append(records, timeout_s=timeout_s)
+
+
+async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> None:
+    async with world() as it:
+        it.mended = True
+        letters = [letter async for letter in list_dead_letters(it.bus.transport, "agents")]
+        result = await it.redrive(Meanwhile(it.bus.transport, lambda: it.purge(letters[-1].place)), rate=50)
+        assert result.sent == LETTERS - 1
+        assert await it.states() == {"redriven": LETTERS - 1, "purged": 1}
 
 
 async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -14,9 +15,10 @@ from bus.times import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters import DeadLetter, read_dead_letter
+from consumers.journal import Begun
 from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of, told_of
 from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_noted, death_of, death_told, decide, send_back
-from consumers.rivals import is_at_work
+from consumers.rivals import is_at_work, process_of, whereabouts
 from consumers.selection import Selection
 
 NOW_MS = 1_767_225_600_000
@@ -278,6 +280,19 @@ def test_headers_that_look_like_ours_are_told_apart_from_ours(own: Headers, othe
         ({}, 61_000, False),
     ],
 )
-def test_a_run_without_an_end_is_at_work_while_its_process_lives_or_it_wrote_lately(begun: Any, wrote_ago_ms: int, at_work: bool) -> None:
+def test_a_run_without_an_end_is_at_work_while_its_process_lives_or_it_wrote_lately(
+    begun: dict[str, Any], wrote_ago_ms: int, at_work: bool
+) -> None:
     here = {"host": "here", "pid": 7}
-    assert is_at_work(begun, wrote_ms=NOW_MS - wrote_ago_ms, now_ms=NOW_MS, here=here, lives=lambda pid: pid == 8) == at_work
+    run = Begun(event="redrive.started", run="r", **begun)
+    assert is_at_work(run, wrote_ms=NOW_MS - wrote_ago_ms, now_ms=NOW_MS, here=here, lives=lambda pid: pid == 8) == at_work
+
+
+def test_a_run_whose_process_number_another_process_has_by_now_has_ended() -> None:
+    here, parent = whereabouts(), os.getppid()
+    process = process_of(parent)
+    if not process:
+        pytest.skip("this system does not tell processes of one number apart")
+    begun = Begun(event="redrive.started", run="r", host=here["host"], pid=parent, process=process)
+    assert is_at_work(begun, wrote_ms=0, now_ms=NOW_MS, here=here)
+    assert not is_at_work(msgspec.structs.replace(begun, process=f"{process}0"), wrote_ms=0, now_ms=NOW_MS, here=here)
