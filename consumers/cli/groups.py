@@ -1,6 +1,6 @@
-"""`sealbus groups [GROUP]`: who reads what, and how far behind.
+"""`sealbus groups [GROUP]`: who reads what, and how far behind; and `--skip-lost`, the way on for a group whose next records were deleted.
 
-Owns joining members, commits and ends into rows. Does not own groups themselves (the transport's admin).
+Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the transport's admin).
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 import msgspec
 
+from bus.clock import SystemClock
 from bus.errors import BusError, TopicMissingError
+from bus.settings import Settings
+from bus.terminal import printable
 from bus.topics import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from consumers.cli.printing import print_json, print_table
 from consumers.cli.running import execute
 from consumers.cli.session import Session, nearest, with_session
+from consumers.journal import Journal, prepare_journal
 
 __all__ = ["groups"]
 
@@ -32,25 +36,46 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
 
 
+class _Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of which a group has committed an offset that is not kept: *start* is the oldest that is."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    start: int
+    end: int
+
+
 @click.command()
 @click.argument("group", required=False)
+@click.option("--skip-lost", is_flag=True, help="Let GROUP go on at the oldest record kept where what it would read next was deleted.")
+@click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
+@click.option("--dry-run", is_flag=True, help="With --skip-lost: show where, and change nothing.")
+@click.option("--yes", is_flag=True, help="With --skip-lost: do not ask.")
 @with_session
-def groups(session: Session, group: str | None) -> int:
+def groups(session: Session, group: str | None, *, skip_lost: bool, why: str, dry_run: bool, yes: bool) -> int:
     """Show groups: members, and per partition its owner, committed offset, end and lag.
 
     LAG counts the records that the group has not settled yet.
+
+    A worker does not start where retention has deleted what its group would read next, for it may have lost something. --skip-lost is for when
+    that is known: the group, whose workers are stopped, goes on at the oldest record that is kept. It skips nothing that is kept.
 
     \b
     Examples:
       sealbus groups
       sealbus groups researcher-svc-1c2d3e4f --output json
+      sealbus groups researcher-svc-1c2d3e4f --skip-lost --why "away for a month"
     """
     settings = session.settings()
+    if skip_lost:
+        if group is None:
+            raise click.UsageError("--skip-lost needs a GROUP")
+        return _skip(session, settings, group, why=why, dry_run=dry_run, yes=yes)
 
     async def body(_: object) -> int:
-        async with session.open(settings) as transport:
-            chosen = _choose(await transport.admin.groups(), group)
-            ranges = await _ranges(transport, chosen, settings.bus.namespace)
+        chosen, ranges = await _seen(session, settings, group)
         for info in chosen:
             rows = list(_rows(info, ranges))
             if not rows and group is None:
@@ -67,6 +92,57 @@ def groups(session: Session, group: str | None) -> int:
     return execute(body)
 
 
+async def _seen(session: Session, settings: Settings, group: str | None) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
+    async with session.open(settings) as transport:
+        chosen = _choose(await transport.admin.groups(), group)
+        return chosen, await _ranges(transport, chosen, settings.bus.namespace)
+
+
+def _skip(session: Session, settings: Settings, group: str, *, why: str, dry_run: bool, yes: bool) -> int:
+    lost: list[_Lost] = []
+
+    async def look(_: object) -> int:
+        (info,), ranges = await _seen(session, settings, group)
+        lost.extend(_lost(info, ranges))
+        return 0
+
+    async def move(_: object) -> int:
+        async with session.open(settings) as transport:
+            await prepare_journal(transport, settings)
+            await transport.admin.move(group, {(each.topic, each.partition): each.start for each in lost})
+            journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
+            await journal.note("skipped", group=group, why=why, places=[msgspec.to_builtins(each) for each in lost])
+        click.echo(f"moved in {len(lost)} partitions", err=True)
+        return 0
+
+    code = execute(look)
+    if code:
+        return code
+    _print_lost(session, lost)
+    if not lost or dry_run:
+        click.echo(f"would be moved in {len(lost) or 'no'} partitions", err=True)
+        return 0
+    if not yes:
+        click.confirm(f"Let {printable(group)} go on at START in {len(lost)} partitions?", abort=True, err=True)
+    return execute(move)
+
+
+def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Lost]:
+    for place, committed in sorted(info.committed.items()):
+        kept = ranges.get(place)
+        if kept is not None and not kept.start <= committed <= kept.end:
+            yield _Lost(group=info.name, topic=place[0], partition=place[1], committed=committed, start=kept.start, end=kept.end)
+
+
+def _print_lost(session: Session, lost: Sequence[_Lost]) -> None:
+    if session.as_json:
+        for each in lost:
+            print_json(each)
+    elif lost:
+        cells = [(each.topic, each.partition, each.committed, each.start, each.end) for each in lost]
+        print_table(("TOPIC", "PARTITION", "COMMITTED", "START", "END"), cells)
+
+
 def _choose(infos: Sequence[GroupInfo], group: str | None) -> list[GroupInfo]:
     if group is None:
         return list(infos)
@@ -80,9 +156,8 @@ def _choose(infos: Sequence[GroupInfo], group: str | None) -> list[GroupInfo]:
 
 
 async def _ranges(transport: Transport, infos: list[GroupInfo], namespace: str) -> dict[tuple[str, int], PartitionRange]:
-    places = {place for info in infos for held in (info.committed, *info.members.values()) for place in held}
     ranges = {}
-    for topic in sorted({topic for topic, _ in places}):
+    for topic in sorted({topic for info in infos for topic in _topics(info)}):
         name = read_topic(topic)
         if name is None or name.namespace != namespace:
             continue
@@ -94,11 +169,15 @@ async def _ranges(transport: Transport, infos: list[GroupInfo], namespace: str) 
     return ranges
 
 
+def _topics(info: GroupInfo) -> set[str]:
+    return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
+
+
 def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Row]:
     owners = {place: member for member, places in info.members.items() for place in places}
-    for place in sorted({*owners, *info.committed}):
-        if place not in ranges:
-            continue
+    topics = _topics(info)
+    # Also partitions of which nothing is committed yet: what waits there is not settled either.
+    for place in sorted(place for place in ranges if place[0] in topics):
         kept, committed = ranges[place], info.committed.get(place)
         lag = kept.end - max(kept.start, kept.start if committed is None else committed)
         yield _Row(

@@ -50,7 +50,7 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),
     (RecordTooLargeError, "put large content elsewhere and send a reference: {uri, sha256, size, media_type}"),
-    (OffsetOutOfRangeError, "retention deleted records before they were settled; raise topics.retention_s or run more workers"),
+    (OffsetOutOfRangeError, "retention deleted records before they were settled; `sealbus groups GROUP --skip-lost` goes on at the oldest kept"),
     (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),
     (AppendUnknownError, "it may be in the log: look with `sealbus tail` before you publish it again"),
 )

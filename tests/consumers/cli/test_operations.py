@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from typing import Any
 
 import pytest
@@ -64,6 +65,7 @@ def test_a_dead_letter_can_be_named_in_several_ways(folder: Any, rejected: list[
     assert json.loads(folder.call("dlq", "show", rejected[0]["place"], "--output", "json").stdout)["headers"]
     assert folder.call("dlq", "show", f"{topic}/0/9999").exit_code == 1
     assert folder.call("dlq", "show", "job.run").exit_code == 2
+    assert folder.call("dlq", "show", f"{topic}/0/{'9' * 5000}").exit_code == 2
 
 
 def test_bytes_that_are_no_message_are_shown_in_hex(folder: Any) -> None:
@@ -105,6 +107,38 @@ def test_an_unknown_group_names_those_there_are(folder: Any) -> None:
     result = folder.call("groups", "nobody")
     assert result.exit_code == 1
     assert "there is no group 'nobody'" in result.stderr
+
+
+def test_what_waits_for_a_stopped_group_is_counted_also_where_it_never_committed(folder: Any) -> None:
+    folder.end(folder.worker())
+    folder.call("publish", "job.run", folder.jobs(30), "--app", "agents:app")
+    rows = folder.objects(folder.call("groups", "--output", "json").stdout)
+    assert sum(row["lag"] for row in rows if row["topic"] == "agents.job.run") == 30
+
+
+def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(20), "--app", "agents:app")
+    worker = folder.worker()
+    folder.wait_until(lambda: len(folder.handled()) == 20)
+    group = json.loads(folder.call("groups", "--output", "json").stdout.splitlines()[0])["group"]
+    assert "would be moved in no partitions" in folder.call("groups", group, "--skip-lost", "--dry-run").stderr
+    assert folder.end(worker) == 0
+    with sqlite3.connect(folder.path / "sealbus.db") as log:
+        log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
+        log.execute("DELETE FROM records")
+    stopped = folder.start("worker", "agents:app")
+    assert "--skip-lost" in stopped.communicate(timeout=20)[1]
+    assert stopped.returncode == 1
+    assert folder.call("groups", group, "--skip-lost", stdin="n\n").exit_code == 1
+    shown = folder.objects(folder.call("groups", group, "--skip-lost", "--dry-run", "--output", "json").stdout)
+    assert all(row["committed"] + 7 == row["start"] for row in shown)
+    assert folder.call("groups", group, "--skip-lost", "--yes", "--why", "away").exit_code == 0
+    folder.call("publish", "job.run", folder.jobs(5), "--app", "agents:app")
+    worker = folder.worker()
+    folder.wait_until(lambda: len(folder.handled()) == 25)
+    assert folder.end(worker) == 0
+    (entry,) = [row["value"] for row in folder.objects(folder.call("tail", "agents._audit", "--output", "json").stdout)]
+    assert (entry["event"], entry["why"], len(entry["places"])) == ("groups.skipped", "away", len(shown))
 
 
 def test_types(folder: Any) -> None:
