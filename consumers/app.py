@@ -113,7 +113,8 @@ class App:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
         *order*: one message of a key after the other ("key"), also while one of them waits to be tried again ("key_strict"), or any ("none").
-        *dedup*: what the inbox remembers: messages with an idempotency key ("key"), all of them by their ids ("always"), nothing ("off").
+        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their ids ("always"), nothing
+        ("off").
         *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut short.
 
         Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for an unmarked class.

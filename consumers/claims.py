@@ -68,7 +68,11 @@ class Claims:
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
         if subscription.dedup == "off":
             return None
-        chosen = message.message_id if subscription.dedup == "always" else message.routing.idempotency_key
+        by_id = subscription.dedup == "always"
+        chosen = None if by_id else message.routing.idempotency_key
+        # What was signed once is not to be done twice because somebody has appended it again.
+        if chosen is None and (by_id or subscription.kind.risk == "high"):
+            chosen = message.message_id
         if chosen is None:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)

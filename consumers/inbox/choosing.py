@@ -52,6 +52,6 @@ def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> I
     url = inbox_url(settings)
     if url is None:
         if settings.inbox.url == "auto":
-            _log.warning("inbox.none", detail="idempotency keys are not looked at on Kafka without inbox.url: give it postgresql://..., or off")
+            _log.warning("inbox.none", detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off")
         return None
     return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s)

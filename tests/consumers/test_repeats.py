@@ -9,10 +9,13 @@ import msgspec
 import pytest
 
 from bus.errors import ConfigurationError, ContractError, InboxError
+from bus.metrics import Metrics
 from bus.settings import load
 from bus.transports.base import NewRecord
 from bus.transports.scanning import scan
 from consumers.inbox.choosing import inbox_url
+from producers.connection import make_publisher
+from producers.draft import Draft
 from sealbus import App, Context, Reject, Retry, payload
 
 
@@ -20,6 +23,23 @@ from sealbus import App, Context, Reject, Retry, payload
 class Order(msgspec.Struct, frozen=True):
     number: int
     amount: int = 1
+
+
+@payload("repeat.transfer", risk="high")
+class Transfer(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Keys:
+    """Signs, and finds every signature good."""
+
+    kid, alg = "k1", "EdDSA"
+
+    def sign(self, signing_input: bytes) -> bytes:
+        return b"signed" + signing_input[:1]
+
+    def judge(self, *_: object) -> None:
+        return None
 
 
 @payload("repeat.receipt")
@@ -88,6 +108,25 @@ async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -
         (first,) = [record async for record in scan(bus.transport, "agents.repeat.order")]
         await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
         await bus.settle()
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("idempotency_key", [None, "one"])
+async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idempotency_key: str | None) -> None:
+    runs: list[int] = []
+    app = App("ledger@tests", signer=Keys(), verifier=Keys())
+
+    @app.on(Transfer)
+    async def handle(transfer: Transfer) -> None:
+        runs.append(transfer.number)
+
+    async with app.test() as bus:
+        settings = load(flags={}, env={}, file=None).settings
+        payer = make_publisher(bus.transport, settings, "payer@tests", clock=bus.clock, metrics=Metrics(), signer=Keys())
+        sealed = payer.seal(Draft(payload=Transfer(1), idempotency_key=idempotency_key))
+        for _ in range(2):
+            await payer.send(sealed)
+            await bus.settle()
     assert runs == [1]
 
 
