@@ -31,6 +31,7 @@ from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.app import App
 from consumers.inbox.choosing import choose_inbox
+from consumers.insistence import ECHO_S, Insistence
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
@@ -54,9 +55,12 @@ def make_worker(app: App, transport: Transport, settings: Settings, *, member: s
     return Worker(app, make_plan(app, settings), transport, publisher, settings, inbox=inbox, member=member, clock=clock, metrics=metrics)
 
 
-async def run_process(app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None) -> int:
+async def run_process(
+    app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None, echo_s: float = ECHO_S
+) -> int:
     """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut.
 
+    Another signal ends it at once unless it comes within *echo_s* seconds of the first.
     Raises what ended the worker. The process ends then too, at the latest by the deadline that a signal would have set.
     """
     clock = SystemClock()
@@ -67,7 +71,7 @@ async def run_process(app: App, settings: Settings, *, metrics_port: int | None 
         with serve_metrics(metrics, metrics_port), _rarer_collections():
             await worker.start(create_topics=creates_topics(settings, transport.features))
             limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
-            with _stopping(limit_s) as stop:
+            with _stopping(limit_s, echo_s) as stop:
                 if on_ready is not None:
                     on_ready()
                 try:
@@ -128,7 +132,7 @@ def _rarer_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
+def _stopping(limit_s: float, echo_s: float) -> Iterator[asyncio.Event]:
     """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the first.
 
     Plain signal handlers: a handler that blocks the event loop must not keep the process.
@@ -136,11 +140,15 @@ def _stopping(limit_s: float) -> Iterator[asyncio.Event]:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     asked: list[int] = []
+    insistence = Insistence(echo_s)
 
     def received(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-        if len(asked) > 1:
+        insists = insistence.grows()
+        if insists:
             os._exit(128 + number)
+        if insists is not None:
+            return
+        asked.append(number)
         _end_after(limit_s)
         loop.call_soon_threadsafe(stop.set)
 

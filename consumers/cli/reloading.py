@@ -45,6 +45,9 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
             if stop.is_set():
                 break
             child = await start(command)
+            if stop.is_set():
+                # The signal came while it was being started, and reached only the one before.
+                _terminate(child)
         code = await child.wait()
     finally:
         for number in _SIGNALS:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bus.errors import BusError
+from consumers.insistence import Insistence
 
 __all__ = ["Interrupts", "execute"]
 
@@ -26,11 +27,15 @@ class Interrupts:
         self.soften: Callable[[], object] | None = None
         self.received = 0
         self._task = task
+        self._insistence = Insistence()
 
     def receive(self, number: int) -> None:
         """A signal came."""
-        if self.received:
+        insists = self._insistence.grows()
+        if insists:
             os._exit(128 + number)
+        if insists is not None:
+            return
         self.received = number
         if self.soften is not None:
             self.soften()

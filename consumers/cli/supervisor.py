@@ -15,6 +15,7 @@ from typing import Final
 
 from bus.logs import get_logger
 from consumers.cli.outcomes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
+from consumers.insistence import Insistence
 
 __all__ = ["start", "supervise"]
 
@@ -44,6 +45,7 @@ class _Supervisor:
         self._children: dict[int, Process] = {}
         self._stopping = asyncio.Event()
         self._killed = 0
+        self._insistence = Insistence()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -91,10 +93,12 @@ class _Supervisor:
 
     def _received(self, number: int) -> None:
         name = signal.Signals(number).name
-        if self._stopping.is_set():
+        insists = self._insistence.grows()
+        if insists:
             self._killed = number
             _log.warning("supervisor.killed", signal=name)
             self._stop(signal.SIGKILL)
+        if insists is not None:
             return
         _log.info("supervisor.stopping", signal=name, children=len(self._children))
         self._stop(signal.SIGTERM)

@@ -7,6 +7,7 @@ Owns the options and the choice between working here and supervising. Does not o
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bus import settings as bus_settings
-from consumers.cli.apps import load_app
 from bus.terminal import printable
+from consumers.cli.apps import load_app
 from consumers.cli.outcomes import FAILED
 from consumers.cli.session import Session, with_session
+from consumers.insistence import ECHO_S
 
 if TYPE_CHECKING:
     from bus.settings import Loaded
@@ -80,17 +82,19 @@ def worker(
         return _supervise(processes, metrics_port)
     if supervised:
         _drain_when_orphaned()
-    return _work(app, loaded, metrics_port)
+    return _work(app, loaded, metrics_port, supervised=supervised)
 
 
-def _work(app: App, loaded: Loaded, metrics_port: int | None) -> int:
+def _work(app: App, loaded: Loaded, metrics_port: int | None, *, supervised: bool) -> int:
     from consumers.process import run_process
 
     def ready() -> None:
         click.echo("working; Ctrl-C lets running handlers finish, a second one ends at once", err=True)
 
+    # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed on.
+    echo_s = math.inf if supervised else ECHO_S
     try:
-        return asyncio.run(run_process(app, loaded.settings, metrics_port=metrics_port, on_ready=ready))
+        return asyncio.run(run_process(app, loaded.settings, metrics_port=metrics_port, on_ready=ready, echo_s=echo_s))
     except OSError as error:
         if metrics_port is None:
             raise

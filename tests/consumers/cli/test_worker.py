@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from consumers.insistence import ECHO_S
 
 COUNT = 2_000
 
@@ -68,16 +72,36 @@ def test_children_drain_when_their_supervisor_is_killed(folder: Any) -> None:
     folder.wait_until(lambda: log.read_text().count("worker.stopped") == 2)
 
 
-def test_a_second_signal_ends_at_once(folder: Any) -> None:
+def at_work(folder: Any, *options: str, seconds: int, ready: int = 1) -> Any:
+    """A worker whose handler has begun something that takes so long."""
     with (folder.path / "agents.py").open("a") as source:
         source.write("\nimport asyncio\n@payload('job.slow')\nclass Slow(msgspec.Struct): pass\n")
-        source.write("@app.on(Slow)\nasync def slow(job: Slow) -> None:\n    open('started', 'w').close()\n    await asyncio.sleep(60)\n")
-    worker = folder.worker("--drain-timeout", "50s")
+        source.write("@app.on(Slow)\nasync def slow(job: Slow) -> None:\n    open('started', 'w').close()\n")
+        source.write(f"    await asyncio.sleep({seconds})\n")
+    worker = folder.worker(*options, ready=ready)
     assert folder.call("publish", "job.slow", "--app", "agents:app", stdin="{}\n").exit_code == 0
     folder.wait_until((folder.path / "started").exists)
+    return worker
+
+
+def test_a_second_signal_ends_at_once(folder: Any) -> None:
+    worker = at_work(folder, "--drain-timeout", "50s", seconds=60)
     worker.send_signal(signal.SIGTERM)
     folder.wait_until(lambda: "process.stopping" in (folder.path / "worker.log").read_text())
+    time.sleep(ECHO_S)
     assert folder.end(worker) == 143
+
+
+def test_a_service_whose_processes_all_get_the_signal_lets_handlers_finish(folder: Any) -> None:
+    worker = at_work(folder, "--processes", "2", seconds=2, ready=2)
+    log = folder.path / "worker.log"
+    worker.send_signal(signal.SIGTERM)
+    folder.wait_until(lambda: log.read_text().count("process.stopping") == 2)
+    time.sleep(2 * ECHO_S)
+    for pid in re.findall(r'"pid": (\d+)', log.read_text()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGTERM)
+    assert worker.wait(20) == 0
 
 
 @pytest.mark.parametrize(

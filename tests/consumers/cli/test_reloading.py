@@ -1,0 +1,42 @@
+"""Starting a worker again when its source changes: signals that come at a bad moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from consumers.cli import reloading
+
+_IDLE = (sys.executable, "-c", "import time; time.sleep(60)")
+
+
+@pytest.mark.timeout(30)
+async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, starts = reloading.start, 0
+
+    async def start(command: Sequence[str]) -> Process:
+        nonlocal starts
+        starts += 1
+        child = await begin(command)
+        if starts == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            # Let the loop see it.
+            await asyncio.sleep(0.1)
+        return child
+
+    async def change() -> None:
+        while starts < 2:
+            (tmp_path / "agents.py").write_text(f"# {asyncio.get_running_loop().time()}\n")
+            await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(reloading, "start", start)
+    changing = asyncio.create_task(change())
+    assert await asyncio.wait_for(reloading.work_and_reload(_IDLE, tmp_path), 20) == 0
+    await changing
