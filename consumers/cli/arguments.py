@@ -25,7 +25,6 @@ else:
     _ParamType = click.ParamType
 
 _PRIORITIES = ("low", "normal", "medium", "high", "critical")
-_HIGHEST = 9
 _LONG_AGO_S = 50 * 365 * 86_400.0
 
 
@@ -70,7 +69,7 @@ class _Priority(_Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if value in _PRIORITIES:
             return str(value)
-        if not (isinstance(value, str) and value.isascii() and value.isdigit() and int(value) <= _HIGHEST):
+        if not (isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 1):
             self.fail(f"{value!r} is neither 0 to 9 nor one of {', '.join(_PRIORITIES)}", param, ctx)
         return int(value)
 

@@ -106,6 +106,10 @@ def publish(
 
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
+            if not bus.transport.features.durable:
+                raise click.UsageError(
+                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or kafka://..."
+                )
             if schema_version is not None or not creates_topics(settings, bus.transport.features):
                 await _require_topic(bus, message_type)
             feed = Feed(bus.publisher, kind, options, typed=schema_version is None, stream=file)

@@ -105,6 +105,7 @@ def test_what_is_asked_for_is_sealed(folder: Any) -> None:
         ("--ttl", "30d"),
         ("--ttl", "1e999"),
         ("--priority", "10"),
+        ("--priority", "9" * 5000),
         ("--key", ""),
         ("--agent", "a\u202eb"),
         ("--schema-version", "1.0"),
@@ -115,3 +116,10 @@ def test_wrong_options_are_refused_before_anything_is_opened(folder: Any, option
     assert result.exit_code == 2
     assert option in result.stderr
     assert not (folder.path / "sealbus.db").exists()
+
+
+@pytest.mark.parametrize("bus", ["memory://", "sqlite:///:memory:"])
+def test_nothing_is_published_to_a_log_that_ends_with_the_command(folder: Any, bus: str) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", "--bus", bus, stdin='{"number": 1}\n')
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "ends with this command" in result.stderr
