@@ -244,6 +244,15 @@ SOUND = {
     "with the inbox, an effect whose worker died before its result was durable": changed(
         runs=[run(1, "a", pid=7), run(2, "b"), run(3, "a")], inbox=True, lives=[Life(worker="w", pid=7, ended_ms=1600.0, violent=True)]
     ),
+    "with the inbox, an effect whose worker died while another one that stood still kept the inbox locked": changed(
+        runs=[run(1, "a", pid=7), run(2, "b"), run(3, "a")],
+        inbox=True,
+        lives=[
+            Life(worker="w2", pid=8, ended_ms=2000.0, violent=True),
+            Life(worker="w2", pid=8, ended_ms=9000.0, violent=True),
+            Life(worker="w", pid=7, ended_ms=10_000.0, violent=True, code=-9),
+        ],
+    ),
     "with the inbox, a repetition under another id that is not run": publishing(
         published("a2", 4, idempotency_key="key-a"), entries=[entry("a2", 4)], commits=[*GOOD.commits, commit(5)], inbox=True
     ),
