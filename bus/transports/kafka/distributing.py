@@ -12,7 +12,7 @@ from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicM
 from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import NewRecord, Outcome
 from bus.transports.kafka.batching import Call, Span, record_sizes
-from bus.transports.kafka.link import TopicFacts
+from bus.transports.kafka.facts import TopicFacts
 
 __all__ = ["distributed", "likewise"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -26,12 +25,12 @@ from aiokafka.protocol.offset import OffsetRequest
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, UnreachableError
 from bus.transports.base import PartitionRange
-from bus.transports.kafka.batching import BATCH_OVERHEAD
+from bus.transports.kafka.facts import TopicFacts
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.probing import probe
 
-__all__ = ["Link", "TopicFacts"]
+__all__ = ["Link"]
 
 T = TypeVar("T")
 
@@ -41,23 +40,7 @@ _CLOSE_S = 2.0
 _BOOTSTRAP_S = 6.0
 _EARLIEST, _LATEST = -2, -1
 _READ_COMMITTED = 1
-
-
-class TopicFacts(msgspec.Struct, frozen=True):
-    """What is known of a topic: leaders by partition (-1: none just now), and the largest batch it takes (None: not told)."""
-
-    leaders: tuple[int, ...]
-    max_batch_bytes: int | None = None
-
-    @property
-    def partitions(self) -> int:
-        """How many it has."""
-        return len(self.leaders)
-
-    @property
-    def max_record_bytes(self) -> int:
-        """The largest record, as `batching.record_sizes` counts, that the topic takes; without a limit as far as is known."""
-        return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
+_LARGEST, _IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
 class Link:
@@ -112,8 +95,8 @@ class Link:
             found = {name: await self._limited(name, facts) for name, facts in found.items()}
         now_s = self._clock.monotonic_s()
         for name, facts in found.items():
-            if facts.max_batch_bytes is None and name in self._facts:
-                facts = msgspec.structs.replace(facts, max_batch_bytes=self._facts[name][1].max_batch_bytes)  # noqa: PLW2901
+            if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
+                facts = msgspec.structs.replace(facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync)  # noqa: PLW2901
             self._facts[name] = now_s, facts
         return {name: self._facts[name][1] for name in wanted}
 
@@ -220,14 +203,14 @@ class Link:
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
         """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
-        resource = ConfigResource(ConfigResourceType.TOPIC, name, {"max.message.bytes": ""})
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, {_LARGEST: "", _IN_SYNC: ""})
         try:
             answers = await self.administer("reading a topic's limits", lambda admin: admin.describe_configs([resource]))
         except (BusError, DeadlineError):
             return facts
         values: Mapping[str, str] = {entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]}
-        limit = values.get("max.message.bytes")
-        return msgspec.structs.replace(facts, max_batch_bytes=int(limit)) if limit else facts
+        limit, least = values.get(_LARGEST), values.get(_IN_SYNC)
+        return msgspec.structs.replace(facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(least) if least else 1)
 
 
 class _NoTopics(set[str]):
@@ -252,8 +235,9 @@ async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[st
         if code:
             error = for_code(code)()
             raise translated(error, f"topic {name[:249]!r}") from error
-        leaders = {item["partition"]: item["leader"] for item in topic["partitions"]}
-        found[name] = TopicFacts(tuple(leaders.get(number, -1) for number in range(len(leaders))))
+        items = {item["partition"]: item for item in topic["partitions"]}
+        each = [items.get(number, {"leader": -1, "isr": ()}) for number in range(len(items))]
+        found[name] = TopicFacts(tuple(item["leader"] for item in each), in_sync=tuple(len(item["isr"]) for item in each))
     missing = set(names or ()) - set(found)
     if missing:
         raise TopicMissingError(f"there is no topic {min(missing)[:249]!r}; create it with `sealbus topics apply`")

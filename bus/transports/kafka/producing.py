@@ -83,9 +83,10 @@ class Producer:
         self.flying.add(sent)
         return sent
 
-    def oldest_s(self) -> float:
-        """Since when the oldest batch waits for its answer (monotonic), or now."""
-        return min((sent.since_s for sent in self.flying), default=time.monotonic())
+    def late(self, wait_s: float) -> set[tuple[str, int]]:
+        """Topics and partitions of batches that have waited for their answer for *wait_s* or longer."""
+        before_s = time.monotonic() - wait_s
+        return {(sent.topic, sent.partition) for sent in self.flying if sent.since_s <= before_s and not sent.future.done()}
 
     async def kill(self) -> None:
         """End it within seconds, whatever the brokers do. What it still held is not resent by it."""

@@ -18,9 +18,10 @@ from bus.logs import get_logger
 from bus.transports.base import NewRecord, Outcome, Told
 from bus.transports.kafka.batching import Call
 from bus.transports.kafka.distributing import distributed
+from bus.transports.kafka.facts import TopicFacts
 from bus.transports.kafka.faults import said
 from bus.transports.kafka.lane import Lane
-from bus.transports.kafka.link import Link, TopicFacts
+from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.supply import Supply
 

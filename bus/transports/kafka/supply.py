@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 
 from aiokafka import errors
 
@@ -102,24 +102,34 @@ class Supply:
 
     async def _watch(self, producer: Producer) -> None:
         healthy_since_s: float | None = None
+        hindered: dict[tuple[str, int], str] = {}
         while not producer.condemned:
             await asyncio.sleep(_WATCH_S)
-            now_s = time.monotonic()
-            if now_s - producer.oldest_s() < _STALL_S or not await self._could_write(producer):
+            late = producer.late(_STALL_S)
+            found = await self._hindrances(late)
+            self._tell({place: why for place, why in found.items() if hindered.get(place) != why})
+            hindered = found
+            # What the cluster would not take, a new producer could not write, either, and the batches of others would be in the log twice.
+            if not late - found.keys():
                 healthy_since_s = None
             elif healthy_since_s is None:
-                healthy_since_s = now_s
-            elif now_s - healthy_since_s >= _HEALTHY_S:
-                self.condemn(producer, TimeoutError("no progress, although its partitions have leaders"), grace_s=0)
+                healthy_since_s = time.monotonic()
+            elif time.monotonic() - healthy_since_s >= _HEALTHY_S:
+                self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
-    async def _could_write(self, producer: Producer) -> bool:
-        """Asked of the cluster through the link, which does go back to the bootstrap list."""
-        stuck = {(sent.topic, sent.partition) for sent in producer.flying if not sent.future.done()}
+    async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """Which of *places* cannot be written, and why, where that is told. The link is asked, for it does go back to the bootstrap list."""
         try:
-            facts = await self._link.topics({topic for topic, _ in stuck})
+            facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
         except BusError:
-            return False
-        return any(number < facts[topic].partitions and facts[topic].leaders[number] >= 0 for topic, number in stuck)
+            return dict.fromkeys(places, "")
+        return {(topic, number): why for topic, number in places if (why := facts[topic].hindrance(number))}
+
+    def _tell(self, hindered: Mapping[tuple[str, int], str]) -> None:
+        for topic, why in sorted({(topic, why) for (topic, _), why in hindered.items() if why}):
+            partitions = sorted(number for (name, number), reason in hindered.items() if (name, reason) == (topic, why))
+            self.fault = f"{topic}: {why}"
+            _log.warning("kafka.not_written", topic=topic, partitions=partitions, why=why)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

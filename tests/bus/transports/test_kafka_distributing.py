@@ -12,7 +12,7 @@ from bus import native
 from bus.transports.base import NewRecord
 from bus.transports.kafka.batching import Call
 from bus.transports.kafka.distributing import distributed
-from bus.transports.kafka.link import TopicFacts
+from bus.transports.kafka.facts import TopicFacts
 
 KEYS = st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple)
