@@ -6,7 +6,11 @@ since the next owner of a partition may be elsewhere. Does not own opening it.
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import quote, unquote
+
 from bus.clock import Clock
+from bus.databases.sqlitefile import MEMORY
 from bus.errors import ConfigurationError
 from bus.logs import get_logger
 from bus.settings import Settings
@@ -37,11 +41,12 @@ def inbox_url(settings: Settings) -> str | None:
 
 def beside(log_url: str) -> str:
     """The inbox's own file beside the log's, which has the same life."""
-    if log_url.startswith("memory://"):
+    path = Path(unquote(log_url.partition("?")[0].removeprefix("sqlite:///")))
+    if log_url.startswith("memory://") or str(path) == MEMORY:
         return "memory://"
-    path = log_url.partition("?")[0]
-    stem = path.removesuffix(".db")
-    return f"{stem}-inbox.db"
+    # Workers may call one log by several names, and must not each have an inbox of their own.
+    path = path.resolve() if path.is_symlink() else path
+    return f"sqlite:///{quote(str(path).removesuffix('.db'))}-inbox.db"
 
 
 def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:

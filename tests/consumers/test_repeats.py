@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -370,9 +371,18 @@ def settings_for(url: str, inbox: str, **more):
 def test_beside_the_embedded_log_lies_a_file_of_its_own() -> None:
     assert inbox_url(settings_for("sqlite:///data/x.db", "auto")) == "sqlite:///data/x-inbox.db"
     assert inbox_url(settings_for("sqlite:////abs/x.db?y=1", "auto")) == "sqlite:////abs/x-inbox.db"
-    assert inbox_url(settings_for("memory://t", "auto")) == "memory://"
+    assert inbox_url(settings_for("sqlite:///a%20b.db", "auto")) == "sqlite:///a%20b-inbox.db"
+    for memory in ("memory://", "sqlite:///:memory:"):
+        assert inbox_url(settings_for(memory, "auto")) == "memory://"
     assert inbox_url(settings_for("kafka://h:1", "auto")) is None
     assert inbox_url(settings_for("sqlite:///x.db", "off")) is None
+
+
+def test_workers_that_reach_one_log_by_several_names_share_an_inbox(tmp_path: Path) -> None:
+    log, link = tmp_path / "x.db", tmp_path / "link.db"
+    log.touch()
+    link.symlink_to(log.name)
+    assert inbox_url(settings_for(f"sqlite:///{link}", "auto")) == inbox_url(settings_for(f"sqlite:///{log}", "auto"))
 
 
 def test_on_kafka_a_store_that_others_cannot_see_is_refused_unless_told_so() -> None:
