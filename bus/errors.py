@@ -235,6 +235,8 @@ class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
     """Transient: try again, by the retry policy or after *after_s* seconds if that is later."""
 
     retriable = True
+    after_s: float | None = None
+    """Of a subclass that does not call this constructor."""
 
     def __init__(self, text: str = "", after_s: float | None = None) -> None:
         super().__init__(text or "the handler asked to be tried again")

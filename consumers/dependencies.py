@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bus.clock import Clock, Timer
-from bus.errors import DependencyDown
+from bus.errors import DependencyDown, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
@@ -46,7 +46,7 @@ class Dependencies:
         known = error.name in self._breakers.open
         delay_s = self._breakers.blame(error.name, message_type, message_id, self._clock.monotonic_s())
         if delay_s is not None and not known:
-            _log.error("breaker.open", dependency=error.name, type=message_type, error=str(error)[:300])
+            _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])
             self._show(error.name, is_open=True)
         self._follow()
         return delay_s

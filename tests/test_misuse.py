@@ -45,6 +45,28 @@ async def test_retry_later_with_a_wrong_delay_does_not_end_the_worker(after_s: A
         assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
 
 
+class RateLimited(RetryLater):
+    """Of a handler's author who does not call the constructor."""
+
+    def __init__(self, response: object) -> None:
+        self.response = response
+
+
+async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy() -> None:
+    app, runs = App("worker@svc"), []
+
+    @app.on(Task, retry=Retry(base_s=0.01))
+    async def handle(task: Task, context: Context) -> None:
+        runs.append(context.attempt)
+        if context.attempt == 1:
+            raise RateLimited(None)
+
+    async with app.test() as bus:
+        await bus.publish(Task())
+        await bus.advance(1)
+        assert (runs, bus.dead) == ([1, 2], [])
+
+
 def test_a_retry_that_is_no_retry_is_refused() -> None:
     policy: Any = RetryPolicy(max_attempts=3, backoff="constant", base_ms=1, cap_ms=1)
     with pytest.raises(ConfigurationError, match="Retry"):

@@ -201,8 +201,20 @@ class OwnDown(DependencyDown):
         Exception.__init__(self, "down")
 
 
+class Unprintable(DependencyDown):
+    def __str__(self) -> str:
+        raise AttributeError("there is no response")
+
+
 @pytest.mark.parametrize(
-    "error", [lambda: DependencyDown(["db"]), lambda: DependencyDown("db\ud800"), lambda: DependencyDown("x" * 999), OwnDown]
+    "error",
+    [
+        lambda: DependencyDown(["db"]),
+        lambda: DependencyDown("db\ud800"),
+        lambda: DependencyDown("x" * 999),
+        OwnDown,
+        lambda: Unprintable("db"),
+    ],
 )
 async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error: Callable[[], DependencyDown]) -> None:
     app, asked = App("worker@svc"), []
