@@ -153,7 +153,10 @@ class Table:
 
     def purge(self, now_ms: int, now_s: float, most: int) -> int:
         """Forget at most *most* rows whose time has passed and that no living owner has; how many."""
-        self.connection.execute("DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ?", (now_ms - _FORGET_OWNERS_MS,))
+        # A wall clock that leaps says nothing about who lives.
+        self.connection.execute(
+            "DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ? AND abs(? - renewed_s) > lease_s", (now_ms - _FORGET_OWNERS_MS, now_s)
+        )
         return self.connection.execute(
             """DELETE FROM sealbus_inbox WHERE id IN (SELECT id FROM sealbus_inbox WHERE keep_until_ms < ? AND NOT (state = 'claimed'
                AND owner IN (SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s)) ORDER BY keep_until_ms LIMIT ?)""",

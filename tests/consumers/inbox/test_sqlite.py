@@ -14,7 +14,7 @@ import pytest
 from bus.clock import ManualClock, SystemClock
 from bus.errors import ConfigurationError, InboxError
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Ask, Claimed, Done
+from consumers.inbox.base import Ask, Claimed, Done, Held
 from consumers.inbox.sqlite import SqliteInbox
 from tests.consumers.inbox.stores import LATER_MS, claim, claimed, key
 
@@ -211,6 +211,23 @@ async def test_a_lease_is_renewed_on_the_way_and_by_itself(tmp_path: Path) -> No
     await inbox.release(key("nobody's"), 1)
     assert renewed_s() == 9.0
     await inbox.close()
+
+
+async def test_a_wall_clock_that_leaps_takes_nothing_from_the_living(tmp_path: Path) -> None:
+    leap_ms = 0
+
+    class LeapingClock(ManualClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + leap_ms
+
+    clock = LeapingClock()
+    one, two = await opened(tmp_path / "inbox.db", clock=clock), await opened(tmp_path / "inbox.db", clock=clock)
+    await claimed(one)
+    leap_ms = 31 * 86_400_000
+    await two.purge()
+    assert isinstance(await claim(two), Held)
+    await one.close()
+    await two.close()
 
 
 async def test_a_claim_that_no_row_can_hold_fails_alone_in_the_question_it_was_asked_in(tmp_path: Path) -> None:
