@@ -1,7 +1,7 @@
 """Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
 
-Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that overruns its deadline or must end now.
-Does not know what driving a delivery means: that is the `drive` it is given.
+Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that must end now; one that overruns its
+deadline is `consumers.deadlines`'s. Does not know what driving a delivery means: that is the `drive` it is given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bus.clock import Clock, Timer
+from bus.clock import Clock
+from consumers.deadlines import Deadlines, HandlerTimeoutError
 from consumers.delivery import Delivery
 from consumers.lanes import Lane, Lanes
 
@@ -25,10 +26,6 @@ _SLICE_S = 0.01
 
 class HandlerGoneError(Exception):
     """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or panicked."""
-
-
-class HandlerTimeoutError(Exception):
-    """The handler overran its deadline and was cancelled."""
 
 
 class HandlerCutError(Exception):
@@ -130,8 +127,7 @@ class Runners:
         self._aside = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._timer: Timer | None = None
-        self._timer_due_s = math.inf
+        self._deadlines = Deadlines(self._runners, clock)
         self._stopping = self._closed = False
         self.failure: BaseException | None = None
         """What ended a runner that should not have ended; the worker stops on it."""
@@ -171,7 +167,7 @@ class Runners:
         if len(self._runners) >= self._concurrency * _MOST_PER_SLOT:
             return False
         self._waking += 1
-        runner = Runner(self._watch, self._stepped_aside)
+        runner = Runner(self._deadlines.watch, self._stepped_aside)
         self._runners.add(runner)
         runner.task = asyncio.get_running_loop().create_task(self._run(runner))
         runner.task.add_done_callback(lambda task: self._ended(runner, task))
@@ -197,14 +193,6 @@ class Runners:
         lanes = self._lanes
         return not (self._busy or lanes.away or lanes.settling or lanes.back or (lanes.ready and not self._stopping))
 
-    def _watch(self, deadline_s: float) -> None:
-        # Costs nothing for all but the earliest deadline; no timer per message.
-        if deadline_s < self._timer_due_s:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_due_s = deadline_s
-            self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
-
     def stop(self) -> None:
         """Start nothing more; what runs goes on, and what was answered is ended."""
         self._stopping = True
@@ -215,8 +203,7 @@ class Runners:
         """End all runners, cutting what still runs; one that does not end within a second is left behind."""
         self.stop()
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.close()
         for runner in self._runners:
             runner.ending = True
         tasks = [runner.task for runner in self._runners if runner.task is not None]
@@ -279,13 +266,3 @@ class Runners:
             self.failure = failure
             self._waking = 0
             self._quiet.set()
-
-    def _look(self) -> None:
-        self._timer, self._timer_due_s = None, math.inf
-        now_s = self._clock.monotonic_s()
-        for runner in self._runners:
-            if runner.deadline_s <= now_s:
-                runner.interrupt(HandlerTimeoutError)
-        waiting = [runner.deadline_s for runner in self._runners if now_s < runner.deadline_s < math.inf]
-        if waiting:
-            self._watch(min(waiting))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from typing import Any, NoReturn
 
 import msgspec
 import pytest
+import structlog
 
 from bus.clock import ManualClock
 from bus.transports.base import NewRecord
@@ -85,6 +87,32 @@ async def test_a_handler_that_overruns_its_timeout_is_cancelled_and_retried() ->
         await bus.advance(11)
         assert len(cancelled) == 2
         assert [letter.error for letter in bus.dead] == ["HandlerTimeoutError"]
+
+
+async def test_a_handler_that_goes_on_after_its_timeout_is_not_stuck_in_silence() -> None:
+    app = App("runner@tests")
+    enough = asyncio.Event()
+
+    @app.on(Job, timeout_s=5)
+    async def handle(job: Job) -> None:
+        # Such as a loop that tries again whatever it was that failed.
+        while not enough.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await enough.wait()
+
+    async with app.test() as bus:
+        receipt = await bus.publish(Job(how="deaf"))
+        with structlog.testing.capture_logs() as logs:
+            told = []
+            for seconds in (6, 2, 50, 20):
+                await bus._work(0.05)
+                bus.clock.advance(seconds)
+                told.append(len(logs))
+        assert told == [0, 1, 1, 2]
+        assert {(line["event"], line["message_id"]) for line in logs} == {("handler.does_not_end", receipt.message_id)}
+        enough.set()
+        await bus.settle()
+        assert not bus.dead
 
 
 async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> None:
