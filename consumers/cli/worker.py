@@ -95,6 +95,10 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, *, supervised: boo
     echo_s = math.inf if supervised else ECHO_S
     try:
         return asyncio.run(run_process(app, loaded.settings, metrics_port=metrics_port, on_ready=ready, echo_s=echo_s))
+    except SystemExit as error:
+        # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.
+        click.echo(f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})", err=True)
+        return FAILED
     except OSError as error:
         if metrics_port is None:
             raise

@@ -130,6 +130,34 @@ def test_the_users_own_import_error_shows_the_users_line(folder: Any) -> None:
     assert "No module named 'missing_dependency'" in result.stderr
 
 
+EXITING = """
+import asyncio, sys
+import msgspec
+from sealbus import App, payload
+
+@payload("job.run", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+app = App("worker@svc")
+
+async def give_up() -> None:
+    sys.exit(0)
+
+@app.on(Job)
+async def run(job: Job) -> None:
+    await asyncio.create_task(give_up())
+"""
+
+
+def test_a_task_of_a_handler_that_exits_is_no_orderly_end(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(EXITING)
+    worker = folder.worker()
+    publish(folder, 1)
+    assert worker.wait(20) == 1
+    assert "SystemExit" in (folder.path / "worker.log").read_text()
+
+
 def test_children_that_cannot_start_end_the_supervisor(folder: Any) -> None:
     worker = folder.start("worker", "agents:app", "--processes", "2", "--bus", "sqlite:///no/such/folder/x.db")
     _, err = worker.communicate(timeout=20)
