@@ -86,6 +86,7 @@ def assemble(
         claims = Claims(inbox, namespace=plan.namespace, group=group, keep_s=keep_s, clock=clock, metrics=metrics, hold=partitions.hold)
     outcomes = Outcomes(
         plan,
+        admin=transport.admin,
         publisher=publisher,
         settlement=settlement,
         intake=intake,

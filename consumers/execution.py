@@ -129,7 +129,10 @@ class Execution:
         """Send its head back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
         delivery = lane.head
         if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
-            await self._outcomes.move(delivery, delivery.requeue, delivery.control)
+            if delivery.refusal is not None:
+                await self._outcomes.pass_on(delivery, delivery.requeue)
+            else:
+                await self._outcomes.move(delivery, delivery.requeue, delivery.control)
         elif delivery.refusal is not None:
             await self._outcomes.refuse(delivery, delivery.refusal)
         else:

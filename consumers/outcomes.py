@@ -6,6 +6,7 @@ it ran. The decision about a failure is `consumers.retry`'s, durability `consume
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.topics import retry_topic
-from bus.transports.base import NewRecord
+from bus.transports.base import Admin, NewRecord
 from consumers.answers import report_of, wants_report
 from consumers.app import Subscription
 from consumers.braking import Braking
@@ -47,6 +48,7 @@ class Outcomes:
         self,
         plan: Plan,
         *,
+        admin: Admin,
         publisher: Publisher,
         settlement: Settlement,
         intake: Intake,
@@ -58,6 +60,9 @@ class Outcomes:
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
+        self._admin = admin
+        self._counts: dict[str, int] = {}
+        """Partitions of tiers, which only ever become more."""
         self._publisher = publisher
         self._settlement = settlement
         self._intake = intake
@@ -171,11 +176,24 @@ class Outcomes:
             randomness=self._randomness(),
         )
 
-    async def move(self, delivery: Delivery, tier: Tier, control: Control) -> None:
-        """Append *delivery* to *tier*."""
+    async def pass_on(self, delivery: Delivery, tier: Tier) -> None:
+        """Append *delivery*, whose type is unknown here, to the next partition of *tier*: it may be a worker's that knows it.
+
+        In the one of its key it would come back here until it expires. The next, and not any: what was passed on twice stays together.
+        """
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
+        if topic not in self._counts:
+            with contextlib.suppress(BusError):
+                self._counts[topic] = len(await self._admin.ranges(topic))
+        count = self._counts.get(topic)
+        await self.move(delivery, tier, delivery.control, (delivery.record.partition + 1) % count if count else None)
+
+    async def move(self, delivery: Delivery, tier: Tier, control: Control, partition: int | None = None) -> None:
+        """Append *delivery* to *tier*, to the *partition* of its key unless one is given."""
+        topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
+        moved = msgspec.structs.replace(reappend(delivery.record, control, topic), partition=partition)
         try:
-            await self._settlement.send([reappend(delivery.record, control, topic)], delivery.partition)
+            await self._settlement.send([moved], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
             await self.bury(delivery, failure)

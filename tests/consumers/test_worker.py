@@ -643,6 +643,16 @@ async def test_a_type_that_a_tier_reader_does_not_know_goes_round_again_without_
         assert bus.dead == []
 
 
+async def test_a_type_that_a_tier_reader_does_not_know_reaches_whoever_reads_the_other_partitions() -> None:
+    app = app_of(handled)
+    async with app.test() as bus:
+        tier = f"agents._retry.{app.group}.5s"
+        message = make(bus, message_type="job.other", routing={"expires_at": format_ms(bus.clock.now_ms() + 3_600_000)})
+        await append(bus, message.value, headers=(("sb-origin-topic", b"agents.job.other"),), topic=tier)
+        await bus.advance(21)
+        assert sorted(record.partition for record in (await records_of(bus, tier))[:4]) == [0, 1, 2, 3]
+
+
 async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier() -> None:
     app = app_of(handled)
     async with app.test() as bus:
