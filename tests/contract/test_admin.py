@@ -191,3 +191,28 @@ async def test_a_group_whose_records_were_deleted_is_stopped(embedded_log):
     again = await embedded_log.join(transport)
     with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 2 .* 5 to 5"):
         await again.poll(timeout_s=5)
+
+
+async def test_a_group_whose_first_records_were_deleted_before_it_read_any_is_stopped(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport)
+    member = await embedded_log.join(transport)
+    await embedded_log.eventually(lambda: len(member.holds()) == 1, member)
+    await member.subscription.close()
+    await embedded_log.fill(transport, 5)
+    await embedded_log.topic(transport, retention_ms=1)
+    await until_start_moves(transport, 5)
+    again = await embedded_log.join(transport)
+    with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 0 .* 5 to 5"):
+        await again.poll(timeout_s=5)
+
+
+async def test_a_group_that_comes_after_records_were_deleted_begins_at_the_oldest_kept(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport, retention_ms=1)
+    await embedded_log.fill(transport, 5)
+    await until_start_moves(transport, 5)
+    await embedded_log.topic(transport)
+    await embedded_log.fill(transport, 1)
+    member = await embedded_log.join(transport)
+    assert [record.offset for record in await member.receive(1)] == [5]

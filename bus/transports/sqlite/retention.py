@@ -90,7 +90,7 @@ class Sweeper:
 
 
 def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> int:
-    held = log.connection.execute("SELECT bytes FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+    held, start = log.connection.execute("SELECT bytes, start_offset FROM partitions WHERE id = ?", (part,)).fetchone()
     # Row by row: what is read and stays would fill this connection's cache of pages at every sweep.
     with contextlib.closing(log.connection.execute(_OLDEST, (part, _STEP))) as rows:
         going = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
@@ -99,6 +99,8 @@ def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> i
         log.connection.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, last))
         _account(log, part, sum(size for _, _, size in going))
         log.connection.execute("UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part))
+        # A group that has begun here and committed nothing yet would begin again at what is left, and nobody would hear of what is not.
+        log.connection.execute("UPDATE leases SET committed = ? WHERE part = ? AND committed IS NULL", (start, part))
     return len(going)
 
 
