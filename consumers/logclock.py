@@ -67,6 +67,9 @@ class LogClock:
 
     def learn(self, appended_ms: int) -> None:
         """A record was acknowledged just now, with this append time."""
+        if self._own:
+            # There is one clock: what lies between is how long a loop that a handler may block took to hear of it.
+            return
         self._learned_ms = appended_ms - self._now_ms()
         self.offset_s = (appended_ms - self._clock.now_ms()) / 1000
         now_s = self._clock.monotonic_s()

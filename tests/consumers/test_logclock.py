@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
 from consumers.logclock import LogClock
@@ -68,6 +69,17 @@ def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> 
     at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
     clock.advance(10_000)
     assert log_clock.moment_ms(appended_ms) == at_s * 1000
+
+
+def test_where_the_log_has_no_clock_of_its_own_a_late_acknowledgement_is_no_difference() -> None:
+    clock = JumpyClock()
+    log_clock = LogClock(clock, own=True)
+    appended_ms = clock.now_ms()
+    # Such as behind a handler that blocks the event loop.
+    clock.advance(12)
+    with capture_logs() as logs:
+        log_clock.learn(appended_ms)
+    assert (logs, log_clock.offset_s) == ([], 0.0)
 
 
 def test_what_no_clock_here_can_have_shown_counts_as_appended_now() -> None:
