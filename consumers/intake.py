@@ -20,6 +20,7 @@ from bus.transports.base import Record
 from consumers.app import Subscription
 from consumers.deadletter import Control, read_control
 from consumers.delivery import Delivery, Partition
+from consumers.logclock import LogClock
 from consumers.plan import View
 
 __all__ = ["Intake"]
@@ -36,9 +37,10 @@ class _Passed(msgspec.Struct, frozen=True):
 class Intake:
     """Judges records for one group."""
 
-    def __init__(self, view: View, clock: Clock) -> None:
+    def __init__(self, view: View, clock: Clock, log_clock: LogClock) -> None:
         self._view = view
         self._clock = clock
+        self._log_clock = log_clock
         self._moulds: Moulds[_Passed] = Moulds()
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
@@ -160,9 +162,14 @@ class Intake:
     def _schedule(self, delivery: Delivery, message: Message, subscription: Subscription, now_ms: int) -> None:
         if subscription.order != "none":
             delivery.key = (message.message_type, delivery.record.key)
-        if delivery.control.not_before_ms > now_ms:
+        control, tier = delivery.control, delivery.partition.tier
+        if not control.not_before_ms or tier is None:
+            return
+        due_ms = self._log_clock.due_ms(control.not_before_ms, delivery.record.timestamp_ms, tier.delay_s)
+        if due_ms > now_ms:
             # It asked for longer than the largest tier: one more hop, no attempt used.
-            delivery.requeue = delivery.partition.tier
+            delivery.requeue = tier
+            delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
 
 
 def _origin_type(control: Control) -> str | None:

@@ -65,6 +65,14 @@ class LogClock:
         # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been appended just now.
         return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
+    def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
+        """When, on the wall clock as it is now, what was to wait until *not_before_ms* as of its append is due; it has waited *waited_s* at
+        least. Where brokers wrote the append time nothing tells our jumps from a difference of the clocks."""
+        if not self._own:
+            return not_before_ms
+        waited_ms = max(waited_s * 1000, self._now_ms() - self.moment_ms(appended_ms))
+        return self._clock.now_ms() + round(not_before_ms - appended_ms - waited_ms)
+
     def learn(self, appended_ms: int) -> None:
         """A record was acknowledged just now, with this append time."""
         if self._own:

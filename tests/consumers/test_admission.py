@@ -34,9 +34,9 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
         meters = metrics.meters(plan.group)
-        self.admission = Admission(
-            self.partitions, Intake(plan.view, clock), self.flight, self.lanes, meters=meters, clock=clock, log_clock=LogClock(clock, own=True)
-        )
+        log_clock = LogClock(clock, own=True)
+        intake = Intake(plan.view, clock, log_clock)
+        self.admission = Admission(self.partitions, intake, self.flight, self.lanes, meters=meters, clock=clock, log_clock=log_clock)
         self.group = plan.group
 
     def received(self) -> float | None:

@@ -22,6 +22,7 @@ from bus.transports.base import Assignment, Record
 from consumers.app import App, Order
 from consumers.delivery import Delivery, Partition
 from consumers.intake import Intake
+from consumers.logclock import LogClock
 from consumers.plan import make_plan
 from consumers.retry import Tier
 
@@ -80,7 +81,8 @@ def app(*, order: Order = "key", policy: Moody | None = None, verifier: Verifier
 
 
 def intake(made: App) -> Intake:
-    return Intake(make_plan(made, SETTINGS).view, ManualClock())
+    clock = ManualClock()
+    return Intake(make_plan(made, SETTINGS).view, clock, LogClock(clock, own=True))
 
 
 def message(data: bytes = b'{"n":1,"share":0.5}', routing: dict[str, Any] | None = None, **changes: Any) -> Message:

@@ -180,6 +180,32 @@ async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
         assert 5 <= second - first <= 16
 
 
+@pytest.mark.parametrize("jump_s", [3600, -3600, -150_000_000])
+async def test_a_wait_longer_than_the_largest_tier_is_neither_cut_short_nor_drawn_out_when_the_wall_clock_jumps(
+    jump_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
+    runs: list[float] = []
+    app = App("clock@tests")
+
+    @app.on(Job, retry=Retry(attempts=3))
+    async def handle(job: Job, context: Context) -> None:
+        runs.append(bus.clock.monotonic_s())
+        if context.attempt == 1:
+            raise RetryLater(after_s=700)
+
+    async with app.test() as bus:
+        await bus.publish(Job(1), ttl_s=86_400)
+        await bus.settle()
+        await bus.advance(100)
+        bus.clock.jump_ms = jump_s * 1000
+        for _ in range(60):
+            await bus.advance(20)
+        assert not bus.dead
+    first, second = runs
+    assert 700 <= second - first <= 960
+
+
 async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
     runs: list[int] = []
