@@ -43,7 +43,7 @@ _QUEUED = _Queued()
 class Context:
     """One run of a handler. Not to be kept after it returns."""
 
-    __slots__ = ("_begin", "_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs")
+    __slots__ = ("_begin", "_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs", "over")
 
     def __init__(
         self,
@@ -62,6 +62,8 @@ class Context:
         """1 for the first run."""
         self.outputs: list[Output] = []
         """What `send` has collected so far."""
+        self.over = False
+        """The handler has ended, well or not."""
         self._deadline_s = deadline_s
         self._publisher = publisher
         self._requests = requests
@@ -77,8 +79,10 @@ class Context:
         """Queue *payload* to leave when this run succeeds, and only then.
 
         It leaves as it is now, whatever the handler does to the object later. Raises ContractError or UnknownTypeError at once for a payload
-        that could not be sealed.
+        that could not be sealed, and after the handler has ended, when nothing leaves any more.
         """
+        if self.over:
+            raise ContractError("the run has ended, and what is queued now would never leave: wait in the handler for the tasks it begins")
         data = encode_payload(payload)
         self.outputs.append(Output(Draft(payload=payload, **options), data))
         return _QUEUED

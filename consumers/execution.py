@@ -19,6 +19,7 @@ from bus.transports.base import NewRecord
 from consumers.answers import seal_outputs
 from consumers.braking import Braking
 from consumers.claims import Claims
+from consumers.context import Context
 from consumers.contexts import Contexts
 from consumers.delivery import Asked, Delivery, Ended, Hold
 from consumers.dependencies import Dependencies
@@ -225,7 +226,7 @@ class Execution:
             try:
                 returned = await runner.call(subscription.handler, arguments, deadline_s)
             finally:
-                self._has_run(delivery, runner, hold, started_s)
+                self._has_run(delivery, runner, hold, context, started_s)
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
@@ -248,11 +249,13 @@ class Execution:
             self._outcomes.succeeded(delivery)
         return None
 
-    def _has_run(self, delivery: Delivery, runner: Runner, hold: Hold | None, started_s: float) -> None:
+    def _has_run(self, delivery: Delivery, runner: Runner, hold: Hold | None, context: Context | None, started_s: float) -> None:
         runner.seen_s = self._clock.monotonic_s()
         self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
         if hold is not None:
             hold.over = True
+        if context is not None:
+            context.over = True
 
     def _parks(self, hold: Hold | None, lane: Lane[Delivery]) -> bool:
         """Have a result without outputs made durable while nobody waits, if that can be."""

@@ -12,7 +12,7 @@ import pytest
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Metadata, RetryPolicy, Routing
-from bus.errors import DependencyDown, Reject, RetryLater
+from bus.errors import ContractError, DependencyDown, Reject, RetryLater
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.reasons import gate_of
@@ -191,6 +191,23 @@ async def test_what_is_queued_with_send_leaves_on_success_only() -> None:
         assert bus.sent(Done) == []
         await bus.advance(10)
         assert bus.sent(Done) == [Done(n=3)]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("x")])
+async def test_what_is_queued_after_the_run_has_ended_is_refused_and_not_forgotten(error: Exception | None) -> None:
+    kept: list[Context] = []
+
+    async def handle(job: Job, context: Context) -> None:
+        kept.append(context)
+        if error is not None:
+            raise error
+
+    async with app_of(handle, retry=Retry(attempts=1)).test() as bus:
+        await bus.publish(Job())
+        await bus.settle()
+        # Such as from a task that the handler began and did not wait for.
+        with pytest.raises(ContractError, match="has ended"):
+            kept[0].send(Done())
 
 
 async def test_send_now_leaves_whatever_becomes_of_the_run() -> None:
