@@ -20,8 +20,9 @@ __all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_of_store", "place", "po
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
 
-# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal.
-_OF_STORE: Final = ("08", "53", "57", "58", "XX")
+# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal. And a session that may only read: after a failover it
+# is the one with the old server, and stays so.
+_OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
 _OF_SETUP: Final = ("28", "3D", "42501")
 
 

@@ -72,6 +72,27 @@ async def test_a_transaction_that_the_server_ends_is_an_inbox_error(inbox: Postg
     assert await inbox.finish(key(), token, ())
 
 
+async def test_sessions_that_may_only_read_are_replaced(inbox: PostgresInbox, url: str) -> None:
+    """As those with a server that a failover has made a standby, while the name leads to the new one by now."""
+    operator = await asyncpg.connect(url)
+    database = await operator.fetchval("SELECT current_database()")
+    await operator.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    await operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sealbus inbox'")
+    for _ in range(2):
+        with pytest.raises(InboxError):
+            await claim(inbox)
+    transaction = await inbox.begin()
+    with pytest.raises(InboxError):
+        await transaction.execute("CREATE TABLE orders (number integer)")
+    await operator.execute("SET default_transaction_read_only = off")
+    await operator.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
+    await operator.close()
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    await transaction.execute("CREATE TABLE orders (number integer)")
+    assert await inbox.finish(key(), token, (), transaction)
+
+
 async def test_the_raw_connection_can_do_what_the_driver_can(inbox: PostgresInbox) -> None:
     token = (await claimed(inbox)).token
     transaction = await inbox.begin()
