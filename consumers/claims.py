@@ -157,14 +157,19 @@ class Claims:
             debts.append(debt)
             raise
 
-    async def begin(self, hold: Hold) -> Transaction:
-        """The transaction of the handler that has *hold*, the same one for all of its tasks; raises InboxError, also once it has ended."""
+    async def begin(self, hold: Hold, partition: Partition) -> Transaction:
+        """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store takes to open one: a handler
+        that failed for that would have its work to do again, and a good message would die of it.
+
+        Raises InboxError once the handler has ended, GaveUpError when *partition* has gone meanwhile.
+        """
         if hold.turn is None:
             hold.turn = asyncio.Lock()
         async with hold.turn:
-            if hold.over:
+            begun = None if hold.over else hold.transaction or await self._answer(partition, lambda: self._begun(hold), None)
+            if begun is None:
                 raise InboxError(_OVER)
-            return hold.transaction or await _given(hold, await self._inbox.begin())
+            return begun
 
     async def purge(self) -> None:
         """Forget the keys whose time has passed."""
@@ -175,6 +180,10 @@ class Claims:
             return
         if count:
             _log.info("inbox.purged", rows=count)
+
+    async def _begun(self, hold: Hold) -> Transaction | None:
+        """A new transaction for *hold*, None once its handler has ended."""
+        return None if hold.over else await _given(hold, await self._inbox.begin())
 
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
         if after is None:
@@ -203,11 +212,11 @@ class Claims:
             self._hold(partition, False)
 
 
-async def _given(hold: Hold, begun: Transaction) -> Transaction:
+async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
     """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait for that."""
     if hold.over:
         await begun.rollback()
-        raise InboxError(_OVER)
+        return None
     hold.transaction = begun
     return begun
 

@@ -111,8 +111,8 @@ class Context:
         """The inbox's own transaction, the same one each time: what is written in it is durable if and only if this run counts as done.
 
         It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken writes nothing. So an
-        effect in the same database happens once, however often the message comes. Raises ContractError where the message has no row in an
-        inbox, InboxError (retriable) where the store is away.
+        effect in the same database happens once, however often the message comes. Where the store is away this waits for it, within the time of
+        the run. Raises ContractError where the message has no row in an inbox, InboxError once the run has ended.
         """
         if self._begin is None:
             raise ContractError(

@@ -37,5 +37,5 @@ class Contexts:
             publisher=self._publisher,
             requests=self._requests,
             clock=self._clock,
-            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold),
+            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold, delivery.partition),
         )

@@ -20,6 +20,8 @@ from consumers.inbox.sqlite import SqliteInbox
 from consumers.settlement import GaveUpError
 from tests.consumers.inbox.stores import LATER_MS, claim, key
 
+OPEN: Any = SimpleNamespace(closed=False)
+
 
 class Faulty:
     """A store whose answers are lost: what it is asked for is done or not, and *failing* says so."""
@@ -133,18 +135,45 @@ async def _given_up(case: Case, name: str) -> None:
 
 async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(case: Case) -> None:
     hold = Hold(key("one"), 1)
-    first, second = await asyncio.gather(case.claims.begin(hold), case.claims.begin(hold))
+    first, second = await asyncio.gather(case.claims.begin(hold, OPEN), case.claims.begin(hold, OPEN))
     assert first is second
     await case.claims.release(hold)
 
 
 async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
     hold = Hold(key("one"), 1)
-    late = asyncio.ensure_future(case.claims.begin(hold))
+    late = asyncio.ensure_future(case.claims.begin(hold, OPEN))
     await asyncio.sleep(0)
     hold.over = True
-    for asked in (late, case.claims.begin(hold)):
+    for asked in (late, case.claims.begin(hold, OPEN)):
         with pytest.raises(InboxError, match="has ended"):
             await asked
     async with asyncio.timeout(5):
         await (await case.store.begin()).rollback()
+
+
+async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_one(case: Case) -> None:
+    hold = Hold(key("one"), 1)
+    case.store.failing = True
+    asked = asyncio.ensure_future(case.claims.begin(hold, OPEN))
+    for _ in range(20):
+        await asyncio.sleep(0)
+        case.clock.advance(30)
+    assert not asked.done()
+    case.store.failing = False
+    for _ in range(5):
+        await asyncio.sleep(0)
+        case.clock.advance(30)
+    assert await asyncio.wait_for(asked, 5) is hold.transaction
+    await case.claims.release(hold)
+
+
+async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_partition(case: Case) -> None:
+    partition: Any = SimpleNamespace(closed=False)
+    case.store.failing = True
+    asked = asyncio.ensure_future(case.claims.begin(Hold(key("one"), 1), partition))
+    await asyncio.sleep(0)
+    partition.closed = True
+    case.clock.advance(1)
+    with pytest.raises(GaveUpError):
+        await asyncio.wait_for(asked, 5)
