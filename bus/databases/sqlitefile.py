@@ -7,15 +7,17 @@ Owns what is the same for every such file of sealbus, be it the log, an inbox or
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import time
 from pathlib import Path
 
-__all__ = ["MEMORY", "begin_writing", "fixed", "identity_of", "switch_to_wal"]
+__all__ = ["MEMORY", "begin_writing", "fixed", "gives_room_back", "identity_of", "switch_to_wal"]
 
 MEMORY = ":memory:"
 
 _TURN_S = 0.01
+_SHORT_WAL_PAGES = 100
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.0005, 0.003
 
 
@@ -36,6 +38,23 @@ def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
     several busy processes one could find the file locked whenever it looked, for longer than a lease.
     """
     _insist(connection, "BEGIN IMMEDIATE TRANSACTION", timeout_s, (_SHORTEST_LOOK_S, _LONGEST_LOOK_S))
+
+
+def gives_room_back(connection: sqlite3.Connection, path: str) -> bool:
+    """After the disk was full: write back what stands in the write-ahead log, cut it off and keep it short from now on; whether that went.
+
+    A log of its usual length could take all the room there is again before it is written back, and then there is none to write it back to.
+    """
+    try:
+        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        # Begun without room for all of it, it would take what room there is and give none back.
+        if pages * size - Path(path).stat().st_size > shutil.disk_usage(Path(path).parent).free:
+            return False
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_SHORT_WAL_PAGES}")
+        busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    except (sqlite3.Error, OSError):
+        return False
+    return not busy
 
 
 def _insist(connection: sqlite3.Connection, statement: str, timeout_s: float, pauses_s: tuple[float, float]) -> None:

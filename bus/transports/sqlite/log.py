@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bus.databases.sqlitefile import begin_writing, identity_of
+from bus.databases.sqlitefile import begin_writing, gives_room_back, identity_of
 from bus.errors import BusError
 from bus.transports.base import TopicSpec
 from bus.transports.sqlite import schema
@@ -62,12 +62,16 @@ class Log:
         self.touched: set[int] = set()
         self._announced: set[int] = set()
         self.staged: dict[int, Staged] = {}
+        self.was_full = False
+        """There was no room to write, and the write-ahead log still has all that it took."""
         self._generation = -1
         self._identity = identity_of(path)
 
     def begin(self) -> None:
         """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its path any more."""
         check_identity(self.path, self._identity)
+        if self.was_full:
+            self.was_full = not gives_room_back(self.connection, self.path)
         begin_writing(self.connection, schema.BUSY_TIMEOUT_S)
         generation = self.connection.execute("SELECT number FROM generation").fetchone()[0]
         if generation != self._generation:

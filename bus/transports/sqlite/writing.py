@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from bus.errors import BusError, ClosedError, UnreachableError
+from bus.errors import BusError, ClosedError, LogFullError, UnreachableError
 from bus.transports.sqlite.faults import is_certain, translated
 from bus.transports.sqlite.log import Log
 
@@ -104,7 +104,11 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
 
 
 def _told(log: Log, error: Exception) -> Exception:
-    return translated(error, log.path) if isinstance(error, sqlite3.Error) else error
+    if not isinstance(error, sqlite3.Error):
+        return error
+    told = translated(error, log.path)
+    log.was_full = log.was_full or isinstance(told, LogFullError)
+    return told
 
 
 def _settle(results: Iterable[Result]) -> None:

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, identity_of, switch_to_wal
+from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.rules import CLOSED, Row
 
@@ -53,6 +53,8 @@ class Table:
         self.path = fixed(path)
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self.was_full = False
+        """There was no room to write, and the write-ahead log still has all that it took."""
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -71,6 +73,8 @@ class Table:
         if self._connection is None:
             self._connection = _opened(self.path)
             self._identity = identity_of(self.path)
+        if self.was_full:
+            self.was_full = not gives_room_back(self._connection, self.path)
         begin_writing(self._connection, BUSY_TIMEOUT_S)
 
     def commit(self) -> None:

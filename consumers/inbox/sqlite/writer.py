@@ -228,6 +228,8 @@ class Writer:
             raise
 
     def _told(self, error: Exception) -> Exception:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            self._table.was_full = True
         if isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error)):
             return translated(error, self._table.path)
         return error

@@ -181,6 +181,22 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+async def test_the_write_ahead_log_does_not_keep_the_room_that_a_full_disk_gets_again(small_disk):
+    (small_disk / "ballast").write_bytes(b"x" * 1_500_000)
+    async with opened(f"sqlite:///{small_disk}/x.db") as transport:
+        await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
+
+        async def append():
+            return (await transport.append([NewRecord("a.b", b"k", b"v")], timeout_s=10))[0]
+
+        # Few bytes each, and several pages of the write-ahead log.
+        while isinstance(outcome := await append(), Appended):
+            pass
+        assert isinstance(outcome, LogFullError)
+        (small_disk / "ballast").unlink()
+        assert {type(await append()) for _ in range(300)} == {Appended}
+
+
 async def test_a_full_disk_says_so_and_works_again_with_space(small_disk):
     (small_disk / "ballast").write_bytes(b"x" * 100_000)
     async with opened(f"sqlite:///{small_disk}/x.db") as transport:

@@ -58,6 +58,23 @@ async def test_a_full_disk_refuses_loses_nothing_and_works_again(small_disk: Pat
     await inbox.close()
 
 
+async def test_the_write_ahead_log_does_not_keep_the_room_that_a_full_disk_gets_again(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"\0" * 2_500_000)
+    inbox = await opened(small_disk / "inbox.db")
+
+    async def work(count: int) -> None:
+        for _ in range(count):
+            # Few bytes each, and several pages of the write-ahead log.
+            await inbox.release(key(), (await claimed(inbox)).token)
+
+    with pytest.raises(InboxError, match="no space left"):
+        await work(2_000)
+    ballast.unlink()
+    await work(1_000)
+    await inbox.close()
+
+
 async def test_a_transaction_on_a_full_disk_is_undone(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"\0" * 2_500_000)
     inbox = await opened(small_disk / "inbox.db")
