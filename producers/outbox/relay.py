@@ -74,6 +74,9 @@ class Relay:
         self._interval_s = interval_s
         self._on_round = on_round
         self._blocked: dict[str, float] = {}
+        self._acknowledged: dict[int, str] = {}
+        """Rows that were sent and are perhaps still there, and their messages: sent again whenever the database lets rows be read but not
+        deleted, as a standby does, their copies would have no end."""
         self._stopping = False
         self._woken = asyncio.Event()
         self._said: str | None = None
@@ -123,7 +126,8 @@ class Relay:
 
     async def _leads(self) -> bool:
         leads = await self._rows.lead()
-        self._say(None if leads else "outbox.standing_by", "another relay is at work on this outbox")
+        if not leads:
+            self._say("outbox.standing_by", "another relay is at work on this outbox")
         return leads
 
     async def _round(self) -> Round:
@@ -139,13 +143,15 @@ class Relay:
         troubles = await asyncio.gather(*(self._send(lane, sent, failed) for lane in lanes.values()))
         if sent:
             reach("sent")
-        if (sent or failed) and not await self._rows.settle(sent, failed):
-            return Round()
+        if sent or failed:
+            is_settled = await self._rows.settle(sent, failed)
+            self._acknowledged.clear()
+            if not is_settled:
+                return Round()
         trouble = next((trouble for trouble in troubles if trouble is not None), None)
         if isinstance(trouble, ConfigurationError):
             raise trouble
-        if trouble is not None:
-            self._say("outbox.log_unreachable", str(trouble))
+        self._say("outbox.log_unreachable" if trouble is not None else None, str(trouble))
         has_moved = bool(sent or failed) or len(self._blocked) > blocked
         done = Round(len(sent), len(failed), trouble, has_moved)
         if self._on_round is not None:
@@ -155,6 +161,9 @@ class Relay:
     async def _send(self, lane: Sequence[PendingRow], sent: list[int], failed: dict[int, str]) -> BusError | None:
         """Send a lane as far as it goes; why it stopped, where that is more than its topic's own matter."""
         for row in lane:
+            if self._acknowledged.get(row.id) == row.message_id:
+                sent.append(row.id)
+                continue
             try:
                 await self._publisher.send(sealed_of(row))
             except (PublishError, ContractError, NameRefusedError, msgspec.DecodeError) as error:
@@ -167,6 +176,7 @@ class Relay:
                     self._block(row.topic, cause)
                     return None
                 return cause if isinstance(cause, BusError) else None
+            self._acknowledged[row.id] = row.message_id
             sent.append(row.id)
         return None
 

@@ -313,6 +313,26 @@ async def test_a_log_that_is_away_is_waited_for(shop: Shop, log: FakeLog) -> Non
     assert log.numbers() == [1, 2]
 
 
+async def test_rows_that_cannot_be_deleted_are_sent_once(shop: Shop, log: FakeLog) -> None:
+    """As where the database is a standby by now, or its disk is full."""
+    relay = shop.relay(log)
+    settle = relay._rows.settle
+
+    async def refused(*_: object) -> bool:
+        raise InboxError("cannot execute DELETE in a read-only transaction")
+
+    relay._rows.settle = refused  # type: ignore[method-assign]
+    await shop.place(1, 2, key="k")
+    for _ in range(3):
+        with pytest.raises(InboxError):
+            await relay.run_once()
+    await shop.place(3, key="k")
+    relay._rows.settle = settle  # type: ignore[method-assign]
+    assert (await relay.run_once()).sent == 3
+    assert log.numbers() == [1, 2, 3]
+    assert not await shop.backlog()
+
+
 async def test_once_says_what_was_left_and_why(shop: Shop, log: FakeLog) -> None:
     log.answer = lambda _: UnreachableError("no broker")
     await shop.place(1)
