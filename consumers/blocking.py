@@ -13,11 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bus.logs import get_logger
-
 __all__ = ["in_thread"]
-
-_log = get_logger("handler")
 
 
 def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -32,10 +28,6 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            if not ended.done():
-                _log.warning(
-                    "handler.still_running", function=function.__qualname__, detail="a thread cannot be cancelled: its message waits for it"
-                )
             await _ended(ended)
             raise
 

@@ -73,6 +73,6 @@ def _overrun(runner: Runner) -> float:
             "handler.does_not_end",
             message_id=delivery.message.message_id if delivery.message else None,
             type=delivery.label,
-            detail="it was cancelled and goes on: its message, and those of its key behind it, wait for it",
+            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait for it",
         )
     return _AGAIN_S
