@@ -116,22 +116,22 @@ class Claims:
         """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it since."""
         self._inbox.finish_soon(ends, told)
 
-    async def finish(self, hold: Hold, outputs: Sequence[NewRecord], partition: Partition, *, after: InboxError | None = None) -> bool:
-        """Make the result durable. False: another worker has claimed the message since. Raises GaveUpError, and InboxError where the hold's
-        transaction is lost with the store's connection: what was written in it is, too."""
+    async def finish(self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None) -> bool:
+        """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result stands there already.
+        Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's connection: what was written in it is, too."""
+        partition = delivery.partition
         if hold.transaction is not None:
-            return await self._inbox.finish(hold.key, hold.token, outputs, hold.transaction)
+            try:
+                return await self._inbox.finish(hold.key, hold.token, outputs, hold.transaction)
+            except InboxError:
+                if not await self._is_done(hold, delivery):
+                    raise
+                return False
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
     async def release(self, hold: Hold) -> None:
         """Give the claim up in order."""
-        try:
-            if hold.transaction is not None:
-                await hold.transaction.rollback()
-            await self._inbox.release(hold.key, hold.token)
-        except InboxError as error:
-            self._owed.append((hold.key, hold.token))
-            _log.warning("inbox.release_failed", error=str(error))
+        await self._release(hold)
         self._abandoned.count += 1
 
     async def give_back(self) -> None:
@@ -142,6 +142,27 @@ class Claims:
                     await self._again(self._owed, lambda owed: self._inbox.release(*owed))
                 else:
                     await self._again(self._doubtful, self._clear_up)
+
+    async def _release(self, hold: Hold) -> None:
+        try:
+            if hold.transaction is not None:
+                await hold.transaction.rollback()
+            await self._inbox.release(hold.key, hold.token)
+        except InboxError as error:
+            self._owed.append((hold.key, hold.token))
+            _log.warning("inbox.release_failed", error=str(error))
+
+    async def _is_done(self, hold: Hold, delivery: Delivery) -> bool:
+        """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost then, and what was
+        done must not be called a failure."""
+        message = delivery.message
+        assert message is not None and hold.transaction is not None  # noqa: S101, PT018 - it gave the key, and was to be committed
+        await hold.transaction.rollback()
+        # Until it is given up this process counts as running it, and is given no other claim.
+        if not isinstance(await self.claim(hold.key, delivery, message), Done):
+            return False
+        await self._release(hold)
+        return True
 
     async def _clear_up(self, ask: Ask) -> None:
         # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give up.

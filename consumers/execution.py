@@ -278,10 +278,10 @@ class Execution:
     async def _finish(
         self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, runner: Runner, after: InboxError | None = None
     ) -> bool:
-        """Make the result durable; False when another worker has taken the claim over: what counts is what that one makes of it."""
+        """Make the result durable; False when what counts is what stands in the inbox by now: another worker's, or this one's own."""
         runner.step_aside()
         assert self._claims is not None  # noqa: S101 - it gave the claim
-        if not await self._claims.finish(hold, outputs, delivery.partition, after=after):
+        if not await self._claims.finish(hold, outputs, delivery, after=after):
             return False
         reach("inboxed")
         return True

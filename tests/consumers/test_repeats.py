@@ -15,6 +15,7 @@ from bus.settings import load
 from bus.transports.base import NewRecord
 from bus.transports.scanning import scan
 from consumers.inbox.choosing import inbox_url
+from consumers.inbox.outputs import key_text
 from producers.connection import make_publisher
 from producers.draft import Draft
 from sealbus import App, Context, Reject, Retry, payload
@@ -442,6 +443,47 @@ async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_no
         await bus.settle()
         assert (sorted(runs), bus.dead) == ([1, 2], [])
         assert len(bus.sent(OrderReceipt)) == 2
+
+
+class Mute:
+    """A store that goes away just when it has committed what came with a transaction, so that nobody hears of it; or just before."""
+
+    def __init__(self, inbox, *, commits: bool) -> None:
+        self.inbox = inbox
+        self.commits = commits
+
+    def __getattr__(self, name: str):
+        return getattr(self.inbox, name)
+
+    async def finish(self, key, token, outputs, transaction=None) -> bool:
+        if transaction is None:
+            return await self.inbox.finish(key, token, outputs)
+        if self.commits:
+            await self.inbox.finish(key, token, outputs, transaction)
+            self.inbox._running[key_text(key)] = token
+        else:
+            await transaction.rollback()
+        raise InboxError("no answer")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing_was_written(commits: bool) -> None:
+    app = App("ledger@tests")
+
+    @app.on(Order, retry=Retry(attempts=1))
+    async def handle(order: Order, context: Context) -> OrderReceipt:
+        transaction = await context.transaction()
+        await transaction.execute("CREATE TABLE booked (number INTEGER)")
+        return OrderReceipt(order.number)
+
+    async with app.test() as bus:
+        claims = bus._worker._claims
+        claims._inbox = Mute(claims._inbox, commits=commits)
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.settle()
+        await bus.advance(5)
+        assert bus.sent(OrderReceipt) == ([OrderReceipt(1)] if commits else [])
+        assert [letter.reason for letter in bus.dead] == ([] if commits else ["retries_exhausted"])
 
 
 async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -> None:
