@@ -22,6 +22,7 @@ from bus.transports.base import NewRecord
 from consumers.delivery import Asked, Delivery, Ended, Hold, Partition
 from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
 from consumers.lanes import Lane
+from consumers.rarely import Rarely
 from consumers.settlement import GaveUpError
 
 __all__ = ["Claims"]
@@ -61,6 +62,7 @@ class Claims:
         """Claims that could not be given up."""
         self._doubtful: list[Ask] = []
         """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
+        self._said = Rarely(clock)
 
     def key_of(self, delivery: Delivery) -> Key | None:
         """The row that its message stands under; None where nothing is to be remembered about it."""
@@ -220,7 +222,9 @@ class Claims:
         self._hold(partition, True)
         try:
             while True:
-                _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
+                # Every message that is at hand waits here, and for the same reason.
+                if self._said.is_time("unreachable", pause_s):
+                    _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
                 if partition.closed:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bus.clock import ManualClock, SystemClock
 from bus.errors import InboxError
@@ -177,3 +178,16 @@ async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_par
     case.clock.advance(1)
     with pytest.raises(GaveUpError):
         await asyncio.wait_for(asked, 5)
+
+
+async def test_a_store_that_is_away_is_said_once_at_a_time_however_many_wait_for_it(case: Case) -> None:
+    case.store.failing = True
+    with capture_logs() as lines:
+        waiting = [asyncio.ensure_future(case.claims.begin(Hold(key(str(number)), 1), OPEN)) for number in range(64)]
+        for _ in range(4):
+            await asyncio.sleep(0.01)
+            case.clock.advance(60)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    assert [(line["event"], line["again_in_s"]) for line in lines] == [("inbox.unreachable", pause_s) for pause_s in (0.5, 1.0, 2.0, 4.0)]
