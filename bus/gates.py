@@ -16,7 +16,7 @@ from bus.payloads import PayloadType, Registry, Risk
 from bus.policy import Policy
 from bus.proof import encode_statement, find_fault
 from bus.sealing import Message
-from bus.signing import Verifier, parse_signature
+from bus.signing import Verifier, check_signature, parse_signature
 from bus.times import parse_ms
 from bus.transports.base import Record
 
@@ -99,9 +99,7 @@ def _check_signature(message: Message, text: str, verifier: Verifier | None) -> 
         raise ContractError("is not a detached JWS of the one form", "/verification/signature", "signature_invalid")
     if verifier is None:
         raise ContractError("no keys are configured here", "/verification/signature", "key_unknown")
-    reason = verifier.judge(signature, message.statement, encode_statement(message.statement))
-    if reason is not None:
-        raise ContractError("does not hold", "/verification/signature", reason)
+    check_signature(verifier, signature, message.statement, encode_statement(message.statement))
 
 
 def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgspec.Struct]:

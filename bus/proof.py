@@ -10,8 +10,9 @@ import msgspec
 
 from bus import canonical
 from bus.envelope import Link, Metadata, Statement, Verification
+from bus.errors import ContractError
 from bus.shape import MAX_LINKS
-from bus.signing import Verifier, parse_signature
+from bus.signing import Verifier, check_signature, parse_signature
 from bus.times import parse_ms
 
 __all__ = ["BACKWARDS_TOLERANCE_MS", "MAX_LINK_AGE_MS", "encode_statement", "extend_chain", "find_fault", "links_after"]
@@ -91,4 +92,8 @@ def _find_signature_fault(link: Link, verifier: Verifier) -> str | None:
     signature = parse_signature(link.signature)
     if signature is None:
         return "its signature is in no valid form"
-    return verifier.judge(signature, link.statement, encode_statement(link.statement))
+    try:
+        check_signature(verifier, signature, link.statement, encode_statement(link.statement))
+    except ContractError as error:
+        return f"its signature: {error.text} ({error.reason})"
+    return None

@@ -15,9 +15,11 @@ import msgspec
 from bus import canonical
 from bus.envelope import Statement
 from bus.errors import ContractError
+from bus.reasons import GATES
 
-__all__ = ["Signature", "Signer", "Verifier", "parse_signature", "sign", "signing_input"]
+__all__ = ["Signature", "Signer", "Verifier", "check_signature", "parse_signature", "sign", "signing_input"]
 
+_REASONS = GATES["authenticity"]
 _MEMBERS = {"alg", "b64", "crit", "kid"}
 
 
@@ -72,6 +74,21 @@ def parse_signature(text: str) -> Signature | None:
         return None
     assert isinstance(fields, dict)  # noqa: S101 - narrows for the type checker; _is_header has just said so
     return Signature(alg=fields["alg"], kid=fields["kid"], header=header, raw=raw)
+
+
+def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
+    """Raise ContractError unless *verifier* finds *signature* good, also where it fails or answers what is no answer: then nobody knows."""
+    try:
+        reason = verifier.judge(signature, statement, payload)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ContractError(f"the verifier failed: {type(error).__name__}", "/verification/signature", "signature_invalid") from error
+    if reason is None:
+        return
+    if reason not in _REASONS:
+        raise ContractError("the verifier gave no answer that there is", "/verification/signature", "signature_invalid")
+    raise ContractError("does not hold", "/verification/signature", reason)
 
 
 def _is_header(fields: object) -> bool:

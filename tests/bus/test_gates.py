@@ -38,10 +38,12 @@ class Signer:
 
 
 class Verifier:
-    def __init__(self, answer: str | None = None) -> None:
+    def __init__(self, answer: Any = None) -> None:
         self.answer = answer
 
-    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
         return self.answer
 
 
@@ -170,6 +172,29 @@ def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str 
 @pytest.mark.parametrize("reason", ["key_unknown", "key_revoked", "key_expired", "signature_invalid", "sender_mismatch"])
 def test_where_keys_are_configured_a_signature_is_judged_at_every_risk(risk: Risk, reason: str) -> None:
     assert verdict(gates.authenticity_gate, message(signed=True), risk, Verifier(reason)) == (reason, SIGNATURE)
+
+
+@pytest.mark.parametrize("answer", [KeyError("kid"), SystemExit(1), "no_such_reason", "", True, "expired", []])
+def test_a_signature_holds_for_nobody_where_the_verifier_fails_or_answers_anything_else(answer: Any) -> None:
+    assert verdict(gates.authenticity_gate, message(signed=True), "low", Verifier(answer)) == ("signature_invalid", SIGNATURE)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_verifier_that_would_have_to_be_awaited_lets_nothing_pass() -> None:
+    class Slow:
+        async def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+            return None
+
+    assert verdict(gates.authenticity_gate, message(signed=True), "low", Slow()) == ("signature_invalid", SIGNATURE)
+
+
+def test_a_verifier_that_fails_over_a_link_breaks_the_chain() -> None:
+    class Chained(Verifier):
+        def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+            return {"m-1": None}[statement.message_id]
+
+    child = message(cause=message(signed=True), signed=True)
+    assert verdict(gates.authenticity_gate, child, "low", Chained()) == ("proof_invalid", CHAIN)
 
 
 @pytest.mark.parametrize(
