@@ -4,6 +4,7 @@
     |- ConfigurationError          a setting is unknown, missing or wrong          (exit 78)
     |- ContractError               a message or payload breaks the contract; has a JSON pointer
     |  '- UnknownTypeError         no payload class is registered under that name
+    |- SigningError                retriable: the signer made no signature, nothing was sealed
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
     |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
@@ -98,6 +99,12 @@ class ContractError(BusError):
 
 class UnknownTypeError(ContractError):
     """No payload class is registered under that message type or for that Python type."""
+
+
+class SigningError(BusError):
+    """The signer made no signature: nothing was sealed."""
+
+    retriable = True
 
 
 class NameRefusedError(BusError):

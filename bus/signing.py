@@ -14,7 +14,7 @@ import msgspec
 
 from bus import canonical
 from bus.envelope import Statement
-from bus.errors import ContractError
+from bus.errors import ContractError, SigningError, text_of
 from bus.reasons import GATES
 
 __all__ = ["Signature", "Signer", "Verifier", "check_signature", "parse_signature", "sign", "signing_input"]
@@ -55,9 +55,17 @@ def signing_input(header: str, payload: bytes) -> bytes:
 
 
 def sign(payload: bytes, signer: Signer) -> str:
-    """The compact detached JWS `header..signature` over *payload*."""
+    """The compact detached JWS `header..signature` over *payload*. Raises SigningError."""
     header = _to_base64url(canonical.encode({"alg": signer.alg, "b64": False, "crit": ["b64"], "kid": signer.kid}))
-    return f"{header}..{_to_base64url(signer.sign(signing_input(header, payload)))}"
+    try:
+        raw = signer.sign(signing_input(header, payload))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise SigningError(f"the signer failed: {type(error).__name__}: {text_of(error)}") from error
+    if not isinstance(raw, bytes) or not raw:
+        raise SigningError("the signer made no bytes")
+    return f"{header}..{_to_base64url(raw)}"
 
 
 def parse_signature(text: str) -> Signature | None:

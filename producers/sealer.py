@@ -12,7 +12,7 @@ import msgspec
 
 from bus import native, sealing
 from bus.clock import Clock
-from bus.errors import ContractError, PublishRejected, UnknownTypeError
+from bus.errors import ContractError, PublishRejected, SigningError, UnknownTypeError
 from bus.names import Entropy, is_traceparent, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.plans import encoding_plan
@@ -115,6 +115,8 @@ class Sealer:
                 kind.check_critical(draft.critical_fields)
         except ContractError as error:
             raise _refused(draft.payload, error) from error
+        except SigningError as error:
+            raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
 
     def seal_data(
@@ -128,7 +130,7 @@ class Sealer:
         topic: str | None = None,
         origin: Origin | None = None,
     ) -> Sealed:
-        """Seal canonical *data* as type *kind*; raises ContractError."""
+        """Seal canonical *data* as type *kind*; raises ContractError, SigningError."""
         if kind.risk == "high" and self._signer is None:
             text = f"{kind.name} is of high risk, which nobody accepts unsigned: give `connect` or the App a signer"
             raise ContractError(text, "/verification/signature", "signature_missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -251,6 +252,47 @@ async def test_a_type_nobody_knows_is_reported_when_its_tier_lets_it_go() -> Non
         (report,) = await reports(bus, "asker@tests")
         assert msgspec.json.decode(report.data)["error_code"] == "unknown_type"
         assert report.metadata.correlation_id == sealed.message_id
+
+
+class Fickle:
+    """Signs what it can."""
+
+    kid, alg = "k", "HS256"
+
+    def __init__(self, failures: float) -> None:
+        self.failures = failures
+
+    def sign(self, signing_input: bytes) -> bytes:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise OSError("the keys are away")
+        return b"signed"
+
+
+async def test_an_answer_that_cannot_be_signed_just_now_is_made_again() -> None:
+    app = App("signing@tests", signer=Fickle(failures=1))
+
+    @app.on(Lookup, retry=Retry(attempts=2, base_s=0.1))
+    async def look_up(lookup: Lookup) -> Facts:
+        return Facts(text="found")
+
+    async with app.test() as bus:
+        assert await bus.request(Lookup(query="x"), Facts, timeout_s=30) == Facts(text="found")
+        assert not bus.dead
+
+
+async def test_a_death_whose_report_cannot_be_signed_ends_no_worker() -> None:
+    app = App("signing@tests", signer=Fickle(failures=math.inf))
+
+    @app.on(Lookup)
+    async def look_up(lookup: Lookup) -> Facts:
+        raise Reject("no")
+
+    async with app.test() as bus:
+        for _ in range(2):
+            with pytest.raises(RequestTimedOut):
+                await bus.request(Lookup(query="x"), Facts, timeout_s=30)
+        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
 
 
 async def test_nothing_is_reported_about_a_report() -> None:

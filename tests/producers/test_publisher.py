@@ -12,7 +12,7 @@ import pytest
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Authority, RetryPolicy, Security
-from bus.errors import AppendUnknownError, ContractError, DeadlineError, PublishRejected, PublishUnknown, TopicMissingError
+from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError, PublishRejected, PublishUnknown, TopicMissingError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
@@ -34,6 +34,25 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 @payload("money.sent", risk="high")
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     cents: int
+
+
+@payload("chat.said", risk="low", sign=False)
+class Cheap(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = "x"
+
+
+class Broken:
+    """A signer that makes whatever it is given, or fails with it."""
+
+    kid, alg = "k", "HS256"
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def sign(self, signing_input: bytes) -> Any:
+        if isinstance(self.made, BaseException):
+            raise self.made
+        return self.made
 
 
 class Unmarked(msgspec.Struct):
@@ -67,10 +86,10 @@ class FakeLog:
 
 
 class Case:
-    def __init__(self, agent: str | Agent = "planner@svc", **flags: object) -> None:
+    def __init__(self, agent: str | Agent = "planner@svc", signer: Broken | None = None, **flags: object) -> None:
         self.log, self.clock, self.metrics = FakeLog(), ManualClock(START_MS), Metrics()
         self.settings = load(flags=flags, env={}, file=None).settings
-        publisher = make_publisher(self.log, self.settings, agent, clock=self.clock, metrics=self.metrics)  # type: ignore[arg-type]
+        publisher = make_publisher(self.log, self.settings, agent, clock=self.clock, metrics=self.metrics, signer=signer)  # type: ignore[arg-type]
         self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
 
     def counted(self, outcome: str) -> float | None:
@@ -290,6 +309,18 @@ async def test_what_is_of_high_risk_and_cannot_be_signed_is_refused_at_the_door(
     with pytest.raises(PublishRejected):
         await case.bus.publish(Transfer(cents=5), priority=9)
     outcomes = [outcome async for outcome in case.bus.publish_many([Transfer(cents=5), Note()])]
+    assert [type(outcome) for outcome in outcomes] == [PublishRejected, Receipt]
+    assert len(case.log.records) == 1
+
+
+@pytest.mark.parametrize("made", [OSError("no answer"), SystemExit(1), None, b"", "text"])
+async def test_what_its_signer_does_not_sign_is_certainly_not_in_the_log(made: Any) -> None:
+    case = Case(signer=Broken(made))
+    with pytest.raises(PublishRejected, match="signer") as caught:
+        await case.bus.publish(Transfer(cents=5))
+    assert isinstance(caught.value.__cause__, BusError)
+    assert caught.value.__cause__.retriable
+    outcomes = [outcome async for outcome in case.bus.publish_many([Transfer(cents=5), Cheap()])]
     assert [type(outcome) for outcome in outcomes] == [PublishRejected, Receipt]
     assert len(case.log.records) == 1
 
