@@ -136,4 +136,5 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
     except BaseException as error:
         raise ContractError(f"the policy failed: {type(error).__name__}", "/metadata/sender", "unauthorized") from error
     if refusal is not None:
-        raise ContractError(refusal, "/metadata/sender", "unauthorized")
+        text = refusal if isinstance(refusal, str) else "the policy gave no answer that there is"
+        raise ContractError(text, "/metadata/sender", "unauthorized")

@@ -301,3 +301,15 @@ class Nobody:
 def test_a_policy_that_refuses_is_final() -> None:
     assert verdict(gates.policy_gate, message(), Nobody(), "g") == ("unauthorized", "/metadata/sender")
     assert verdict(gates.policy_gate, message(), AllowAll(), "g") is None
+
+
+@pytest.mark.parametrize("answer", [True, False, 0, b"no"])
+def test_a_policy_whose_answer_is_none_that_there_is_refuses_in_words(answer: Any) -> None:
+    class Odd:
+        def refusal(self, message: Message, group: str) -> Any:
+            return answer
+
+    with pytest.raises(ContractError, match="no answer") as caught:
+        gates.policy_gate(message(), Odd(), "g")
+    assert isinstance(caught.value.text, str)
+    assert caught.value.reason == "unauthorized"
