@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, BinaryIO, Final
 
@@ -108,8 +108,8 @@ def _refuse_duplicates(content: bytes) -> None:
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            # Counted at once: a line may hold hundreds of thousands of names.
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
             raise ContractError(f"the name {twice!r} is given twice", "/data")
 
     # Numbers as text: canonical.parse has judged them, and int() refuses some lengths.

@@ -31,6 +31,15 @@ def test_a_name_given_twice_is_refused(folder: Any, line: str) -> None:
     assert "the name 'number' is given twice" in result.stdout
 
 
+def test_the_last_of_very_many_names_given_twice_is_found_at_once(folder: Any) -> None:
+    names = [f"name-{number}" for number in range(60_000)]
+    line = "{" + ",".join(f'"{name}":1' for name in [*names, names[-1]]) + "}"
+    started_s = time.monotonic()
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin=line)
+    assert "the name 'name-59999' is given twice" in result.stdout
+    assert time.monotonic() - started_s < 10
+
+
 def test_a_field_nobody_knows_is_named(folder: Any) -> None:
     result = folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"labbel":"x\\u001b[31m"}')
     assert result.exit_code == 0
