@@ -193,7 +193,10 @@ class Worker:
                 await asyncio.wait_for(self.commit(), _LAST_COMMIT_S)
             except (TransportError, TimeoutError) as error:
                 _log.warning("worker.last_commit_failed", error=str(error) or "no answer in time")
-            await self._partitions.subscription.close()
+            try:
+                await self._partitions.subscription.close()
+            except TransportError as error:
+                _log.warning("worker.leave_failed", error=str(error), detail="its partitions go to others when its session has timed out")
             self._partitions.subscription = None
         await self.runners.close()
         await self.requests.close()

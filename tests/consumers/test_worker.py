@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import pytest
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Metadata, RetryPolicy, Routing
-from bus.errors import ContractError, DependencyDown, Reject, RetryLater
+from bus.errors import ContractError, DependencyDown, Reject, RetryLater, UnreachableError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.reasons import gate_of
@@ -819,3 +819,24 @@ async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
         release.set()
         await settling
         assert await unsettled(bus, app.group) == 0
+
+
+async def test_a_log_that_cannot_be_left_keeps_nothing_from_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    async with app_of(handled).test() as bus:
+        worker = bus._worker
+        subscription, inbox = worker._partitions.subscription, worker._inbox
+        assert subscription is not None
+        assert inbox is not None
+
+        async def locked() -> None:
+            raise UnreachableError("locked by another writer")
+
+        async def close(end: Callable[[], Awaitable[None]] = inbox.close) -> None:
+            closed.append("inbox")
+            await end()
+
+        monkeypatch.setattr(subscription, "close", locked)
+        monkeypatch.setattr(inbox, "close", close)
+        assert await worker.stop(0) == 0
+    assert closed[:1] == ["inbox"]
