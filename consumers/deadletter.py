@@ -140,7 +140,7 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
         ("sb-dlq-failed-at", format_ms(now_ms).encode()),
         ("sb-redrive-count", b"%d" % control.redrive_count),
     )
-    return (*headers, ("sb-dlq-pointer", failure.pointer.encode()[:_MAX_POINTER])) if failure.pointer else headers
+    return (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER])) if failure.pointer else headers
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:

@@ -98,6 +98,11 @@ def test_a_hostile_pointer_does_not_make_a_letter_too_large_to_store() -> None:
     assert sum(len(value) for _, value in stub(record(), letter, Failure(reason="malformed", error="E")).headers) < 4_096
 
 
+def test_a_pointer_that_is_no_unicode_text_does_not_keep_a_letter_from_being_stored() -> None:
+    letter = buried(record(), pointer="/data/\ud800")
+    assert dict(letter.headers)["sb-dlq-pointer"] == b"/data/?"
+
+
 def test_a_stub_says_what_is_lost() -> None:
     came = record(("x", b"own"), value=b"too large")
     letter = stub(came, buried(came, reason="oversized"), Failure(reason="oversized", error="E"))
