@@ -65,6 +65,7 @@ __all__ = [
     "RequestFailed",
     "RequestTimedOut",
     "RetryLater",
+    "SigningError",
     "TopicMissingError",
     "TransportError",
     "UnexpectedReply",
