@@ -91,8 +91,8 @@ def is_origin(topic: str, beside: str) -> bool:
     return named is not None and (here is None or here.namespace == named.namespace)
 
 
-def reappend(record: Record, control: Control, topic: str) -> NewRecord:
-    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*."""
+def reappend(record: Record, control: Control, topic: str, partition: int | None = None) -> NewRecord:
+    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*. Without *partition* to its key's."""
     control_headers: Headers = (
         ("sb-attempt", b"%d" % control.attempt),
         ("sb-not-before", b"%d" % control.not_before_ms),
@@ -106,7 +106,7 @@ def reappend(record: Record, control: Control, topic: str) -> NewRecord:
         control_headers += (("sb-extend-until", b"%d" % control.extend_until_ms),)
     if control.redrive_count:
         control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
-    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers)
+    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)
 
 
 def bury(record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool) -> NewRecord:

@@ -191,9 +191,8 @@ class Outcomes:
     async def move(self, delivery: Delivery, tier: Tier, control: Control, partition: int | None = None) -> None:
         """Append *delivery* to *tier*, to the *partition* of its key unless one is given."""
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
-        moved = msgspec.structs.replace(reappend(delivery.record, control, topic), partition=partition)
         try:
-            await self._settlement.send([moved], delivery.partition)
+            await self._settlement.send([reappend(delivery.record, control, topic, partition)], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
             await self.bury(delivery, failure)
