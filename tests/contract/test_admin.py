@@ -178,6 +178,15 @@ async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(embedded_lo
     assert [(r.offset, r.key) for r in left] == [(2, b"a"), (3, b"c"), (4, b"b")]
 
 
+async def assert_stopped_by_deletion(log, transport, *, offset):
+    """Retention takes the five records there are; whoever would go on at *offset* is told."""
+    await log.topic(transport, retention_ms=1)
+    await until_start_moves(transport, 5)
+    again = await log.join(transport)
+    with pytest.raises(OffsetOutOfRangeError, match=rf"a.b partition 0: offset {offset} .* 5 to 5"):
+        await again.poll(timeout_s=5)
+
+
 async def test_a_group_whose_records_were_deleted_is_stopped(embedded_log):
     transport = embedded_log.open(retention_interval_s=0.1)
     await embedded_log.topic(transport)
@@ -186,11 +195,7 @@ async def test_a_group_whose_records_were_deleted_is_stopped(embedded_log):
     await member.receive(5)
     await member.subscription.commit({member.subscription.assignments()[0]: 2})
     await member.subscription.close()
-    await embedded_log.topic(transport, retention_ms=1)
-    await until_start_moves(transport, 5)
-    again = await embedded_log.join(transport)
-    with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 2 .* 5 to 5"):
-        await again.poll(timeout_s=5)
+    await assert_stopped_by_deletion(embedded_log, transport, offset=2)
 
 
 async def test_a_group_whose_first_records_were_deleted_before_it_read_any_is_stopped(embedded_log):
@@ -200,11 +205,7 @@ async def test_a_group_whose_first_records_were_deleted_before_it_read_any_is_st
     await embedded_log.eventually(lambda: len(member.holds()) == 1, member)
     await member.subscription.close()
     await embedded_log.fill(transport, 5)
-    await embedded_log.topic(transport, retention_ms=1)
-    await until_start_moves(transport, 5)
-    again = await embedded_log.join(transport)
-    with pytest.raises(OffsetOutOfRangeError, match=r"a.b partition 0: offset 0 .* 5 to 5"):
-        await again.poll(timeout_s=5)
+    await assert_stopped_by_deletion(embedded_log, transport, offset=0)
 
 
 async def test_a_group_that_comes_after_records_were_deleted_begins_at_the_oldest_kept(embedded_log):
