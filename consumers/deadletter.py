@@ -92,7 +92,10 @@ def is_origin(topic: str, beside: str) -> bool:
 
 
 def reappend(record: Record, control: Control, topic: str, partition: int | None = None) -> NewRecord:
-    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*. Without *partition* to its key's."""
+    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*.
+
+    Without *partition* it goes to that of its key.
+    """
     control_headers: Headers = (
         ("sb-attempt", b"%d" % control.attempt),
         ("sb-not-before", b"%d" % control.not_before_ms),
