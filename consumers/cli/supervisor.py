@@ -22,6 +22,8 @@ __all__ = ["start", "supervise"]
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A child that ends with one of these before it ever worked would do so again.
 _HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
+_NOT_STARTED: Final = 256
+"""No exit code that a child could have."""
 _PROVEN_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
@@ -62,15 +64,16 @@ class _Supervisor:
         return hopeless[0] if hopeless else FAILED if any(codes) else 0
 
     async def _keep(self, slot: int) -> int:
-        pause_s, proven = _FIRST_PAUSE_S, False
+        pause_s, begun, proven = _FIRST_PAUSE_S, False, False
         while True:
             started_s = time.monotonic()
             code = await self._live(slot)
             lived_s = time.monotonic() - started_s
+            begun = begun or code != _NOT_STARTED
             proven = proven or lived_s > _PROVEN_S
             if self._stopping.is_set():
                 return code
-            if code in _HOPELESS and not proven:
+            if not begun or (code in _HOPELESS and not proven):
                 _log.error("supervisor.child_hopeless", slot=slot, code=code)
                 self._stop(signal.SIGTERM)
                 return code
@@ -81,7 +84,12 @@ class _Supervisor:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _live(self, slot: int) -> int:
-        child = await start(self._commands[slot])
+        try:
+            child = await start(self._commands[slot])
+        except OSError as error:
+            # No memory or no number for a process, most often for a while: the others go on.
+            _log.error("supervisor.child_not_started", slot=slot, error=str(error))
+            return _NOT_STARTED
         self._children[slot] = child
         _log.info("supervisor.child_started", slot=slot, pid=child.pid)
         if self._stopping.is_set():
