@@ -75,6 +75,9 @@ def worker(
         raise click.UsageError("a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out")
     if reload:
         return _reload()
+    if os.getpid() == 1:
+        # The kernel keeps from the first process of a container what it has no handler for, and importing an app can take long.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     app = load_app(target)
     session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
     _announce(app, loaded, processes)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -128,6 +131,24 @@ def test_the_users_own_import_error_shows_the_users_line(folder: Any) -> None:
     assert result.exit_code == 1
     assert "import missing_dependency" in result.stderr
     assert "No module named 'missing_dependency'" in result.stderr
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, of util-linux")
+def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app(folder: Any) -> None:
+    # /proc, which is that of outside, knows it by its number there.
+    (folder.path / "agents.py").write_text("import os, time\nos.symlink(os.readlink('/proc/self'), 'importing')\ntime.sleep(60)\n")
+    importing = folder.path / "importing"
+    command = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-m", "consumers.cli", "worker", "agents:app"]
+    outside = subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        folder.wait_until(lambda: importing.is_symlink() or outside.poll() is not None)
+        if not importing.is_symlink():
+            pytest.skip(f"no namespace for processes can be made here: {outside.communicate()[1]}")
+        os.kill(int(importing.readlink().name), signal.SIGTERM)
+        assert outside.wait(10) == 143
+    finally:
+        outside.kill()
+        outside.communicate()
 
 
 EXITING = """
