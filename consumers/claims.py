@@ -131,6 +131,15 @@ class Claims:
                 return False
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
+    async def made_durable(self) -> bool:
+        """Whether all that was finished outlives a crash of the machine: no offset may be committed otherwise."""
+        try:
+            await self._inbox.sync()
+        except InboxError as error:
+            _log.error("inbox.not_durable", error=str(error), detail="no offset is committed until it is")
+            return False
+        return True
+
     async def release(self, hold: Hold) -> None:
         """Give the claim up in order."""
         await self._release(hold)

@@ -168,7 +168,7 @@ class Worker:
                 for partition in self._partitions.all()
                 if (offset := partition.frontier.committable) is not None and offset != partition.committed
             }
-            if not moved:
+            if (self._claims is not None and not await self._claims.made_durable()) or not moved:
                 return
             started_s = self._clock.monotonic_s()
             reach("committing")

@@ -146,7 +146,8 @@ class Inbox(Protocol):
         """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in the background."""
 
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
-        """Decide about a message; a Claimed is durable when this returns. The row may be forgotten after *keep_until_ms*.
+        """Decide about a message; a Claimed stands when this returns, whatever happens to this process. The row may be forgotten after
+        *keep_until_ms*.
 
         *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any more. Every claim is
         ended by `finish` with an answer, or by `release`, whatever that raises: until then this process counts as running it.
@@ -163,7 +164,11 @@ class Inbox(Protocol):
         """
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
-        """`finish` without outputs and without a transaction for many; see `claim_soon`."""
+        """`finish` without outputs and without a transaction for many; see `claim_soon`. What was told of stands, whatever happens to this
+        process; `sync` makes it outlive a crash of the machine."""
+
+    async def sync(self) -> None:
+        """Make durable all that was told of. To be awaited before an offset is committed that counts on it."""
 
     async def release(self, key: Key, token: int) -> None:
         """The run ended in order but is not done (a failure, an orderly stop): the start does not count. Nothing happens to a newer claim."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Metadata, RetryPolicy, Routing
-from bus.errors import ContractError, DependencyDown, Reject, RetryLater, UnreachableError
+from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryLater, UnreachableError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.reasons import gate_of
@@ -818,6 +819,28 @@ async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
         assert await unsettled(bus, app.group) == 3
         release.set()
         await settling
+        assert await unsettled(bus, app.group) == 0
+
+
+async def test_no_offset_is_committed_before_the_inbox_has_on_its_disk_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_fails = True
+
+    async def sync() -> None:
+        if disk_fails:
+            raise InboxError("the disk fails")
+
+    app = app_of(handled)
+    async with app.test() as bus:
+        assert bus._worker._inbox is not None
+        monkeypatch.setattr(bus._worker._inbox, "sync", sync)
+        await bus.publish(Job())
+        with capture_logs() as logs:
+            await bus._work(0.1)
+            await bus._worker.commit()
+        assert {line["error"] for line in logs if line["event"] == "inbox.not_durable"} == {"the disk fails"}
+        assert await unsettled(bus, app.group) == 1
+        disk_fails = False
+        await bus._worker.commit()
         assert await unsettled(bus, app.group) == 0
 
 

@@ -111,13 +111,21 @@ class Severed:
 
 
 class Store:
-    """The rows of a paper inbox, and who lives."""
+    """The rows of a paper inbox, and who lives. What is not on its disk outlives a worker, and not a machine."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.rows: dict[Key, rules.Row] = {}
         self.effects: Counter[str] = Counter()
         self.alive_until_s: dict[int, float] = {}
+        self._disk: tuple[dict[Key, rules.Row], Counter[str]] = ({}, Counter())
+
+    def sync(self) -> None:
+        self._disk = (self.rows.copy(), self.effects.copy())
+
+    def lose_power(self) -> None:
+        rows, effects = self._disk
+        self.rows, self.effects = rows.copy(), effects.copy()
 
 
 class PaperInbox:
@@ -150,6 +158,11 @@ class PaperInbox:
         return claim
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+        is_done = await self._finish(key, token, outputs)
+        self.store.sync()
+        return is_done
+
+    async def _finish(self, key: Key, token: int, outputs: Sequence[NewRecord]) -> bool:
         await asyncio.sleep(0)
         self._life.ask()
         written = rules.finished(self.store.rows.get(key), owner=self.owner, token=token, outputs=encode_outputs(outputs))
@@ -168,7 +181,7 @@ class PaperInbox:
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
-            self._soon(self.finish(end.key, end.token, ()), end, told)
+            self._soon(self._finish(end.key, end.token, ()), end, told)
 
     def _soon(self, asking: Coroutine[Any, Any, Any], item: Any, told: Callable[[Sequence[Any]], object]) -> None:
         async def tell() -> None:
@@ -177,6 +190,10 @@ class PaperInbox:
                 told([item])
 
         self._tasks.append(asyncio.create_task(tell()))
+
+    async def sync(self) -> None:
+        self._life.ask()
+        self.store.sync()
 
     async def release(self, key: Key, token: int) -> None:
         self._life.ask()
@@ -195,18 +212,19 @@ def answers(number: int) -> bool:
 
 
 jobs = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-1, 3), st.booleans()), min_size=1, max_size=8)
-deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6)), max_size=4)
+deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6), st.booleans()), max_size=4)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(jobs=jobs, deaths=deaths, strict=st.booleans())
 def test_wherever_workers_die_nothing_is_lost_and_no_effect_happens_twice(
-    jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int]], strict: bool
+    jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool
 ) -> None:
     asyncio.run(live_and_die(jobs, deaths, strict))
 
 
-async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int]], strict: bool) -> None:
+async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool) -> None:
+    """*deaths*: where in its life a worker dies, at which time it comes there, and whether the machine of its inbox goes down with it."""
     clock = ManualClock()
     transport = open_transport("memory://", clock=clock, session_timeout_s=30, heartbeat_s=5)
     store = Store(clock)
@@ -226,7 +244,7 @@ async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str
 
     publisher = make_publisher(transport, SETTINGS, "source@tests", clock=clock, metrics=Metrics())
     accepted: dict[str, int] = {}
-    for failpoint, count in [*deaths, (None, 0)]:
+    for failpoint, count, power_fails in [*deaths, (None, 0, False)]:
         life = Life(failpoint, count)
         with reaching(life):
             living = await born(app, transport, store, life, clock)
@@ -237,6 +255,8 @@ async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str
                         accepted[(await publisher.publish(draft)).message_id] = number
             await run(living, life, clock)
             await bury(living, life)
+        if power_fails and life.over:
+            store.lose_power()
         # Whoever died is not missed at once.
         clock.advance(LONG_S)
     await judge(transport, store, accepted, jobs)
@@ -317,7 +337,7 @@ def some_lives(count: int) -> None:
     for seed in range(count):
         chance = random.Random(seed)
         jobs = [(chance.choice("ab"), chance.choice([0, 0, 1, 3, -1]), chance.random() < 0.4) for _ in range(chance.randint(1, 8))]
-        deaths = [(chance.choice(NAMES), chance.randint(1, 6)) for _ in range(chance.randint(0, 4))]
+        deaths = [(chance.choice(NAMES), chance.randint(1, 6), chance.random() < 0.5) for _ in range(chance.randint(0, 4))]
         asyncio.run(live_and_die(jobs, deaths, chance.random() < 0.5))
 
 
@@ -360,3 +380,18 @@ def test_a_worker_with_a_known_bug_is_found_out(bug: Callable[[pytest.MonkeyPatc
     bug(monkeypatch)
     with pytest.raises(AssertionError):
         some_lives(40)
+
+
+def lives_that_end_with_the_machine_after_a_commit() -> None:
+    for count in range(1, 7):
+        asyncio.run(live_and_die([("a", 0, False)] * 3, [("committed", count, True)], False))
+
+
+def test_a_worker_that_commits_what_is_not_on_its_disk_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def made_durable(_: claims.Claims) -> bool:
+        return True
+
+    lives_that_end_with_the_machine_after_a_commit()
+    monkeypatch.setattr(claims.Claims, "made_durable", made_durable)
+    with pytest.raises(AssertionError):
+        lives_that_end_with_the_machine_after_a_commit()

@@ -113,6 +113,9 @@ class PostgresInbox:
             alone = partial(self._together.apart, answered, self.finish, end.key, end.token, ())
             self._together.finish(Ended(end.identity or key_digest(key_text(end.key)), end.token, answered, alone))
 
+    async def sync(self) -> None:
+        """Every commit there is durable."""
+
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         identity = key_digest(key_text(key))
         data = encode_outputs(outputs)

@@ -23,7 +23,7 @@ from consumers.inbox.outputs import encode_outputs, key_text
 from consumers.inbox.rules import Asker
 from consumers.inbox.sqlite import quick
 from consumers.inbox.sqlite.jobs import Batch, Job, Session
-from consumers.inbox.sqlite.session import SqliteTransaction
+from consumers.inbox.sqlite.session import SqliteTransaction, or_undone
 from consumers.inbox.sqlite.table import Table
 from consumers.inbox.sqlite.writer import Writer
 
@@ -85,10 +85,10 @@ class SqliteInbox:
         text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
             future: asyncio.Future[bool] = self._future()
-            self._writer.submit(Job(future, ends=(End(key, token, text, data),)))
+            self._writer.submit(Job(future, ends=(End(key, token, text, data),), durable=True))
             is_done = await future
         elif isinstance(transaction, SqliteTransaction):
-            is_done = await transaction.run(partial(_or_undone, partial(self._finish, text, token, data)), text)
+            is_done = await transaction.run(partial(or_undone, partial(self._finish, text, token, data)), text)
         else:
             raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
         self._forget(text, token)
@@ -104,6 +104,13 @@ class SqliteInbox:
             if end.identity is None:
                 end.identity = key_text(end.key)
         self._submit_soon(Job(ends=ends, told=told))
+
+    async def sync(self) -> None:
+        future: asyncio.Future[None] = self._future()
+        # What is being written just now nobody was told of.
+        if self._writer.is_loose:
+            self._writer.submit(Job(future, durable=True))
+            await future
 
     async def release(self, key: Key, token: int) -> None:
         text = key_text(key)
@@ -283,14 +290,6 @@ class SqliteInbox:
 
 def _nothing(_: Batch) -> None:
     """For what the transaction does by itself."""
-
-
-def _or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
-    """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
-    is_done = finish(batch)
-    if not batch.changed:
-        batch.table.rollback()
-    return is_done
 
 
 def _heard(future: asyncio.Future[Any]) -> None:

@@ -43,7 +43,8 @@ class Job(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
     Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick` answers for many at once.
-    Without a *future*, *told* is called with them.
+    Without a *future*, *told* is called with them. *durable*: it is answered when what it did outlives a crash of the machine; without an
+    action, claims and results that is all it asks for.
     """
 
     future: asyncio.Future[Any] | None = None
@@ -52,6 +53,7 @@ class Job(msgspec.Struct, eq=False):
     session: Session | None = None
     begins: bool = False
     last: bool = False
+    durable: bool = False
     asks: Sequence[Ask] = ()
     ends: Sequence[End] = ()
     told: Callable[[Any], object] | None = None

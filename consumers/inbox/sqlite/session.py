@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from bus.errors import InboxError
 from consumers.inbox.sqlite.jobs import Batch
 
-__all__ = ["SqliteTransaction"]
+__all__ = ["SqliteTransaction", "or_undone"]
 
 T = TypeVar("T")
 
@@ -60,6 +60,14 @@ class SqliteTransaction:
         """`rollback` for whoever cannot wait."""
         with contextlib.suppress(InboxError):
             self._steps(_undone).add_done_callback(lambda future: future.cancelled() or future.exception())
+
+
+def or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
+    """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
+    is_done = finish(batch)
+    if not batch.changed:
+        batch.table.rollback()
+    return is_done
 
 
 def _executed(statement: str, arguments: tuple[Any, ...], batch: Batch) -> None:

@@ -1,7 +1,8 @@
 """The inbox's tables in a SQLite file, and one write transaction at a time on them.
 
-Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`) or what is decided
-(`consumers.inbox.rules`). Raises sqlite3's errors; InboxError where the file is not the one it was.
+Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`), what is decided
+(`consumers.inbox.rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors; InboxError where the file is not the one
+it was.
 
 Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
 switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever fails undoes the whole transaction,
@@ -21,6 +22,7 @@ from typing import TypeVar
 from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.rules import CLOSED, Row
+from consumers.inbox.sqlite.syncing import Syncing
 
 __all__ = ["MEMORY", "Table"]
 
@@ -53,6 +55,7 @@ class Table:
         self.path = fixed(path)
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._syncing = Syncing(self.path)
         self.was_full = False
         """There was no room to write, and the write-ahead log still has all that it took."""
 
@@ -73,12 +76,26 @@ class Table:
         if self._connection is None:
             self._connection = _opened(self.path)
             self._identity = identity_of(self.path)
+            if self.path != MEMORY:
+                self._syncing.take_over(self._connection)
         if self.was_full:
             self.was_full = not gives_room_back(self._connection, self.path)
         begin_writing(self._connection, BUSY_TIMEOUT_S)
 
     def commit(self) -> None:
+        """What was written outlives this process from here on."""
         self.connection.execute("COMMIT TRANSACTION")
+        if self.path != MEMORY:
+            self._syncing.committed()
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether something was committed and not synchronised yet."""
+        return self._syncing.is_loose
+
+    def sync(self) -> None:
+        """Have what was committed outlive a crash of the machine, too. Raises InboxError."""
+        self._syncing.sync()
 
     def rollback(self) -> None:
         """Undo everything since `begin`, by closing the connection if it will not."""
@@ -98,6 +115,7 @@ class Table:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
+        self._syncing.let_go()
 
     def rows(self, keys: Iterable[str]) -> dict[str, Row]:
         """What stands under *keys*."""

@@ -1,7 +1,7 @@
-"""The one writer: what many callers ask for is one transaction with one fsync, and a handler's own transaction has the writer to itself.
+"""The one writer: what many callers ask for is one transaction, and a handler's own transaction has the writer to itself.
 
-Owns the order of jobs, what each is told after the commit, and the thread they run on; a database in memory needs none. Does not own what a job
-is (`jobs`) or does, which is given the `Batch` it runs in.
+Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the thread they run on; a
+database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the `Batch` it runs in.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class Writer:
             self._thread = threading.Thread(target=self._serve, name="sealbus-inbox", daemon=True)
             self._thread.start()
 
+    @property
+    def is_loose(self) -> bool:
+        """Whether something was committed and not synchronised yet."""
+        return self._table.is_loose
+
     def future(self) -> asyncio.Future[Any]:
         """For a job."""
         assert self._loop is not None  # noqa: S101 - started
@@ -100,7 +105,7 @@ class Writer:
                     jobs += more
                     more.clear()
                 ending = True
-            answered = self._run(jobs)
+            answered = self._synchronised(jobs) + self._run(jobs)
             # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's cache.
             jobs.clear()
             self._report(answered)
@@ -119,6 +124,22 @@ class Writer:
     def _end(self) -> None:
         self._table.rollback()
         self._table.close()
+
+    def _synchronised(self, jobs: list[Job]) -> list[Job]:
+        """Those of *jobs* that ask for nothing else, answered and taken out: what they wait for was committed before."""
+        found = [job for job in jobs if job.durable and job.action is None and not job.items()]
+        if found:
+            jobs[:] = [job for job in jobs if job not in found]
+            self._make_durable(found)
+        return found
+
+    def _make_durable(self, jobs: Sequence[Job]) -> None:
+        """What they did was committed. Those that wait for it are answered when it outlives a crash of the machine, too."""
+        try:
+            self._table.sync()
+        except BusError as error:
+            for job in jobs:
+                job.fail(type(error)(*error.args))
 
     def _run(self, jobs: Sequence[Job]) -> list[Job]:
         """Run *jobs*; those that have an answer now, which may be others that had waited."""
@@ -171,6 +192,8 @@ class Writer:
                     _carry_out(job, batch)
                 self._table.write(batch.changed)
             self._commit(jobs)
+            if durable := [job for job in jobs if job.durable]:
+                self._make_durable(durable)
         except (sqlite3.Error, BusError) as error:
             self._table.rollback()
             told = self._told(error)
@@ -206,6 +229,7 @@ class Writer:
                 self._table.write(batch.changed)
                 self._opening(self._table)
                 self._commit(())
+                self._table.sync()
         except (sqlite3.Error, BusError) as error:
             job.error = self._told(error)
             if isinstance(job.error, InboxError):
