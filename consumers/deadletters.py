@@ -54,9 +54,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     def headers(self) -> Headers:
         """The headers the record came with."""
         headers = self.record.headers
-        for at in range(len(headers) - 1, -1, -1):
-            if headers[at][0] == _FIRST_ADDED:
-                return headers[:at]
+        if (at := _added_at(headers)) is not None:
+            return headers[:at]
         return tuple(header for header in headers if not header[0].startswith(_ADDED))
 
     @property
@@ -102,8 +101,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_dead_letter(record: Record) -> DeadLetter:
     """What the dead letter in *record* says; a header that is missing reads as empty."""
-    # The bus's own headers come last, so they win over any that the sender put there.
-    headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+    # The bus's own headers come last. Not all of them are always there, and what a sender put under their names before them is not theirs.
+    own = record.headers[_added_at(record.headers) or 0 :]
+    headers = {name: value.decode("utf-8", "replace") for name, value in own}
     return DeadLetter(
         reason=headers.get("sb-dlq-reason", ""),
         gate=headers.get("sb-dlq-gate", ""),
@@ -144,6 +144,11 @@ async def list_dead_letters(
         async for record in scan(transport, topic):
             if record.offset < ends.get((topic, record.partition), 0):
                 yield read_dead_letter(record)
+
+
+def _added_at(headers: Headers) -> int | None:
+    """Where the headers that the bus has added begin; None where it has added none."""
+    return next((at for at in range(len(headers) - 1, -1, -1) if headers[at][0] == _FIRST_ADDED), None)
 
 
 def _parse(record: Record) -> Message | None:

@@ -65,6 +65,12 @@ def test_a_letter_is_read_back_whatever_the_sender_put_into_its_headers(came: Re
     assert not told.is_stub
 
 
+def test_what_the_bus_did_not_add_is_not_read_from_the_senders_headers() -> None:
+    letter = buried(record(("sb-dlq-stub", b"1"), ("sb-dlq-pointer", b"/forged")))
+    told = read_dead_letter(Record(letter.topic, 0, 0, 0, letter.key, letter.value, letter.headers))
+    assert (told.is_stub, told.pointer) == (False, "")
+
+
 def test_the_headers_are_those_of_the_contract() -> None:
     assert dict(buried(record()).headers) == {
         "__dlq.errors.topic": b"agents.a.b",
