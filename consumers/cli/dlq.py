@@ -13,6 +13,7 @@ import click
 
 from bus.errors import BusError
 from bus.settings import Settings
+from bus.terminal import printable
 from bus.topics import dead_letter_topic, message_topic
 from bus.transports.base import Record, Transport
 from consumers.cli.dlq_purge import purge
@@ -84,7 +85,7 @@ def list_(session: Session, *, selection: Selection, limit: int) -> int:
                     by_state[letter.reason, state] += 1
                     (heapq.heappush if len(newest) < limit else heapq.heappushpop)(newest, (letter.failed_ms, counts.total(), letter))
         _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
-        reasons = ", ".join(f"{count} {name or 'without a reason'}" for name, count in counts.most_common())
+        reasons = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in counts.most_common())
         shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
         click.echo(f"{counts.total()} dead letters{shown}" + (f": {reasons}" if reasons else ""), err=True)
         if not session.as_json:
