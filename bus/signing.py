@@ -56,13 +56,17 @@ def signing_input(header: str, payload: bytes) -> bytes:
 
 def sign(payload: bytes, signer: Signer) -> str:
     """The compact detached JWS `header..signature` over *payload*. Raises SigningError."""
-    header = _to_base64url(canonical.encode({"alg": signer.alg, "b64": False, "crit": ["b64"], "kid": signer.kid}))
     try:
+        # Anybody's code as well: which key it is may be looked up anew each time.
+        alg, kid = signer.alg, signer.kid
+        header = _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
         raw = signer.sign(signing_input(header, payload))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise SigningError(f"the signer failed: {type(error).__name__}: {text_of(error)}") from error
+    if not isinstance(alg, str) or not isinstance(kid, str):
+        raise SigningError(f"the signer's alg and kid are of {type(alg).__name__} and {type(kid).__name__}: receivers read texts only")
     if not isinstance(raw, bytes) or not raw:
         raise SigningError("the signer made no bytes")
     return f"{header}..{_to_base64url(raw)}"

@@ -6,11 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.errors import SigningError
 from bus.signing import parse_signature, sign, signing_input
 
 PAYLOAD = b'{"a":1}'
@@ -23,6 +25,14 @@ class Domain:
 
     def sign(self, signing_input: bytes) -> bytes:
         return hmac.new(b"secret", signing_input, hashlib.sha256).digest()
+
+
+class Rotating(Domain):
+    """Reads which key it has each time; just now there is none."""
+
+    @property
+    def kid(self) -> str:  # type: ignore[override]
+        raise OSError("the keys are away")
 
 
 def coded(data: bytes | str) -> str:
@@ -65,6 +75,20 @@ def test_any_bytes_and_any_kid_are_read_back(raw: bytes, kid: str) -> None:
     signature = parse_signature(sign(PAYLOAD, signer))
     assert signature is not None
     assert (signature.raw, signature.kid) == (raw, kid)
+
+
+def test_a_signer_that_does_not_know_its_key_has_failed() -> None:
+    with pytest.raises(SigningError, match="the keys are away"):
+        sign(PAYLOAD, Rotating())
+
+
+@pytest.mark.parametrize("name", ["alg", "kid"])
+@pytest.mark.parametrize("value", [None, 1, ["k1"], b"k1", "\ud83d"])
+def test_nothing_is_signed_under_a_name_that_no_receiver_reads(name: str, value: Any) -> None:
+    signer = Domain()
+    setattr(signer, name, value)
+    with pytest.raises(SigningError):
+        sign(PAYLOAD, signer)
 
 
 GOOD = with_header(HEADER)

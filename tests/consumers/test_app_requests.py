@@ -295,6 +295,28 @@ async def test_a_death_whose_report_cannot_be_signed_ends_no_worker() -> None:
         assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
 
 
+class Keyless(Fickle):
+    """Reads which key it has each time; just now there is none."""
+
+    @property
+    def kid(self) -> str:  # type: ignore[override]
+        raise OSError("the keys are away")
+
+
+async def test_a_death_whose_reporter_does_not_know_its_key_ends_no_worker() -> None:
+    app = App("signing@tests", signer=Keyless(failures=0))
+
+    @app.on(Lookup)
+    async def look_up(lookup: Lookup) -> Facts:
+        raise Reject("no")
+
+    async with app.test() as bus:
+        for _ in range(2):
+            with pytest.raises(RequestTimedOut):
+                await bus.request(Lookup(query="x"), Facts, timeout_s=30)
+        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
+
+
 async def test_nothing_is_reported_about_a_report() -> None:
     app = App("reporter@tests")
 
