@@ -19,7 +19,7 @@ from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session
 from consumers.journal import Journal, prepare_journal
-from consumers.purge import Purge
+from consumers.purge import Ends, Purge
 from consumers.selection import Selection
 
 __all__ = ["purge"]
@@ -44,7 +44,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
       sealbus dlq purge agents.research.request.dlq/0/3 --yes
     """
     settings = session.settings()
-    counts = _plan(session, settings, selection)
+    counts, ends = _plan(session, settings, selection)
     total = counts.total()
     if dry_run or not total:
         _show_plan(session, counts)
@@ -62,7 +62,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
             journal = Journal(transport, settings, SystemClock(), verb="purge", why=why)
             with Progress(total, unit="purged", alone=True) as progress:
                 result = await Purge(transport, settings, selection).run(
-                    journal, stop=stop, on_progress=lambda done: progress.show(done.purged, done.purged)
+                    journal, stop=stop, ends=ends, on_progress=lambda done: progress.show(done.purged, done.purged)
                 )
         if session.as_json:
             print_json(result)
@@ -72,13 +72,16 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection) -> Counter[tuple[str, str, str]]:
-    found: list[Counter[tuple[str, str, str]]] = []
+def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Ends]:
+    """How many letters, and where they end: what dies while the question waits for its answer was not asked about."""
+    found: list[tuple[Counter[tuple[str, str, str]], Ends]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings, create=False)
-            found.append(await Purge(transport, settings, selection).plan())
+            planned = Purge(transport, settings, selection)
+            ends = await planned.ends()
+            found.append((await planned.plan(ends), ends))
         return 0
 
     code = execute(body)

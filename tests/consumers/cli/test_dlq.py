@@ -249,6 +249,21 @@ def test_a_dry_run_writes_nothing(folder: Any, verb: str) -> None:
     assert desk.call("topics", "list").stdout == before
 
 
+@pytest.mark.timeout(120)
+def test_a_letter_that_arrives_while_the_question_is_open_is_not_purged(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+
+    def confirm(question: str, **_: object) -> bool:
+        assert question == "Purge 1 dead letters?"
+        desk.reject_one(2)
+        return True
+
+    monkeypatch.setattr("consumers.cli.dlq_purge.click.confirm", confirm)
+    assert "1 dead letters purged" in desk.call("dlq", "purge").stderr
+    assert desk.states() == {"purged": 1, "open": 1}
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
