@@ -27,6 +27,7 @@ __all__ = [
     "States",
     "Step",
     "follow",
+    "is_free",
     "load_states",
     "read_state",
     "resolve",
@@ -112,6 +113,15 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> State:
     if told is not None and told.state != "open":
         return told.state
     return "parked" if letter.redrive_count >= MAX_REDRIVES else "open"
+
+
+def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
+    """Whether *run* may send *letter* back: nobody has sent it or purged it, and no other run is sending it.
+
+    Another one may be at work though only one should: seen from another machine a run that writes nothing for a minute looks cut off.
+    """
+    told = told_of(letter, known)
+    return told is None or (told.state in ("open", "parked") and told.sending in ("", run))
 
 
 def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:

@@ -25,7 +25,7 @@ from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.journal import Begun, Journal, prepare_group, unended_runs
-from consumers.letterstate import Action, LetterState, States, follow, resolve, state_of
+from consumers.letterstate import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.redriveplan import Count, Plan, Result
 from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
 from consumers.rivals import is_at_work, whereabouts
@@ -111,7 +111,7 @@ class Redrive:
             async for piece in pieces:
                 if not await self._wait(stop, started_s + pace.due_s()):
                     return "interrupted"
-                await self._pass_piece(journal, await self._unpurged(piece), result, watch)
+                await self._pass_piece(journal, await self._still_open(piece, journal.run), result, watch)
                 outcome = await self._look(watch, stop, result, stop_after)
                 pace.passed(len(piece), result.failures)
                 on_progress(result)
@@ -218,10 +218,10 @@ class Redrive:
         if piece:
             yield piece
 
-    async def _unpurged(self, piece: list[tuple[DeadLetter, Verdict]]) -> list[tuple[DeadLetter, Verdict]]:
-        """*piece* without what was purged since it was judged: a paced redrive may take hours."""
+    async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
+        """*piece* without what others than *run* have dealt with since it was judged: a paced redrive may take hours."""
         await self._recorded.read_on()
-        return [(letter, verdict) for letter, verdict in piece if state_of(letter, self._states.get(letter.place)) != "purged"]
+        return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
 
     async def _pass_piece(self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None) -> None:
         states: dict[str, LetterState] = {}

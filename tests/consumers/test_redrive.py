@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,13 +15,13 @@ import pytest
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, Reject, UnreachableError
 from bus.settings import Settings, load
-from bus.transports.base import NewRecord, Outcome, Transport
+from bus.transports.base import NewRecord, Outcome, Record, TopicSpec, Transport
 from bus.transports.scanning import scan
 from consumers.app import App
 from consumers.context import Context
 from consumers.deadletters import list_dead_letters
 from consumers.journal import Journal, prepare_journal, unended_runs
-from consumers.letterstate import load_states, state_of
+from consumers.letterstate import follow, load_states, state_of
 from consumers.purge import Purge
 from consumers.redrive import Redrive
 from consumers.redriveplan import Result
@@ -391,6 +391,48 @@ async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> No
         result = await it.redrive(Meanwhile(it.bus.transport, lambda: it.purge(letters[-1].place)), rate=50)
         assert result.sent == LETTERS - 1
         assert await it.states() == {"redriven": LETTERS - 1, "purged": 1}
+
+
+class Slow:
+    """A transport that does something else once, between the judging of letters and the look at what has become of them since."""
+
+    def __init__(self, transport: Transport, act: Callable[[], Any]) -> None:
+        self._transport = transport
+        self.features, self.append, self.admin = transport.features, transport.append, self
+        self._act: Callable[[], Any] | None = act
+        self._judged = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport.admin, name)
+
+    async def read(self, topic: str, partition: int, offset: int, **options: Any) -> Sequence[Record]:
+        self._judged = self._judged or topic.endswith(".dlq")
+        return await self._transport.read(topic, partition, offset, **options)
+
+    async def topics(self) -> Mapping[str, TopicSpec]:
+        if self._judged and self._act is not None:
+            act, self._act = self._act, None
+            await act()
+        return await self._transport.admin.topics()
+
+
+async def test_letters_that_another_redrive_has_sent_meanwhile_are_not_sent_again() -> None:
+    async with world() as it:
+        it.mended = True
+        result = await it.redrive(Slow(it.bus.transport, it.redrive))
+        await it.bus.settle()
+        assert (result.outcome, result.sent) == ("finished", 0)
+        assert it.handled == Counter(range(LETTERS))
+
+
+async def test_a_letter_that_another_redrive_is_sending_is_left_to_it() -> None:
+    async with world(2) as it:
+        it.mended = True
+        first, _ = it.bus.dead
+        another = Journal(it.bus.transport, it.settings, it.bus.clock, verb="redrive", why="", by="me@there")
+        result = await it.redrive(Slow(it.bus.transport, lambda: another.write({first.place: follow(first, None, another.step("sending"))})))
+        assert result.sent == 1
+        assert await it.states() == {"open": 1, "redriven": 1}
 
 
 async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -> None:
