@@ -7,20 +7,20 @@ to an answer. What is not believed is counted and logged, never raised. Does not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from bus import gates
 from bus.clock import Clock
-from bus.errors import BusError, ClosedError, ContractError, text_of
+from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.payloads import PayloadType, payload_type
 from bus.sealing import Message, parse
 from bus.signing import Verifier
-from bus.transports.base import Record, Transport
+from bus.transports.base import PartitionRange, Record, Transport
 from bus.transports.scanning import begun_anew
 from bus.vocabulary.core import ErrorReported
 from producers.waiting import Answer, Asked, Waiting
@@ -29,8 +29,9 @@ __all__ = ["Replies", "View", "believe", "open_reply"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
-_WAIT_S = 30.0
 _LOOK_S = 5.0
+# No longer: a log that is silent about a topic made anew is asked for what is in it when this is over.
+_WAIT_S = _LOOK_S
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _REPORT: Final = payload_type(ErrorReported)
@@ -84,11 +85,22 @@ def believe(message: Message, asked: Asked, record: Record, view: View, *, now_m
 
 
 class Replies:
-    """Reads one reply topic and settles what waits."""
+    """Reads one reply topic and settles what waits; *restore* makes the topic where it is missing, or says why not."""
 
-    def __init__(self, transport: Transport, topic: str, view: View, waiting: Waiting, *, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        topic: str,
+        view: View,
+        waiting: Waiting,
+        *,
+        restore: Callable[[TopicMissingError], Awaitable[object]],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
         self._transport = transport
         self._topic = topic
+        self._restore = restore
         self._view = view
         self._waiting = waiting
         self._clock = clock
@@ -160,9 +172,9 @@ class Replies:
             await self._look()
 
     async def _look(self) -> None:
-        """Begin at the start of a topic that was deleted and made again, and with partitions that were added."""
+        """Begin at the start of a topic that was deleted and made again, by whomever, and with partitions that were added."""
         try:
-            ranges = await self._transport.admin.ranges(self._topic)
+            ranges = await self._ranges()
         except BusError:
             return
         for partition, start in begun_anew(self._offsets, ranges).items():
@@ -171,6 +183,15 @@ class Replies:
             else:
                 _log.warning("replies.topic_replaced", topic=self._topic, offset=start)
                 self._offsets[partition] = start
+
+    async def _ranges(self) -> Mapping[int, PartitionRange]:
+        try:
+            return await self._transport.admin.ranges(self._topic)
+        except TopicMissingError as missing:
+            # It was deleted. Left so, every answer from now on would be a dead letter, and every request a timeout.
+            await self._restore(missing)
+            _log.warning("replies.topic_restored", topic=self._topic)
+            return await self._transport.admin.ranges(self._topic)
 
     def _take(self, record: Record) -> None:
         correlation_id: str | None = None

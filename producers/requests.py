@@ -69,7 +69,7 @@ class Requests:
             max_message_bytes=publisher.settings.publish.max_message_bytes,
             verifier=verifier,
         )
-        self._replies = Replies(transport, self.topic, view, self.waiting, clock=self._clock, metrics=publisher.metrics)
+        self._replies = Replies(transport, self.topic, view, self.waiting, restore=self._create, clock=self._clock, metrics=publisher.metrics)
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
 

@@ -30,8 +30,15 @@ class Log:
         self.silent = False
         """Reads find nothing in all the time they wait."""
         self.added: dict[int, PartitionRange] = {}
+        self.missing = False
+
+    async def restore(self, error: Exception) -> None:
+        assert isinstance(error, TopicMissingError)
+        self.missing, self.end = False, 0
 
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
+        if self.missing:
+            raise TopicMissingError("x")
         return {0: PartitionRange(0, self.end)} | self.added
 
     async def read(self, topic: str, partition: int, offset: int, **_: Any) -> Sequence[Record]:
@@ -47,7 +54,7 @@ class Log:
 
 def reader(log: Log, clock: ManualClock) -> Replies:
     metrics = Metrics()
-    return Replies(log, "agents._reply.a-00000000", VIEW, Waiting(clock, metrics), clock=clock, metrics=metrics)  # type: ignore[arg-type]
+    return Replies(log, "agents._reply.a-00000000", VIEW, Waiting(clock, metrics), restore=log.restore, clock=clock, metrics=metrics)  # type: ignore[arg-type]
 
 
 async def turns(count: int = 10) -> None:
@@ -81,6 +88,19 @@ async def test_a_topic_made_anew_is_read_from_its_start() -> None:
     await turns()
     clock.advance(1)
     await turns()
+    assert log.asked == [7, 0]
+    await replies.close()
+
+
+async def test_a_topic_that_was_deleted_is_made_again_and_read_from_its_start() -> None:
+    log, clock = Log([TopicMissingError("x")]), ManualClock()
+    log.missing = True
+    replies = reader(log, clock)
+    replies.start({0: 7})
+    await turns()
+    clock.advance(1)
+    await turns()
+    assert not log.missing
     assert log.asked == [7, 0]
     await replies.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from bus import sealing
 from bus.clock import SystemClock
@@ -437,6 +438,18 @@ async def test_an_answer_to_an_address_nobody_has_opened_becomes_a_dead_letter(s
         await until(lambda: bool(stage.count("settled", **labels)))
         await stage.transport.admin.create_topics([TopicSpec(name=stage.topic, partitions=1)])
         assert await stage.bus.request(Question("go on"), Answer, timeout_s=20) == Answer("GO ON")
+
+
+@pytest.mark.parametrize("settings", ["kafka"], indirect=True)
+async def test_a_reply_topic_that_was_deleted_is_made_again(settings: Settings) -> None:
+    async with staged(oracle(shout), settings) as stage:
+        assert await stage.bus.request(Question(), Answer, timeout_s=20) == Answer("WHY?")
+        admin = AdminClient({"bootstrap.servers": settings.bus.url.removeprefix("kafka://")})
+        await asyncio.to_thread(admin.delete_topics([stage.topic])[stage.topic].result, 30)
+        async with asyncio.timeout(60):
+            while stage.topic not in await stage.transport.admin.topics():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.1)
+        assert await stage.bus.request(Question("again?"), Answer, timeout_s=20) == Answer("AGAIN?")
 
 
 async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
