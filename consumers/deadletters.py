@@ -75,7 +75,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_stub:
             try:
                 return msgspec.json.decode(value, type=_Stub).sha256
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
         return canonical.digest(value)
 

@@ -147,7 +147,7 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
     async for record in scan(transport, topic):
         try:
             entry = _decode(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if entry.event == f"{verb}.started":
             begun[entry.run] = entry

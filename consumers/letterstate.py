@@ -150,7 +150,7 @@ def read_state(record: Record) -> tuple[str, LetterState | None] | None:
     try:
         place = (record.key or b"").decode()
         return place, _decode(record.value) if record.value else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -337,6 +337,7 @@ async def test_cut_off_at_any_append_every_letter_is_still_handled_once(how: str
         b"[]",
         b"\xff",
         b"",
+        pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="100,000 levels"),
     ],
 )
 async def test_what_somebody_else_puts_into_the_journal_stops_no_redrive(entry: bytes) -> None:

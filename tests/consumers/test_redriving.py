@@ -41,6 +41,7 @@ known = st.builds(
     steps=st.lists(steps, max_size=3).map(tuple),
 )
 counts = st.integers(0, 6)
+deep = pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="100,000 levels")
 values = st.none() | st.binary(max_size=3)
 
 
@@ -109,7 +110,7 @@ def test_a_stub_tells_the_death_of_the_message_it_stands_for(value: bytes | None
     assert death_of(letter_of(value=value, count=count, is_stub=True)) == death_of(letter_of(value=value, count=count))
 
 
-@pytest.mark.parametrize("junk", [None, b"", b"\xff", b"[]", b"{}", b'{"sha256":7}', b'{"sha256":"sha256:0"}'])
+@pytest.mark.parametrize("junk", [None, b"", b"\xff", b"[]", b"{}", b'{"sha256":7}', b'{"sha256":"sha256:0"}', deep])
 def test_what_only_calls_itself_a_stub_has_the_content_it_has(junk: bytes | None) -> None:
     called = Record("agents.a.b.dlq", 0, 0, NOW_MS, None, junk, (("sb-dlq-stub", b"1"),))
     assert read_dead_letter(called).content == digest(junk or b"")
@@ -225,7 +226,7 @@ def test_a_record_that_nobody_buried_is_left() -> None:
     assert judged(named) == Leave("unreadable origin")
 
 
-@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"state":"lost"}', b"\xff"])
+@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"state":"lost"}', b"\xff", deep])
 def test_what_is_no_state_counts_for_nothing(junk: bytes) -> None:
     read = read_state(Record("agents._deadletters", 0, 0, 0, b"a/0/0", junk, ()))
     assert read is None or read == ("a/0/0", None)
