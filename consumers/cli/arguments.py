@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,9 @@ else:
     _ParamType = click.ParamType
 
 _PRIORITIES = ("low", "normal", "medium", "high", "critical")
-_LONG_AGO_S = 50 * 365 * 86_400.0
+_LONG_S = 50 * 365 * 86_400.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Kind(_ParamType):
@@ -44,6 +46,8 @@ class _Duration(_Kind):
         # Shorter than a millisecond is nothing: times in messages have milliseconds.
         if seconds * 1000 < 1 or not math.isfinite(seconds):
             self.fail(f"{value!r} is not more than 0: write for instance 30s, 10m or 2h", param, ctx)
+        if seconds > _LONG_S:
+            self.fail(f"{value!r} is longer than 50 years", param, ctx)
         return seconds
 
 
@@ -107,7 +111,8 @@ class _Moment(_Kind):
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write Z or an offset at its end", param, ctx)
         try:
-            return round(moment.astimezone(UTC).timestamp() * 1000)
+            # Not rounded: the last moment of the year 9999 would be in the year after it.
+            return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
         except (OverflowError, ValueError):
             self.fail(f"{value!r} is outside the years 1 to 9999", param, ctx)
 
@@ -123,7 +128,7 @@ class _Past(_Moment):
                 ago_s = durations.seconds(value)
             except ValueError:
                 return super().convert(value, param, ctx)
-            return max(0, time.time_ns() // 1_000_000 - round(min(ago_s, _LONG_AGO_S) * 1000))
+            return max(0, time.time_ns() // 1_000_000 - round(min(ago_s, _LONG_S) * 1000))
         return super().convert(value, param, ctx)
 
 

@@ -180,6 +180,15 @@ def test_filters(folder: Any) -> None:
     assert desk.call("dlq", "redrive", "nowhere").exit_code == 2
 
 
+def test_times_may_be_as_late_as_there_are_and_no_later(folder: Any) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    assert desk.call("dlq", "redrive", "--extend", "10000000d", "--yes").exit_code == 2
+    assert desk.states() == {"open": 1}
+    assert desk.call("dlq", "redrive", "--until", "9999-12-31T23:59:59.999999Z", "--extend", "18000d", "--yes").exit_code == 0
+    assert desk.states() == {"redriven": 1}
+
+
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
 def test_a_log_without_the_topics_says_which_command_makes_them(folder: Any, kafka: str, verb: str) -> None:
     result = Desk(folder, f"kafka://{kafka}").call("dlq", verb, "--yes")
