@@ -12,14 +12,18 @@ from typing import Any
 
 import msgspec
 
+from bus import sealing
 from bus.envelope import Agent
 from bus.sealing import Message
+from bus.topics import read_topic
+from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
 from producers.draft import DEFAULT_MAX_HOPS, Draft
 from producers.publisher import Publisher
 from producers.sealer import Sealed
+from producers.untyped import untyped
 
-__all__ = ["Output", "report_of", "seal_outputs", "wants_report"]
+__all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -37,6 +41,16 @@ def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output
     requester = _requester(message) if reply_to is not None else None
     sealed += [publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to) for answer in answers]
     return sealed
+
+
+def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
+    """*outputs*, where *message* is a request that was asked under its idempotency key before: the answers among them are made out to it.
+
+    As they are they answer the earlier request, and nobody waits for that any more. Raises ContractError, SigningError.
+    """
+    if message.routing.reply_to is None:
+        return outputs
+    return [_made_out_to(publisher, message, record) for record in outputs]
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
@@ -57,6 +71,18 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
     # It lives as long as any other message and may go one hop further than its cause might: the cause may have died of just that.
     draft = Draft(payload=report, to=_requester(message), max_hops=DEFAULT_MAX_HOPS)
     return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+
+
+def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> NewRecord:
+    name = read_topic(record.topic)
+    if name is None or name.kind != "reply":
+        return record
+    answer = sealing.parse(record.value)
+    if answer.metadata.correlation_id == message.message_id:
+        return record
+    kind = untyped(answer.message_type, answer.metadata.schema_version)
+    draft = Draft(payload=kind.cls(), to=_requester(message))
+    return publisher.seal_data(draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to).record
 
 
 def _requester(message: Message) -> Agent:

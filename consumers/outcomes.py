@@ -14,14 +14,24 @@ from typing import Any
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, ContractError, DependencyDown, HandlerError, PublishRejected, RecordTooLargeError, TopicMissingError, text_of
+from bus.errors import (
+    BusError,
+    ContractError,
+    DependencyDown,
+    HandlerError,
+    PublishRejected,
+    RecordTooLargeError,
+    SigningError,
+    TopicMissingError,
+    text_of,
+)
 from bus.failpoints import reach
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.topics import retry_topic
 from bus.transports.base import Admin, NewRecord
-from consumers.answers import report_of, wants_report
+from consumers.answers import made_out_to, report_of, wants_report
 from consumers.app import Subscription
 from consumers.braking import Braking
 from consumers.deadletter import Control, Failure, reappend
@@ -102,7 +112,7 @@ class Outcomes:
         """Nothing is to be run: do again what was done then, or what else the inbox's *answer* says; seconds to wait in the lane, or None."""
         match answer:
             case Done(outputs=outputs):
-                await self.done(delivery, outputs)
+                return await self._done_before(delivery, outputs)
             case Held(wait_s=wait_s):
                 return await self.wait(delivery, wait_s)
             case Conflict(content_hash=first):
@@ -111,6 +121,16 @@ class Outcomes:
             case CrashLoop(deaths=deaths):
                 text = f"{deaths} workers died while they ran it alone"
                 await self.bury(delivery, Failure(reason="crash_loop", error="CrashLoop", text=text))
+        return None
+
+    async def _done_before(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> float | None:
+        message, subscription = delivery.message, delivery.subscription
+        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+        try:
+            outputs = made_out_to(self._publisher, message, outputs)
+        except (ContractError, SigningError) as error:
+            return await self.fail(delivery, message, subscription, error)
+        await self.done(delivery, outputs)
         return None
 
     async def wait(self, delivery: Delivery, wait_s: float) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.metrics import Metrics
 from bus.settings import load
+from bus.topics import reply_topic
 from bus.transports.base import NewRecord
 from bus.transports.scanning import scan
 from consumers.inbox.choosing import inbox_url
@@ -44,6 +45,19 @@ class Keys:
         return None
 
 
+class OutOnce(Keys):
+    """Fails to sign once, at one *call*."""
+
+    def __init__(self, call: int) -> None:
+        self.left = call
+
+    def sign(self, signing_input: bytes) -> bytes:
+        self.left -= 1
+        if not self.left:
+            raise OSError("the keys are away")
+        return super().sign(signing_input)
+
+
 @payload("repeat.receipt")
 class OrderReceipt(msgspec.Struct, frozen=True):
     number: int
@@ -70,6 +84,38 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
     assert runs == [1]
     assert len(answers) == 3
     assert len(set(answers)) == 1
+
+
+async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_answered() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        for _ in range(3):
+            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+        assert not bus.late_replies
+    assert runs == [1]
+
+
+async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_bytes() -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30)
+        (first,) = [record async for record in scan(bus.transport, "agents.repeat.order")]
+        await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
+        await bus.settle()
+        answers = [record.value async for record in scan(bus.transport, reply_topic("agents", "test@sealbus"))]
+    assert runs == [1]
+    assert len(answers) == 2
+    assert len(set(answers)) == 1
+
+
+async def test_an_answer_that_cannot_be_made_out_just_now_to_who_asks_again_is_made_out_later() -> None:
+    runs: list[int] = []
+    app = ledger(runs, retry=Retry(attempts=2, base_s=0.1))
+    app.signer = OutOnce(call=2)
+    async with app.test() as bus:
+        for _ in range(2):
+            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+    assert runs == [1]
 
 
 async def test_repeats_that_are_taken_together_run_once_as_well() -> None:
