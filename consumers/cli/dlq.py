@@ -11,29 +11,22 @@ from collections.abc import Mapping
 
 import click
 
-from bus.errors import BusError
-from bus.settings import Settings
 from bus.terminal import printable
-from bus.topics import dead_letter_topic, message_topic
-from bus.transports.base import Record, Transport
 from consumers.cli.dlq_purge import purge
 from consumers.cli.dlq_redrive import redrive
 from consumers.cli.examining import examine
 from consumers.cli.histogram import bars
 from consumers.cli.letter import as_json, as_text, row
 from consumers.cli.letterfilters import with_selection
+from consumers.cli.places import find_letter, parse_place
 from consumers.cli.printing import print_json, print_table
 from consumers.cli.running import execute
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
-from consumers.cli.tail import resolve_topic
 from consumers.deadletters import DeadLetter, list_dead_letters, read_dead_letter
 from consumers.letterstate import LetterState, State, Step, load_states, state_of, told_of
 from consumers.selection import Selection
 
 __all__ = ["dlq"]
-
-_MAX_RECORD_BYTES = 64 * 1_048_576
-_MOST_DIGITS = 18
 
 
 @click.group()
@@ -113,13 +106,13 @@ def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None
       sealbus dlq show research.request 0 3 --app agents:app
       sealbus dlq show research.request/0/3 --raw > message.json
     """
-    name, partition, offset = _parse_place(place)
+    name, partition, offset = parse_place(place)
     app = app_of(target)
     settings = session.settings(app)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            record = await _find(transport, settings, name, partition, offset)
+            record = await find_letter(transport, settings, name, partition, offset)
             states = {} if raw else await load_states(transport, settings.bus.namespace)
         if raw:
             click.echo(record.value or b"", nl=False)
@@ -149,30 +142,6 @@ def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tupl
         for step in state.steps
     ]
     return sorted(steps, key=lambda entry: entry[1].at)
-
-
-def _parse_place(place: tuple[str, ...]) -> tuple[str, int, int]:
-    parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
-    # Not read as a number: Python refuses to read one of thousands of digits.
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:]):  # noqa: PLR2004
-        raise click.UsageError(f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; `sealbus dlq list` shows them as TOPIC/PARTITION/OFFSET")
-    return parts[0], int(parts[1]), int(parts[2])
-
-
-async def _find(transport: Transport, settings: Settings, name: str, partition: int, offset: int) -> Record:
-    existing = await transport.admin.topics()
-    candidates = (dead_letter_topic(message_topic(settings.bus.namespace, name)), dead_letter_topic(name))
-    topic = next((candidate for candidate in candidates if candidate in existing and not name.endswith(".dlq")), None)
-    if topic is None:
-        topic = await resolve_topic(transport, settings, name)
-    ranges = await transport.admin.ranges(topic)
-    if partition in ranges:
-        found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
-        if found and found[0].offset == offset:
-            return found[0]
-    error = BusError(f"there is no record at {topic}/{partition}/{offset}")
-    error.add_note("`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s")
-    raise error
 
 
 def _print(session: Session, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:

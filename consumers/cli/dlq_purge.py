@@ -14,6 +14,7 @@ from bus.clock import SystemClock
 from bus.settings import Settings
 from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
+from consumers.cli.places import located
 from consumers.cli.printing import print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
@@ -44,7 +45,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
       sealbus dlq purge agents.research.request.dlq/0/3 --yes
     """
     settings = session.settings()
-    counts, ends = _plan(session, settings, selection)
+    counts, ends, selection = _plan(session, settings, selection)
     total = counts.total()
     if dry_run or not total:
         _show_plan(session, counts)
@@ -72,16 +73,17 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Ends]:
+def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Ends, Selection]:
     """How many letters, and where they end: what dies while the question waits for its answer was not asked about."""
-    found: list[tuple[Counter[tuple[str, str, str]], Ends]] = []
+    found: list[tuple[Counter[tuple[str, str, str]], Ends, Selection]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings, create=False)
-            planned = Purge(transport, settings, selection)
+            meant = await located(transport, settings, selection)
+            planned = Purge(transport, settings, meant)
             ends = await planned.ends()
-            found.append((await planned.plan(ends), ends))
+            found.append((await planned.plan(ends), ends, meant))
         return 0
 
     code = execute(body)

@@ -19,6 +19,7 @@ from consumers.cli.arguments import DURATION, RATE
 from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.outcomes import FAILED, LATER
+from consumers.cli.places import located
 from consumers.cli.printing import print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
@@ -91,7 +92,7 @@ def redrive(
     """
     settings = session.settings()
     orders = Orders(force=force, extend_ms=round((extend or 0) * 1000))
-    plan = _plan(session, settings, selection, orders)
+    plan, selection = _plan(session, settings, selection, orders)
     if dry_run or not plan.total(*_DOES):
         _show_plan(session, plan)
         if not dry_run and not plan.unresolved and not plan.unended:
@@ -125,14 +126,15 @@ def redrive(
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection, orders: Orders) -> Plan:
-    found: list[Plan] = []
+def _plan(session: Session, settings: Settings, selection: Selection, orders: Orders) -> tuple[Plan, Selection]:
+    found: list[tuple[Plan, Selection]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             # That there is no place for states is better said before the question than after it.
             await prepare_journal(transport, settings, create=False)
-            found.append(await Redrive(transport, settings, SystemClock(), selection, orders).plan())
+            meant = await located(transport, settings, selection)
+            found.append((await Redrive(transport, settings, SystemClock(), meant, orders).plan(), meant))
         return 0
 
     code = execute(body)

@@ -13,6 +13,7 @@ import click
 
 from bus.reasons import REASONS
 from consumers.cli.arguments import MESSAGE_TYPE, PAST
+from consumers.cli.places import parse_place
 from consumers.selection import Selection
 
 __all__ = ["with_selection"]
@@ -50,8 +51,7 @@ def with_selection(function: Callable[..., R]) -> Callable[..., R]:
     def command(*args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any) -> R:
         chosen = {name: options.pop(name) for name in ("message_type", "group", "sender", "since_ms", "until_ms")}
         for place in places:
-            if len(parts := place.rsplit("/", 2)) != 3 or not all(part.isascii() and part.isdigit() for part in parts[1:]):  # noqa: PLR2004
-                raise click.UsageError(f"{place!r} is not the TOPIC/PARTITION/OFFSET of a dead letter, as `sealbus dlq list` shows it")
+            parse_place((place,))
         selection = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(places), **chosen)
         return function(*args, selection=selection, **options)
 

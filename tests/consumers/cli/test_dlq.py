@@ -258,6 +258,29 @@ def test_a_dry_run_writes_nothing(folder: Any, verb: str) -> None:
     assert desk.call("topics", "list").stdout == before
 
 
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_a_place_where_no_letter_lies_is_said_and_nothing_is_done(folder: Any, verb: str) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    (letter,) = desk.letters()
+    gone = f"{letter['place'].rpartition('/')[0]}/7"
+    result = desk.call("dlq", verb, letter["place"], gone, "--yes")
+    assert result.exit_code == 1
+    assert f"there is no dead letter at {gone}" in result.stderr
+    assert desk.call("dlq", verb, f"{desk.namespace}._audit/0/0", "--yes").exit_code == 1
+    assert desk.states() == {"open": 1}
+
+
+@pytest.mark.parametrize(("verb", "state"), [("redrive", "redriven"), ("purge", "purged")])
+def test_a_letter_may_be_named_by_its_type_as_it_is_shown(folder: Any, verb: str, state: str) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    (letter,) = desk.letters()
+    _, partition, offset = letter["place"].split("/")
+    assert desk.call("dlq", verb, f"job.run/{partition}/{offset}", "--yes").exit_code == 0
+    assert desk.states() == {state: 1}
+
+
 @pytest.mark.timeout(120)
 def test_a_letter_that_arrives_while_the_question_is_open_is_not_purged(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
