@@ -45,6 +45,8 @@ class Begun(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = 0
     process: str = ""
+    appended_ms: int = 0
+    """By the log's clock, which is nobody's own."""
 
     def __str__(self) -> str:
         return f"{self.run} (by {self.by} at {self.at})"
@@ -65,10 +67,6 @@ class Journal:
         self.why = why
         self.by = by or operator()
         self.run = uuid7(clock.now_ms(), os.urandom(10))
-
-    def now_ms(self) -> int:
-        """The time as the journal has it."""
-        return self._clock.now_ms()
 
     def step(self, action: Action, *, extend_until_ms: int = 0) -> Step:
         """Something this run does to a letter now."""
@@ -150,7 +148,7 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if entry.event == f"{verb}.started":
-            begun[entry.run] = entry
+            begun[entry.run] = msgspec.structs.replace(entry, appended_ms=record.timestamp_ms)
         elif entry.event in (f"{verb}.ended", f"{verb}.abandoned"):
             begun.pop(entry.run, None)
     return begun

@@ -159,6 +159,8 @@ class States:
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self.known: dict[str, LetterState] = {}
+        self.wrote_ms: dict[str, int] = {}
+        """By run, when it last recorded something, by the log's clock."""
         self._transport = transport
         self._topic = own_topic(namespace, "_deadletters")
         self._offsets: dict[int, int] = {}
@@ -174,6 +176,8 @@ class States:
                     self.known.pop(place, None)
                 case (place, LetterState() as state):
                     self.known[place] = state
+                    if state.steps:
+                        self.wrote_ms[state.steps[-1].run] = record.timestamp_ms
 
 
 async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:

@@ -64,8 +64,10 @@ class Purge:
         ends = await self.ends() if ends is None else ends
         here = whereabouts()
         await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
-        for run, begun in (await unended_runs(self._transport, self._namespace, "purge")).items():
-            if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=journal.now_ms(), here=here):
+        unended = await unended_runs(self._transport, self._namespace, "purge")
+        now_ms = max((begun.appended_ms for begun in unended.values()), default=0)
+        for run, begun in unended.items():
+            if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=now_ms, here=here):
                 await journal.note("abandoned", run=run, found_by=journal.run)
         piece: dict[str, LetterState] = {}
         try:

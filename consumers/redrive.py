@@ -78,9 +78,9 @@ class Redrive:
         result = Result(run=journal.run)
         await self._begin(journal, rate, stop_after)
         try:
-            earlier = await self._earlier(journal.run)
+            earlier, now_ms = await self._earlier(journal.run)
             await self._load()
-            result.rival = self._at_work(earlier)
+            result.rival = self._at_work(earlier, now_ms)
             if result.rival:
                 result.outcome = "withdrawn"
                 return result
@@ -131,18 +131,19 @@ class Redrive:
             **whereabouts(),
         )
 
-    async def _earlier(self, own: str) -> dict[str, Begun]:
-        """Runs without an end that stand before this one in the journal: of two that begin at once, the first goes on."""
-        unended = await unended_runs(self._transport, self._namespace, "redrive")
-        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items()))
+    async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
+        """Runs without an end that stand before this one in the journal, and what time it is by the log's clock.
 
-    def _at_work(self, earlier: Mapping[str, Begun]) -> str:
+        Of two that begin at once, the first goes on.
+        """
+        unended = await unended_runs(self._transport, self._namespace, "redrive")
+        now_ms = max((begun.appended_ms for begun in unended.values()), default=0)
+        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), now_ms
+
+    def _at_work(self, earlier: Mapping[str, Begun], now_ms: int) -> str:
         """One of *earlier* that is not through yet, or nothing."""
-        wrote_ms: Counter[str] = Counter()
-        for step in (step for state in self._states.values() for step in state.steps if step.run in earlier):
-            wrote_ms[step.run] = max(wrote_ms[step.run], parse_ms(step.at) or 0)
         for run, begun in earlier.items():
-            if is_at_work(begun, wrote_ms=wrote_ms[run], now_ms=self._clock.now_ms(), here=whereabouts()):
+            if is_at_work(begun, wrote_ms=self._recorded.wrote_ms.get(run, 0), now_ms=now_ms, here=whereabouts()):
                 return str(begun)
         return ""
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bus.times import parse_ms
 from consumers.journal import Begun
 
 __all__ = ["is_at_work", "process_of", "whereabouts"]
@@ -38,12 +37,15 @@ def process_of(pid: int) -> str:
 
 
 def is_at_work(begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None) -> bool:
-    """Whether the run that *begun* tells of, and that last wrote at *wrote_ms*, is at work now, as seen from *here*."""
+    """Whether the run that *begun* tells of, and that last wrote at *wrote_ms*, is at work now, as seen from *here*.
+
+    Times are the log's: that of another machine may be wrong by more than anybody is silent.
+    """
     if begun.host == here["host"] and begun.pid:
         # One process does one thing at a time: an earlier run of this very process has ended.
         its_own = not begun.process or process_of(begun.pid) in ("", begun.process)
         return begun.pid != here["pid"] and (lives or _lives)(begun.pid) and its_own
-    return now_ms - max(wrote_ms, parse_ms(begun.at) or 0) < SILENCE_MS
+    return now_ms - max(wrote_ms, begun.appended_ms) < SILENCE_MS
 
 
 def _lives(pid: int) -> bool:

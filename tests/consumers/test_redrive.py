@@ -394,6 +394,20 @@ async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> No
         assert await it.states() == {"redriven": LETTERS - 1, "purged": 1}
 
 
+async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_clock_says() -> None:
+    async with world(3) as it:
+        await prepare_journal(it.bus.transport, it.settings)
+        there = Journal(it.bus.transport, it.settings, ManualClock(it.bus.clock.now_ms() - 3_600_000), verb="redrive", why="")
+        await there.note("started", host="there", pid=7)
+        it.bus.clock.advance(50)
+        letter = it.bus.dead[0]
+        await there.write({letter.place: follow(letter, None, there.step("redriven"))})
+        it.bus.clock.advance(50)
+        assert (await it.redrive()).outcome == "withdrawn"
+        it.bus.clock.advance(50)
+        assert (await it.redrive()).outcome == "finished"
+
+
 class Slow:
     """A transport that does something else once, between the judging of letters and the look at what has become of them since."""
 

@@ -277,7 +277,8 @@ def test_headers_that_look_like_ours_are_told_apart_from_ours(own: Headers, othe
         ({"host": "here", "pid": 9}, 0, False),
         ({"host": "there", "pid": 9}, 1_000, True),
         ({"host": "there", "pid": 9}, 61_000, False),
-        ({"host": "there", "pid": 9, "at": format_ms(NOW_MS - 1_000)}, 61_000, True),
+        ({"host": "there", "pid": 9, "appended_ms": NOW_MS - 1_000}, 61_000, True),
+        ({"host": "there", "pid": 9, "at": format_ms(NOW_MS)}, 61_000, False),
         ({}, 61_000, False),
     ],
 )
