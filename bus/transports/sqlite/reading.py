@@ -103,7 +103,7 @@ def _decoded(headers: bytes | None) -> Headers:
         return ()
     try:
         return _decoder.decode(headers)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         # Altered by hand: delivered without headers it is judged and set aside; raising here would stop the partition for ever.
         return ()
 

@@ -137,6 +137,14 @@ async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
         assert second.value == b"x"
 
 
+async def test_headers_whose_names_are_no_text_are_left_out(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        await append(transport, b"x")
+        by_hand(tmp_path / "x.db", "UPDATE records SET headers = x'9192a1ffc40176'")
+        (record,) = await transport.read("a.b", 0, 0, max_records=10, max_bytes=MIB)
+        assert (record.value, record.headers) == (b"x", ())
+
+
 async def test_offsets_may_have_gaps(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x", count=5)
