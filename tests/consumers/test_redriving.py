@@ -159,6 +159,13 @@ def test_every_verdict_can_be_written_down(state: LetterState | None, count: int
             assert state is not None
 
 
+@pytest.mark.parametrize("digits", [15, 16, 18, 19])
+def test_what_is_done_to_a_letter_can_be_written_down_whatever_number_of_redrives_somebody_gave_it(digits: int) -> None:
+    letter = letter_of(count=10**digits - 1)
+    written = follow(letter, None, step("purged")).record("agents", letter.place)
+    assert read_state(laid(written)) == (letter.place, follow(letter, None, step("purged")))
+
+
 @given(st.none() | known, counts, st.sampled_from(ACTIONS))
 def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(state: LetterState | None, count: int, action: Any) -> None:
     letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
