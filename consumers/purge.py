@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import msgspec
 
@@ -22,10 +22,7 @@ from consumers.letterstate import LetterState, follow, load_states, state_of
 from consumers.rivals import is_at_work, whereabouts
 from consumers.selection import Selection
 
-__all__ = ["Ends", "Purge", "Purged"]
-
-Ends: TypeAlias = Mapping[tuple[str, int], int]
-"""By (topic, partition), the place behind the last letter that is meant."""
+__all__ = ["Purge", "Purged"]
 
 _PIECE: Final = 500
 
@@ -46,22 +43,16 @@ class Purge:
         self._namespace = settings.bus.namespace
         self._selection = selection
 
-    async def ends(self) -> Ends:
-        """Where the letters that there are now end."""
-        return await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
-
-    async def plan(self, ends: Ends | None = None) -> Counter[tuple[str, str, str]]:
-        """How many letters (of those before *ends*, if given) would be purged, by (reason, message type, group); writes nothing."""
+    async def plan(self) -> Counter[tuple[str, str, str]]:
+        """How many letters would be purged, by (reason, message type, group); writes nothing."""
         states = await load_states(self._transport, self._namespace)
-        return Counter([(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, ends)])
+        return Counter([(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)])
 
-    async def run(
-        self, journal: Journal, *, stop: asyncio.Event, ends: Ends | None = None, on_progress: Callable[[Purged], object] = lambda _: None
-    ) -> Purged:
-        """Purge until none is left (of those before *ends*, if given, else of those there are now) or *stop* is set."""
+    async def run(self, journal: Journal, *, stop: asyncio.Event, on_progress: Callable[[Purged], object] = lambda _: None) -> Purged:
+        """Purge until none is left or *stop* is set."""
         result = Purged(run=journal.run)
         states = await load_states(self._transport, self._namespace)
-        ends = await self.ends() if ends is None else ends
+        ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         here = whereabouts()
         await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
         unended = await unended_runs(self._transport, self._namespace, "purge")
@@ -89,7 +80,9 @@ class Purge:
         result.purged += len(piece)
         piece.clear()
 
-    async def _meant(self, states: dict[str, LetterState], ends: Ends | None, stop: asyncio.Event | None = None) -> AsyncIterator[DeadLetter]:
+    async def _meant(
+        self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[DeadLetter]:
         async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
             if stop is not None and stop.is_set():
                 return

@@ -5,6 +5,8 @@ Owns matching, and describing a selection for the journal. Reading options is th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from bus.times import format_ms
@@ -29,6 +31,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
     states: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
+    ends: Mapping[tuple[str, int], int] | None = None
+    """By (topic, partition), the place behind the last letter that somebody was asked about."""
 
     def takes(self, letter: DeadLetter, state: State) -> bool:
         """Whether *letter*, being in *state*, is meant."""
@@ -41,6 +45,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (self.until_ms is None or letter.failed_ms <= self.until_ms)
             and (not self.states or state in self.states)
             and (not self.places or letter.place in self.places)
+            and (self.ends is None or letter.record.offset < self.ends.get((letter.record.topic, letter.record.partition), 0))
         )
 
     def describe(self) -> dict[str, object]:

@@ -14,13 +14,13 @@ from bus.clock import SystemClock
 from bus.settings import Settings
 from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
-from consumers.cli.places import located
+from consumers.cli.places import pinned
 from consumers.cli.printing import print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session
 from consumers.journal import Journal, prepare_journal
-from consumers.purge import Ends, Purge
+from consumers.purge import Purge
 from consumers.selection import Selection
 
 __all__ = ["purge"]
@@ -45,7 +45,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
       sealbus dlq purge agents.research.request.dlq/0/3 --yes
     """
     settings = session.settings()
-    counts, ends, selection = _plan(session, settings, selection)
+    counts, selection = _plan(session, settings, selection)
     total = counts.total()
     if dry_run or not total:
         _show_plan(session, counts)
@@ -63,7 +63,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
             journal = Journal(transport, settings, SystemClock(), verb="purge", why=why)
             with Progress(total, unit="purged", alone=True) as progress:
                 result = await Purge(transport, settings, selection).run(
-                    journal, stop=stop, ends=ends, on_progress=lambda done: progress.show(done.purged, done.purged)
+                    journal, stop=stop, on_progress=lambda done: progress.show(done.purged, done.purged)
                 )
         if session.as_json:
             print_json(result)
@@ -73,17 +73,14 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Ends, Selection]:
-    """How many letters, and where they end: what dies while the question waits for its answer was not asked about."""
-    found: list[tuple[Counter[tuple[str, str, str]], Ends, Selection]] = []
+def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Selection]:
+    found: list[tuple[Counter[tuple[str, str, str]], Selection]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings, create=False)
-            meant = await located(transport, settings, selection)
-            planned = Purge(transport, settings, meant)
-            ends = await planned.ends()
-            found.append((await planned.plan(ends), ends, meant))
+            meant = await pinned(transport, settings, selection)
+            found.append((await Purge(transport, settings, meant).plan(), meant))
         return 0
 
     code = execute(body)

@@ -19,7 +19,7 @@ from consumers.cli.arguments import DURATION, RATE
 from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.outcomes import FAILED, LATER
-from consumers.cli.places import located
+from consumers.cli.places import pinned
 from consumers.cli.printing import print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
@@ -133,7 +133,7 @@ def _plan(session: Session, settings: Settings, selection: Selection, orders: Or
         async with session.open(settings) as transport:
             # That there is no place for states is better said before the question than after it.
             await prepare_journal(transport, settings, create=False)
-            meant = await located(transport, settings, selection)
+            meant = await pinned(transport, settings, selection)
             found.append((await Redrive(transport, settings, SystemClock(), meant, orders).plan(), meant))
         return 0
 

@@ -1,6 +1,6 @@
 """The places of dead letters, as people write them.
 
-Owns reading a place and finding what lies there. Does not own what is done to it.
+Owns reading a place, finding what lies there, and holding a selection to what lies there now. Does not own what is done to it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from bus.settings import Settings
 from bus.topics import dead_letter_topic, message_topic, read_topic
 from bus.transports.base import Record, Transport
 from consumers.cli.tail import resolve_topic
+from consumers.deadletters import dead_letter_ends
 from consumers.selection import Selection
 
-__all__ = ["find_letter", "located", "parse_place"]
+__all__ = ["find_letter", "parse_place", "pinned"]
 
 _MAX_RECORD_BYTES = 64 * 1_048_576
 _MOST_DIGITS = 18
 
 
-async def located(transport: Transport, settings: Settings, selection: Selection) -> Selection:
-    """*selection* with its places as the log has them; raises BusError for one where no dead letter lies, UsageError for what is no place."""
+async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
+    """*selection*, of the letters that there are now: nobody is asked about others, and a question may wait for its answer for long.
+
+    Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no place.
+    """
     places = [parse_place((place,)) for place in sorted(selection.places)]
     topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in places})}
     ranges = {topic: await transport.admin.ranges(topic) for topic in topics.values()}
@@ -33,7 +37,9 @@ async def located(transport: Transport, settings: Settings, selection: Selection
         kept = ranges[topic].get(partition)
         if not _is_of_letters(topic) or kept is None or not kept.start <= offset < kept.end:
             raise _nothing_at(topic, partition, offset)
-    return msgspec.structs.replace(selection, places=frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in places))
+    found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in places)
+    ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)
+    return msgspec.structs.replace(selection, places=found, ends=ends)
 
 
 def parse_place(place: Sequence[str]) -> tuple[str, int, int]:

@@ -274,18 +274,6 @@ async def test_a_purge_that_is_stopped_goes_through_no_more_letters() -> None:
         assert (result.outcome, result.purged) == ("interrupted", 0)
 
 
-async def test_a_purge_takes_no_letter_that_was_not_there_when_it_was_planned() -> None:
-    async with world(3) as it:
-        purge = Purge(it.bus.transport, it.settings, Selection())
-        ends = await purge.ends()
-        await it.bus.publish(Job(n=3))
-        await it.bus.settle()
-        assert (await purge.plan(ends)).total() == 3
-        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="purge", why="", by="me@here")
-        assert (await purge.run(journal, stop=asyncio.Event(), ends=ends)).purged == 3
-        assert await it.states() == {"purged": 3, "open": 1}
-
-
 async def test_it_stops_when_letters_die_again() -> None:
     async with world() as it:
 

@@ -267,6 +267,8 @@ def test_every_filter_that_is_given_must_hold(state: Any, group: str, reason: st
     assert not Selection(since_ms=NOW_MS + 1).takes(letter, state)
     assert not Selection(until_ms=NOW_MS - 1).takes(letter, state)
     assert not Selection(sender="somebody").takes(letter, state)
+    assert Selection(ends={("agents.a.b.dlq", 1): 8}).takes(letter, state)
+    assert not Selection(ends={("agents.a.b.dlq", 1): 7, ("agents.a.b.dlq", 0): 8}).takes(letter, state)
     assert not Selection(message_type="a.c").takes(letter, state)
 
 
