@@ -6,10 +6,13 @@ a state may become is `consumers.letterstate`'s.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +30,10 @@ from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers.letterstate import Action, LetterState, Step
 
-__all__ = ["Begun", "Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+__all__ = ["QUIET_S", "Begun", "Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+
+QUIET_S: Final = 20.0
+"""After so long without a word, a run that is at work says so again."""
 
 _PATIENCE: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
@@ -46,7 +52,7 @@ class Begun(msgspec.Struct, frozen=True):
     pid: int = 0
     process: str = ""
     appended_ms: int = 0
-    """By the log's clock, which is nobody's own."""
+    """When it was last said, by the log's clock, which is nobody's own."""
 
     def __str__(self) -> str:
         return f"{self.run} (by {self.by} at {self.at})"
@@ -67,6 +73,7 @@ class Journal:
         self.why = why
         self.by = by or operator()
         self.run = uuid7(clock.now_ms(), os.urandom(10))
+        self._wrote_s = clock.monotonic_s()
 
     def step(self, action: Action, *, extend_until_ms: int = 0) -> Step:
         """Something this run does to a letter now."""
@@ -89,6 +96,27 @@ class Journal:
         key = str(entry["run"]).encode()
         await self._append([NewRecord(own_topic(self._namespace, "_audit"), key, canonical.encode(entry))])
 
+    @asynccontextmanager
+    async def repeating(self, event: str, facts: Mapping[str, Any]) -> AsyncIterator[None]:
+        """Note *event* again whenever nothing was written for a while: from another machine there is nothing else to be seen of this run."""
+        turn = asyncio.Lock()
+        repeating = asyncio.create_task(self._repeat(event, facts, turn))
+        try:
+            yield
+        finally:
+            # Not in the middle: it would stand behind what is noted next.
+            async with turn:
+                repeating.cancel()
+
+    async def _repeat(self, event: str, facts: Mapping[str, Any], turn: asyncio.Lock) -> None:
+        while True:
+            await self._clock.sleep(QUIET_S)
+            async with turn:
+                if self._clock.monotonic_s() - self._wrote_s >= QUIET_S:
+                    # A log that is gone can't be told.
+                    with contextlib.suppress(BusError):
+                        await self.note(event, **facts)
+
     async def _append(self, records: Sequence[NewRecord]) -> None:
         """Append all, repeating what may pass: a repeated record says the same."""
         waiting, pause_s = list(records), _FIRST_PAUSE_S
@@ -96,6 +124,7 @@ class Journal:
             outcomes = await self._transport.append(waiting, timeout_s=self._settings.publish.timeout_s) if waiting else []
             failed = [(record, outcome) for record, outcome in zip(waiting, outcomes, strict=True) if not isinstance(outcome, Appended)]
             if not failed:
+                self._wrote_s = self._clock.monotonic_s()
                 return
             waiting, error = [record for record, _ in failed], failed[0][1]
             if not isinstance(error, BusError) or not error.retriable or attempt == _PATIENCE - 1:
@@ -148,7 +177,8 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if entry.event == f"{verb}.started":
-            begun[entry.run] = msgspec.structs.replace(entry, appended_ms=record.timestamp_ms)
+            # It may be said again and again: then it began at the first, and is known to have been at work at the last.
+            begun[entry.run] = msgspec.structs.replace(begun.get(entry.run, entry), appended_ms=record.timestamp_ms)
         elif entry.event in (f"{verb}.ended", f"{verb}.abandoned"):
             begun.pop(entry.run, None)
     return begun

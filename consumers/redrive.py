@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ from consumers.journal import Begun, Journal, prepare_group, unended_runs
 from consumers.letterstate import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.redriveplan import Count, Plan, Result
 from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
-from consumers.rivals import is_at_work, whereabouts
+from consumers.rivals import one_at_work, whereabouts
 from consumers.selection import Selection
 from consumers.watching import Watch
 
@@ -76,17 +76,19 @@ class Redrive:
         """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again."""
         journal = self._written()
         result = Result(run=journal.run)
-        await self._begin(journal, rate, stop_after)
+        facts = self._facts(journal, rate, stop_after)
+        await journal.note("started", **facts)
         try:
-            earlier, now_ms = await self._earlier(journal.run)
-            await self._load()
-            result.rival = self._at_work(earlier, now_ms)
-            if result.rival:
-                result.outcome = "withdrawn"
-                return result
-            await self._take_over(journal, result, earlier)
-            pace = Pace(rate=rate, watchful=stop_after is not None)
-            result.outcome = await self._send_all(journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress)
+            async with journal.repeating("started", facts):
+                earlier, now_ms = await self._earlier(journal.run)
+                await self._load()
+                result.rival = one_at_work(earlier, self._recorded.wrote_ms, now_ms)
+                if result.rival:
+                    result.outcome = "withdrawn"
+                    return result
+                await self._take_over(journal, result, earlier)
+                pace = Pace(rate=rate, watchful=stop_after is not None)
+                result.outcome = await self._send_all(journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress)
         finally:
             # A log that is gone can't be told; the next run then says that this one was cut off.
             with contextlib.suppress(BusError):
@@ -119,17 +121,16 @@ class Redrive:
                     return outcome
         return "interrupted" if stop.is_set() else "finished"
 
-    async def _begin(self, journal: Journal, rate: float | None, stop_after: int | None) -> None:
-        await journal.note(
-            "started",
-            extend_ms=self._orders.extend_ms,
-            force=self._orders.force,
-            rate=f"{rate:g}/s" if rate else "",
-            selection=self._selection.describe(),
-            stop_after=stop_after or 0,
-            why=journal.why,
+    def _facts(self, journal: Journal, rate: float | None, stop_after: int | None) -> dict[str, Any]:
+        return {
+            "extend_ms": self._orders.extend_ms,
+            "force": self._orders.force,
+            "rate": f"{rate:g}/s" if rate else "",
+            "selection": self._selection.describe(),
+            "stop_after": stop_after or 0,
+            "why": journal.why,
             **whereabouts(),
-        )
+        }
 
     async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
         """Runs without an end that stand before this one in the journal, and what time it is by the log's clock.
@@ -139,13 +140,6 @@ class Redrive:
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         now_ms = max((begun.appended_ms for begun in unended.values()), default=0)
         return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), now_ms
-
-    def _at_work(self, earlier: Mapping[str, Begun], now_ms: int) -> str:
-        """One of *earlier* that is not through yet, or nothing."""
-        for run, begun in earlier.items():
-            if is_at_work(begun, wrote_ms=self._recorded.wrote_ms.get(run, 0), now_ms=now_ms, here=whereabouts()):
-                return str(begun)
-        return ""
 
     async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
         """The outcome of the run when it must end here."""

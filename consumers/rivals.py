@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from consumers.journal import Begun
+from consumers.journal import QUIET_S, Begun
 
-__all__ = ["is_at_work", "process_of", "whereabouts"]
+__all__ = ["is_at_work", "one_at_work", "process_of", "whereabouts"]
 
-SILENCE_MS: Final = 60_000
+SILENCE_MS: Final = round(3 * QUIET_S * 1000)
 """A run on another machine that has written nothing for so long was cut off."""
 
 
@@ -46,6 +46,14 @@ def is_at_work(begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, o
         its_own = not begun.process or process_of(begun.pid) in ("", begun.process)
         return begun.pid != here["pid"] and (lives or _lives)(begun.pid) and its_own
     return now_ms - max(wrote_ms, begun.appended_ms) < SILENCE_MS
+
+
+def one_at_work(earlier: Mapping[str, Begun], wrote_ms: Mapping[str, int], now_ms: int) -> str:
+    """One of *earlier* runs that is not through yet, or nothing; *wrote_ms* says when they last recorded a state."""
+    for run, begun in earlier.items():
+        if is_at_work(begun, wrote_ms=wrote_ms.get(run, 0), now_ms=now_ms, here=whereabouts()):
+            return str(begun)
+    return ""
 
 
 def _lives(pid: int) -> bool:

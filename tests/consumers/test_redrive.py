@@ -396,6 +396,20 @@ async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_cl
         assert (await it.redrive()).outcome == "finished"
 
 
+async def test_a_redrive_that_waits_for_long_is_at_work_for_another_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(3) as it:
+        monkeypatch.setattr("consumers.redrive.whereabouts", lambda: {"host": "there", "pid": 7, "process": ""})
+        stop = asyncio.Event()
+        waiting = asyncio.create_task(it.redrive(stop=stop, stop_after=3))
+        for turn in range(1200):
+            await asyncio.sleep(0)
+            it.bus.clock.advance(10 if turn % 100 == 99 else 0)
+        assert (await it.redrive()).outcome == "withdrawn"
+        stop.set()
+        assert (await waiting).outcome == "interrupted"
+        assert not await unended_runs(it.bus.transport, "agents", "redrive")
+
+
 class Slow:
     """A transport that does something else once, between the judging of letters and the look at what has become of them since."""
 
