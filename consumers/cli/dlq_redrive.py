@@ -120,7 +120,7 @@ def redrive(
                     stop_after=stop_after,
                     on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
                 )
-        _show_result(session, result)
+        _show_result(session, result, plan)
         return {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
 
     return execute(body)
@@ -163,7 +163,7 @@ def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
         click.echo(f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them", err=True)
 
 
-def _show_result(session: Session, result: Result) -> None:
+def _show_result(session: Session, result: Result, plan: Plan) -> None:
     if session.as_json:
         print_json(result)
     parts = {
@@ -184,3 +184,10 @@ def _show_result(session: Session, result: Result) -> None:
     }
     if result.outcome in hints:
         click.echo(f"hint: {hints[result.outcome]}", err=True)
+    gone = plan.total(*_DOES) - sum((result.sent, result.parked, result.twins, result.refused, result.found))
+    if result.outcome == "finished" and gone > 0:
+        click.echo(
+            f"hint: {gone} of those that were counted were not there any more: retention deleted them (topics.deadletter_retention_s), "
+            "or somebody else has sent them back or purged them",
+            err=True,
+        )

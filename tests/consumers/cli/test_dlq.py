@@ -88,6 +88,15 @@ class Desk:
         with sqlite3.connect(self.folder.path / "sealbus.db") as log:
             log.execute("UPDATE topics SET name = 'gone.' || id WHERE name = ?", (f"{self.namespace}.{topic}",))
 
+    def expire(self, place: str) -> None:
+        """Delete the embedded log's record there, and those before it, as retention does."""
+        topic, partition, offset = place.split("/")
+        with sqlite3.connect(self.folder.path / "sealbus.db") as log:
+            one = "SELECT p.id FROM partitions p JOIN topics t ON t.id = p.topic_id WHERE t.name = ? AND p.partition = ?"
+            ((part,),) = log.execute(one, (topic, int(partition)))
+            log.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, int(offset)))
+            log.execute("UPDATE partitions SET start_offset = ? WHERE id = ?", (int(offset) + 1, part))
+
     def mend(self) -> None:
         (self.folder.path / "mended").touch()
 
@@ -299,6 +308,23 @@ def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
     monkeypatch.setattr(f"consumers.cli.dlq_{verb}.click.confirm", confirm)
     assert desk.call("dlq", verb).exit_code == 0
     assert desk.states() == {state: 1, "open": 1}
+
+
+@pytest.mark.timeout(120)
+def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    desk.reject_one(2)
+    first, _ = desk.letters()
+
+    def confirm(*_: object, **__: object) -> bool:
+        desk.expire(first["place"])
+        return True
+
+    monkeypatch.setattr("consumers.cli.dlq_redrive.click.confirm", confirm)
+    result = desk.call("dlq", "redrive")
+    assert "1 sent back; finished" in result.stderr
+    assert "hint: 1 of those that were counted were not there any more" in result.stderr
 
 
 @pytest.mark.parametrize(
