@@ -44,11 +44,12 @@ def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
-    """*outputs*, where *message* is a request that was asked under its idempotency key before: the answers among them are made out to it.
+    """*outputs*; where *message* is a request that an instance waits for, and asked before under its key, the answers are made out to it.
 
-    As they are they answer the earlier request, and nobody waits for that any more. Raises ContractError, SigningError.
+    As they are they answer the earlier request, and nobody waits for that any more. Any other repeat is answered with the same bytes.
+    Raises ContractError, SigningError.
     """
-    if message.routing.reply_to is None:
+    if message.routing.reply_to is None or message.metadata.sender.session_id is None:
         return outputs
     return [_made_out_to(publisher, message, record) for record in outputs]
 

@@ -13,7 +13,7 @@ from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.metrics import Metrics
 from bus.settings import load
 from bus.topics import reply_topic
-from bus.transports.base import NewRecord
+from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.scanning import scan
 from consumers.inbox.choosing import inbox_url
 from consumers.inbox.outputs import key_text
@@ -81,6 +81,20 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
             await bus.publish(Order(1), idempotency_key="one")
             await bus.settle()
         answers = [record.value async for record in scan(bus.transport, "agents.repeat.receipt")]
+    assert runs == [1]
+    assert len(answers) == 3
+    assert len(set(answers)) == 1
+
+
+async def test_a_repeat_for_whose_answer_no_instance_waits_has_the_same_bytes_in_its_reply_topic() -> None:
+    runs: list[int] = []
+    answers_to = reply_topic("agents", "planner@svc")
+    async with ledger(runs).test() as bus:
+        await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
+        for _ in range(3):
+            await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
+            await bus.settle()
+        answers = [record.value async for record in scan(bus.transport, answers_to)]
     assert runs == [1]
     assert len(answers) == 3
     assert len(set(answers)) == 1
