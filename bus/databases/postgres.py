@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from bus.errors import BusError, ConfigurationError, InboxError
 
-__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_of_store", "place", "pool", "translated", "translating"]
+__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_late", "is_of_store", "place", "pool", "translated", "translating"]
 
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
@@ -69,6 +69,15 @@ def is_of_store(error: BaseException) -> bool:
     return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError) and "in progress" not in str(error)
 
 
+def is_late(error: BaseException) -> bool:
+    """Whether *error* is an answer that did not come in time, and the driver is asking the server to cancel the statement.
+
+    Cut at once, the connection would take that request with it: behind a lock the server would keep the statement, and its session, for as
+    long as the lock lasts, and each repetition would add one until the server takes no more. Given back to its pool it is waited for.
+    """
+    return isinstance(error, TimeoutError)
+
+
 def translated(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
     """The error of the bus that says what *error* means for the database at *where*.
 
@@ -94,6 +103,6 @@ def translating(where: str, connection: Any = None, *, at_start: bool = False) -
     try:
         yield
     except failures() as error:
-        if connection is not None and is_of_store(error):
+        if connection is not None and is_of_store(error) and not is_late(error):
             cut(connection)
         raise translated(error, where, at_start=at_start) from error

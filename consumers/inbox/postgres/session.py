@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from bus.databases.postgres import cut, failures, is_of_store, translated
+from bus.databases.postgres import cut, failures, is_late, is_of_store, translated
 from bus.errors import InboxError
 
 __all__ = ["PostgresTransaction"]
@@ -72,8 +72,11 @@ class PostgresTransaction:
             except Exception as error:
                 if not is_of_store(error):
                     raise
-                cut(self.connection)
-                await self._end()
+                if is_late(error):
+                    await self.rollback()
+                else:
+                    cut(self.connection)
+                    await self._end()
                 raise translated(error, self._where) from error
 
     async def _end(self) -> None:

@@ -60,6 +60,23 @@ async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbo
     assert await claim(inbox) == Done(OUTPUTS)
 
 
+async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_more(inbox: PostgresInbox, url: str) -> None:
+    """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of anybody."""
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
+    operator = await asyncpg.connect(url)
+    async with operator.transaction():
+        await operator.execute("LOCK TABLE sealbus_inbox")
+        answers = await asyncio.gather(claim(inbox), claim(inbox, "other"), inbox.purge(), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [InboxError] * 3
+        for _ in range(200):
+            if not (left := await operator.fetchval(ours)):
+                break
+            await asyncio.sleep(0.01)
+        assert left == 0
+    await operator.close()
+    assert await claim(inbox) == Claimed(1)
+
+
 async def test_a_transaction_that_the_server_ends_is_an_inbox_error(inbox: PostgresInbox, url: str) -> None:
     token = (await claimed(inbox)).token
     transaction = await inbox.begin()
