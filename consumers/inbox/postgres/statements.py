@@ -76,7 +76,7 @@ WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"""
 PURGE: Final = """
 DELETE FROM sealbus_inbox WHERE id IN (
     SELECT id FROM sealbus_inbox
-    WHERE keep_until_ms < extract(epoch FROM clock_timestamp()) * 1000
+    WHERE keep_until_ms < (extract(epoch FROM statement_timestamp()) * 1000)::bigint
         AND NOT (state = 'claimed' AND EXISTS (
             SELECT FROM sealbus_inbox_owners AS o WHERE o.id = sealbus_inbox.owner AND o.alive_until > clock_timestamp()))
     LIMIT $1 FOR UPDATE SKIP LOCKED)"""

@@ -13,6 +13,7 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.base import Ask, Claimed, Done
 from consumers.inbox.postgres import PostgresInbox
+from consumers.inbox.postgres.statements import PURGE
 from consumers.inbox.postgres.together import Asked
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 from tests.databases import Postgres
@@ -133,6 +134,14 @@ async def test_finishing_a_transaction_that_a_statement_has_spoilt_is_the_databa
     with pytest.raises(asyncpg.InFailedSQLTransactionError):
         await inbox.finish(key(), token, (), transaction)
     assert await inbox.finish(key(), token, ())
+
+
+async def test_forgetting_looks_at_what_is_old_and_not_at_every_row(inbox: PostgresInbox, url: str) -> None:
+    operator = await asyncpg.connect(url)
+    await operator.execute("SET enable_seqscan = off")
+    plan = await operator.fetch(f"EXPLAIN {PURGE}".replace("$1", "5000"))
+    await operator.close()
+    assert any("Index Cond: (keep_until_ms <" in line for (line,) in plan)
 
 
 async def test_many_open_transactions_do_not_hold_up_claims(inbox: PostgresInbox) -> None:
