@@ -63,6 +63,7 @@ class PostgresInbox:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool: Any = None
         self._session_pool: Any = None
+        self._place: str | None = None
         self._renewal: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -75,7 +76,7 @@ class PostgresInbox:
                 await self._pool
                 await self._session_pool
             async with self._connection(at_start=True) as connection:
-                await statements.migrate(connection)
+                self._place = await statements.migrate(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
         except BaseException:
@@ -230,10 +231,10 @@ class PostgresInbox:
     async def _finish_together(self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction) -> bool:
         try:
             values = (identity, self._owner, token, data)
-            if await transaction.fetchrow(statements.FINISH, *values) is not None:
+            if await transaction.fetchrow(statements.placed(statements.FINISH, self._place), *values) is not None:
                 await transaction.commit()
                 return True
-            return await transaction.fetchrow(statements.IS_FINISHED, *values) is not None
+            return await transaction.fetchrow(statements.placed(statements.IS_FINISHED, self._place), *values) is not None
         finally:
             await transaction.rollback()
 

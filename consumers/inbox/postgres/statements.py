@@ -27,6 +27,7 @@ __all__ = [
     "leave",
     "locked_row",
     "migrate",
+    "placed",
     "rest_s",
     "row_values",
 ]
@@ -73,6 +74,7 @@ RELEASE: Final = """
 UPDATE sealbus_inbox SET state = 'free', owner = 0, starts = 0, deaths = 0, suspect = false, alone = false
 WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"""
 
+# A moment that stands still while the statement runs, and is of the column's type: else the index is of no use, and all rows are read.
 PURGE: Final = """
 DELETE FROM sealbus_inbox WHERE id IN (
     SELECT id FROM sealbus_inbox
@@ -100,8 +102,13 @@ FROM sealbus_inbox WHERE id = $1 FOR UPDATE"""
 _REST_S: Final = "SELECT extract(epoch FROM alive_until - clock_timestamp())::float8 FROM sealbus_inbox_owners WHERE id = $1"
 
 
-async def migrate(connection: Any) -> None:
-    """Bring the tables about. Raises ConfigurationError where a newer sealbus has changed them."""
+_PLACE: Final = """
+SELECT quote_ident(nspname) || '.sealbus_inbox' FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE pg_class.oid = to_regclass('sealbus_inbox')"""
+
+
+async def migrate(connection: Any) -> str | None:
+    """Bring the tables about; the inbox's with its schema, see `placed`. Raises ConfigurationError where a newer sealbus has changed them."""
     async with connection.transaction(isolation="read_committed"):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
         if await connection.fetchval("SELECT to_regclass('sealbus_schema')") is None:
@@ -112,6 +119,13 @@ async def migrate(connection: Any) -> None:
             await connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', $1)", SCHEMA_VERSION)
         elif version > SCHEMA_VERSION:
             raise ConfigurationError(f"the inbox has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+        place: str | None = await connection.fetchval(_PLACE)
+        return place
+
+
+def placed(statement: str, place: str | None) -> str:
+    """*statement* about the table at *place*, whatever search path whoever has the transaction has set in it."""
+    return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 
 async def locked_row(connection: Any, identity: bytes) -> Row | None:

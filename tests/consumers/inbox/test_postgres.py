@@ -136,6 +136,21 @@ async def test_finishing_a_transaction_that_a_statement_has_spoilt_is_the_databa
     assert await inbox.finish(key(), token, ())
 
 
+async def test_a_handler_may_have_set_another_search_path(inbox: PostgresInbox, url: str) -> None:
+    """As where each customer has a schema, and another application its inbox in one of them."""
+    operator = await asyncpg.connect(url)
+    await operator.execute("CREATE SCHEMA customer; CREATE TABLE customer.sealbus_inbox (LIKE sealbus_inbox)")
+    await operator.execute("CREATE TABLE customer.orders (number integer)")
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    await transaction.execute("SET LOCAL search_path = customer")
+    await transaction.execute("INSERT INTO orders VALUES (1)")
+    assert await inbox.finish(key(), token, OUTPUTS, transaction)
+    assert await claim(inbox) == Done(OUTPUTS)
+    assert await operator.fetchval("SELECT count(*) FROM customer.orders") == 1
+    await operator.close()
+
+
 async def test_forgetting_looks_at_what_is_old_and_not_at_every_row(inbox: PostgresInbox, url: str) -> None:
     operator = await asyncpg.connect(url)
     await operator.execute("SET enable_seqscan = off")
