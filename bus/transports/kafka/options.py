@@ -61,8 +61,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file, self.key_password)
-        except (ssl.SSLError, ValueError) as error:
+                # None would have OpenSSL ask a terminal for the password of a key that has one, and wait.
+                context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
+        except (OSError, ValueError) as error:
             raise ConfigurationError(f"kafka.ca_file, kafka.cert_file or kafka.key_file cannot be used: {error}") from error
         return context
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError
@@ -14,6 +16,7 @@ from bus.settings import load
 from bus.sources import FIXED
 from bus.transports.kafka import open_url, options_of
 from bus.transports.kafka.options import Options
+from deploy.kafka.certificates import make
 
 
 def options(**flags: object) -> Options:
@@ -79,6 +82,43 @@ def test_a_user_needs_a_name_and_a_password() -> None:
 def test_a_certificate_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"no such file: /nowhere/ca\.pem"):
         options(security_protocol="ssl", ca_file="/nowhere/ca.pem").common()
+
+
+def test_a_certificate_that_may_not_be_read_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def create(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ssl, "create_default_context", create)
+    (tmp_path / "ca.pem").touch()
+    with pytest.raises(ConfigurationError, match=r"kafka\.ca_file.*Permission denied"):
+        options(security_protocol="ssl", ca_file=str(tmp_path / "ca.pem")).common()
+
+
+ENCRYPTED = """
+import ssl, sys
+from bus.transports.kafka.options import Security
+from bus.errors import ConfigurationError
+try:
+    Security(protocol="SSL", cert_file=sys.argv[1], key_file=sys.argv[2]).ssl_context()
+except ConfigurationError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
+    certificates = make(tmp_path)
+    key = serialization.load_pem_private_key(certificates.client_key.read_bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    (tmp_path / "encrypted.pem").write_bytes(key.private_bytes(*form))
+    command = [sys.executable, "-c", ENCRYPTED, str(certificates.client_certificate), str(tmp_path / "encrypted.pem")]
+    # Without a terminal it would read standard input, for ever.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.wait(20) == 1
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert "kafka.key_file" in process.stderr.read()
 
 
 async def test_bearer_tokens_come_from_a_function(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
