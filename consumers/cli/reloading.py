@@ -15,6 +15,7 @@ import click
 from watchfiles import PythonFilter, awatch
 
 from consumers.cli.supervisor import start
+from consumers.insistence import Insistence
 
 __all__ = ["work_and_reload"]
 
@@ -24,12 +25,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def work_and_reload(command: Sequence[str], folder: Path) -> int:
     """Run *command* until a signal, and again after every change of a .py file below *folder*; the last child's exit code."""
     stop = asyncio.Event()
+    insistence = Insistence()
     child = await start(command)
 
     def received(_: int) -> None:
-        if stop.is_set():
+        insists = insistence.grows()
+        if insists:
             child.kill()
-        else:
+        if insists is None:
             stop.set()
             _terminate(child)
 
