@@ -102,11 +102,6 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, *, supervised: boo
         # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.
         click.echo(f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})", err=True)
         return FAILED
-    except OSError as error:
-        if metrics_port is None:
-            raise
-        click.echo(f"error: metrics cannot be served on port {metrics_port}: {error.strerror}\nhint: choose another --metrics-port", err=True)
-        return FAILED
 
 
 def _announce(app: App, loaded: Loaded, processes: int) -> None:

@@ -179,6 +179,26 @@ def test_a_task_of_a_handler_that_exits_is_no_orderly_end(folder: Any) -> None:
     assert "SystemExit" in (folder.path / "worker.log").read_text()
 
 
+FULL = """
+from consumers import process
+
+async def run_process(*_, **__):
+    raise OSError(28, "No space left on device")
+
+process.run_process = run_process
+"""
+
+
+def test_what_the_system_refuses_is_not_blamed_on_the_metrics(folder: Any) -> None:
+    with (folder.path / "agents.py").open("a") as source:
+        source.write(FULL)
+    worker = folder.start("worker", "agents:app", "--metrics-port", "0")
+    _, err = worker.communicate(timeout=20)
+    assert worker.returncode == 1
+    assert "No space left on device" in err
+    assert "metrics" not in err
+
+
 def test_children_that_cannot_start_end_the_supervisor(folder: Any) -> None:
     worker = folder.start("worker", "agents:app", "--processes", "2", "--bus", "sqlite:///no/such/folder/x.db")
     _, err = worker.communicate(timeout=20)
