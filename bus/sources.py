@@ -19,6 +19,8 @@ __all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file",
 
 CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 
+_TEXT: Final = "utf-8-sig"
+"""Some editors and shells begin a file with a byte order mark: no part of a password, and no TOML."""
 _PREFIX: Final = "SEALBUS_"
 _FILE: Final = "_FILE"
 # The bus's own, but no settings.
@@ -118,7 +120,7 @@ def _spellings(name: str) -> set[str]:
 
 def _read_toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(_TEXT))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -141,7 +143,7 @@ def _flat(tables: Mapping[str, object], known: Collection[str], origin: str) -> 
 
 def _read_secret(key: str, path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        return Path(path).read_text(_TEXT).strip()
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigurationError(f"{key}: {path} cannot be read: {error}") from error
 

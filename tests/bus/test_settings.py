@@ -70,6 +70,14 @@ def test_each_source_wins_over_the_one_below(toml: Path, tmp_path: Path) -> None
     assert seen() == (5, "flag --concurrency")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_value(toml: Path, tmp_path: Path) -> None:
+    toml.write_text("[worker]\r\nconcurrency = 2\r\n", "utf-8-sig")
+    secret = tmp_path / "secret"
+    secret.write_text("hush\r\n", "utf-8-sig")
+    settings = load(env={"SEALBUS_KAFKA__PASSWORD_FILE": str(secret)}, file=toml).settings
+    assert (settings.worker.concurrency, settings.kafka.password) == (2, "hush")
+
+
 def test_the_file_is_named_by_the_argument_else_by_the_environment(toml: Path, tmp_path: Path) -> None:
     toml.write_text('[log]\nlevel = "debug"\n')
     other = tmp_path / "other.toml"
