@@ -24,6 +24,7 @@ from consumers.assembly import assemble
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.inbox.base import Inbox
 from consumers.plan import Plan, leftover_tiers
+from consumers.provisioning import provide
 from consumers.rarely import Rarely
 from producers.publisher import Publisher
 
@@ -92,11 +93,11 @@ class Worker:
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create topics where that is wanted, open the inbox, then join the group. Raises TopicMissingError, UnreachableError, InboxError."""
+        """Create missing topics where that is wanted, open the inbox, join the group. Raises TopicMissingError, UnreachableError, InboxError."""
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
-            await self._transport.admin.create_topics([*message_topics(self._settings, sorted(names)), *own])
+            await provide(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
         if self._inbox is not None:
             await self._inbox.open()
         left = leftover_tiers(await self._transport.admin.topics(), self._plan)

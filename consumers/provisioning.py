@@ -1,0 +1,35 @@
+"""A worker's topics at its start: what is missing is made.
+
+Owns that nothing else is changed then: fewer days of retention delete records, more partitions move keys, and whoever starts a worker with other
+settings than the last one had has asked for neither. Does not own which topics there shall be (`bus.topology`), nor bringing them into line
+(`sealbus topics apply`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from bus.errors import NotPermittedError
+from bus.logs import get_logger
+from bus.transports.base import Admin, TopicSpec
+
+__all__ = ["provide"]
+
+_log = get_logger("worker")
+
+
+async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
+    """Create those of *specs* that are missing, and say which of the others are not as they shall be. Raises what `Admin.create_topics` does."""
+    existing = await admin.topics()
+    if missing := [spec for spec in specs if spec.name not in existing]:
+        await admin.create_topics(missing)
+    # Whoever may not see what they are like can use them all the same.
+    with contextlib.suppress(NotPermittedError):
+        differing = sorted({change.topic for change in await admin.plan(specs) if not change.by_hand})
+        if differing:
+            _log.warning(
+                "worker.topics_differ",
+                topics=differing,
+                detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into line",
+            )
