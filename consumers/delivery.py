@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ class Partition:
         "expected_type",
         "frontier",
         "full",
+        "in_doubt",
         "measured",
         "most_open",
         "own",
@@ -49,8 +50,12 @@ class Partition:
         "tier",
     )
 
-    def __init__(self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None) -> None:
+    def __init__(
+        self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None, in_doubt: Callable[[], bool] = bool
+    ) -> None:
         self.assignment = assignment
+        self.in_doubt = in_doubt
+        """Whether it may be another's by now; it may be closed by the question."""
         self.frontier = Frontier()
         self.committed: int | None = None
         self.expected_type = expected_type

@@ -208,16 +208,16 @@ class Execution:
         delivery = lane.head
         message, subscription = delivery.message, delivery.subscription
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+        started_s = self._clock.monotonic_s()
+        remaining_s = delivery.ends_s - started_s + _EXPIRED_S
+        # Whoever has gone on meanwhile may have handled the next of its key; or the store, or its turn, has let it wait beyond its life.
+        if (subscription.order == "key_strict" and delivery.partition.in_doubt()) or remaining_s <= 0:
+            await self._release(hold)
+            return _FRESH_S
         if delivery.partition.draining or delivery.partition.closed:
             # It had to wait for its turn.
             await self._let_go(delivery, hold)
             return None
-        started_s = self._clock.monotonic_s()
-        remaining_s = delivery.ends_s - started_s + _EXPIRED_S
-        if remaining_s <= 0:
-            # The store, or its turn, has let it wait beyond its life: back to the gate.
-            await self._release(hold)
-            return _FRESH_S
         deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
         context = self._contexts.of(message, delivery, deadline_s, hold) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)

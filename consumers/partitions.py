@@ -68,6 +68,7 @@ class Partitions:
                 expected_type=name.message_type if name is not None and kind == "message" else None,
                 own=kind in ("retry", "redrive"),
                 tier=self._tiers.get(name.delay) if name is not None and kind == "retry" else None,
+                in_doubt=self._in_doubt,
             )
             self._held[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
@@ -141,6 +142,9 @@ class Partitions:
             if partition.full and partition.frontier.span <= partition.most_open // 2:
                 partition.full = False
                 self.hold(partition, False)
+
+    def _in_doubt(self) -> bool:
+        return self.subscription is not None and self.subscription.in_doubt()
 
     def _mark_full(self, partition: Partition) -> None:
         if not partition.full:

@@ -195,6 +195,12 @@ class Subscription(Protocol):
     def assignments(self) -> Sequence[Assignment]:
         """What this member holds now."""
 
+    def in_doubt(self) -> bool:
+        """Whether others may hold what this member believes to hold, because it was silent for too long: it was suspended, or blocked.
+
+        The listener hears what is lost at once or soon after; nothing is to be begun before that where it must not be begun twice in a row.
+        """
+
     async def close(self) -> None:
         """Leave the group at once; partitions are free for others. Does not commit."""
 

@@ -83,7 +83,7 @@ class SqliteSubscription:
         while True:
             self._signal.clear()
             self._check()
-            records = await self._fetched(max_records, max_bytes) if max_records > 0 and not self._in_doubt() else ()
+            records = await self._fetched(max_records, max_bytes) if max_records > 0 and not self.in_doubt() else ()
             if records:
                 return records
             if not await self._signal.wait(self._clock, deadline_s - self._clock.monotonic_s()):
@@ -123,6 +123,14 @@ class SqliteSubscription:
 
     def assignments(self) -> Sequence[Assignment]:
         return tuple(self._held)
+
+    def in_doubt(self) -> bool:
+        # Until the next heartbeat has said what is still held. Where nobody else holds it this member keeps it: a handler that always blocks
+        # for too long would be run again and again and never committed.
+        if self._is_silent():
+            self._heart.poke()
+            return True
+        return False
 
     async def close(self) -> None:
         if self._closed:
@@ -232,7 +240,7 @@ class SqliteSubscription:
             # Sought, paused or given away meanwhile: look again at what is wanted now.
             self._signal.set()
             return []
-        if self._in_doubt():
+        if self.in_doubt():
             return []
         versions = {held.part: (held, version) for held, version in plan}
         return list(chain.from_iterable(self._accepted(chunk, *versions[chunk.want.part]) for chunk in chunks))
@@ -258,14 +266,3 @@ class SqliteSubscription:
 
     def _is_silent(self) -> bool:
         return self._clock.monotonic_s() - self._renewed_s > self._member.timeout_s
-
-    def _in_doubt(self) -> bool:
-        """Whether nothing is to be delivered before the next heartbeat has said what is still held.
-
-        A process that was suspended, or blocked by a handler, finds out by its own clock: others may hold its partitions since. Where nobody
-        does it keeps them, else a handler that always blocks for too long would be run again and again and never committed.
-        """
-        if self._is_silent():
-            self._heart.poke()
-            return True
-        return False
