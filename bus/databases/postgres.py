@@ -42,10 +42,8 @@ def place(url: str) -> str:
 
 def pool(url: str, name: str, most: int, timeout_s: float, **options: Any) -> Any:
     """A pool of at most *most* connections, called *name* on the server; to be awaited."""
-    settings = {"application_name": name}
-    return driver().create_pool(
-        url, min_size=0, max_size=most, timeout=timeout_s, command_timeout=timeout_s, server_settings=settings, **options
-    )
+    options = {"command_timeout": timeout_s, "server_settings": {"application_name": name}} | options
+    return driver().create_pool(url, min_size=0, max_size=most, timeout=timeout_s, **options)
 
 
 def failures() -> tuple[type[BaseException], ...]:

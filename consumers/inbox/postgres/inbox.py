@@ -26,6 +26,7 @@ from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
 from consumers.inbox.postgres.session import PostgresTransaction
+from consumers.inbox.postgres.sessions import Sessions
 from consumers.inbox.postgres.together import Asked, Ended, Together, answer
 from consumers.inbox.rules import Asker
 
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 _NAME: Final = "sealbus inbox"
 _CONNECTIONS: Final = 8
-_TRANSACTIONS: Final = 16
 _PURGED_AT_ONCE: Final = 5_000
 
 _log = get_logger("inbox")
@@ -59,10 +59,9 @@ class PostgresInbox:
         self._running: dict[bytes, int] = {}
         self._asking: set[bytes] = set()
         self._together = Together(self._alive, self._running, self._asking, self._begun)
-        self._transactions: set[PostgresTransaction] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool: Any = None
-        self._session_pool: Any = None
+        self._sessions: Sessions | None = None
         self._place: str | None = None
         self._renewal: asyncio.Task[None] | None = None
 
@@ -70,18 +69,18 @@ class PostgresInbox:
         if self._pool is not None:
             raise InboxError("an inbox is opened once")
         self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=statements.leave)
-        self._session_pool = pool(self._url, _NAME, _TRANSACTIONS, self._timeout_s)
+        self._sessions = Sessions(self._url, _NAME, self._timeout_s, self._is_at_work)
         try:
             with translating(self._where):
                 await self._pool
-                await self._session_pool
+                await self._sessions.open()
             async with self._connection(at_start=True) as connection:
                 self._place = await statements.migrate(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
         except BaseException:
             self._pool.terminate()
-            self._session_pool.terminate()
+            self._sessions.terminate()
             self._pool = None
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
@@ -139,18 +138,9 @@ class PostgresInbox:
             self._forget(identity, token)
 
     async def begin(self) -> PostgresTransaction:
-        if self._session_pool is None or self._renewal is None:
+        if self._sessions is None or self._renewal is None:
             raise InboxError("the inbox is not open")
-        with translating(self._where):
-            connection = await self._session_pool.acquire()
-        transaction = PostgresTransaction(connection, self._ended, self._where)
-        self._transactions.add(transaction)
-        try:
-            await transaction.start()
-        except BaseException:
-            await transaction.rollback()
-            raise
-        return transaction
+        return await self._sessions.begin()
 
     async def purge(self) -> int:
         total = 0
@@ -164,24 +154,23 @@ class PostgresInbox:
             total += count
 
     async def close(self) -> None:
-        if self._renewal is None:
+        if self._renewal is None or self._sessions is None:
             return
         self._renewal.cancel()
         await asyncio.wait([self._renewal])
         while self._tasks:
             await asyncio.wait(self._tasks)
-        for transaction in tuple(self._transactions):
-            await transaction.rollback()
+        await self._sessions.undo()
         try:
             async with self._connection() as connection:
                 await connection.execute(statements.STRIKE, self._owner)
         except BusError as error:
             _log.warning("inbox.lease_left", error=str(error))
         self._renewal = None
-        for each in (self._pool, self._session_pool):
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(each.close(), self._timeout_s)
-            each.terminate()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._pool.close(), self._timeout_s)
+        self._pool.terminate()
+        await self._sessions.close()
 
     async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
         if identity in self._asking:
@@ -297,7 +286,10 @@ class PostgresInbox:
         if self._running.get(identity) == token:
             del self._running[identity]
 
-    async def _ended(self, transaction: PostgresTransaction) -> None:
-        self._transactions.discard(transaction)
-        with contextlib.suppress(*failures()):
-            await self._session_pool.release(transaction.connection, timeout=self._timeout_s)
+    async def _is_at_work(self, process: int) -> bool:
+        """Whether that *process* of the server runs a statement; not where the server does not say."""
+        with contextlib.suppress(InboxError):
+            async with self._connection() as connection:
+                is_active: bool = await connection.fetchval(statements.IS_ACTIVE, process)
+                return is_active
+        return False

@@ -2,6 +2,9 @@
 
 Owns translating failures of the server, and giving the connection back. Does not own the inbox's row, which `inbox` writes in it.
 
+A statement may take as long as its server is at work on it: a lock that another handler holds is no server that has gone, and a message would
+die of it.
+
 A statement that fails spoils the transaction: catch its error only around `transaction.connection.transaction()`, which is a savepoint.
 """
 
@@ -22,8 +25,21 @@ T = TypeVar("T")
 class PostgresTransaction:
     """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`. *connection* is asyncpg's own."""
 
-    def __init__(self, connection: Any, give_back: Callable[[PostgresTransaction], Awaitable[None]], where: str) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        give_back: Callable[[PostgresTransaction], Awaitable[None]],
+        where: str,
+        *,
+        timeout_s: float,
+        is_at_work: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        """*is_at_work* is asked about the connection's process on the server when a statement of its takes longer than *timeout_s*."""
         self.connection = connection
+        self._process: int = connection.get_server_pid()
+        self._timeout_s = timeout_s
+        self._is_at_work = is_at_work
+        self._looking: asyncio.Task[None] | None = None
         self._transaction = connection.transaction()
         self._give_back = give_back
         self._where = where
@@ -54,7 +70,8 @@ class PostgresTransaction:
         if not self._is_open:
             return
         try:
-            await self._transaction.rollback()
+            async with asyncio.timeout(self._timeout_s):
+                await self._transaction.rollback()
         except failures():
             # A connection that is cut undoes its transaction.
             cut(self.connection)
@@ -68,7 +85,7 @@ class PostgresTransaction:
             if not self._is_open:
                 raise InboxError("the transaction has ended")
             try:
-                return await run()
+                return await self._patiently(run)
             except Exception as error:
                 if not is_of_store(error):
                     raise
@@ -78,6 +95,27 @@ class PostgresTransaction:
                     cut(self.connection)
                     await self._end()
                 raise translated(error, self._where) from error
+
+    async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
+        """What *run* answers, in whatever time it takes while its server is at work on it. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+            timer = loop.call_later(self._timeout_s, self._look, limit)
+            try:
+                return await run()
+            finally:
+                timer.cancel()
+                if self._looking is not None:
+                    self._looking.cancel()
+                    self._looking = None
+
+    def _look(self, limit: asyncio.Timeout) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look_after(limit))
+
+    async def _look_after(self, limit: asyncio.Timeout) -> None:
+        while await self._is_at_work(self._process):  # noqa: ASYNC110 - the server is asked, and tells nobody by itself
+            await asyncio.sleep(self._timeout_s)
+        limit.reschedule(asyncio.get_running_loop().time())
 
     async def _end(self) -> None:
         if self._is_open:

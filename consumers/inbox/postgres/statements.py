@@ -17,6 +17,7 @@ __all__ = [
     "FINISH_SILENT",
     "INSERT",
     "INSERT_FIRSTS",
+    "IS_ACTIVE",
     "IS_FINISHED",
     "PURGE",
     "PURGE_OWNERS",
@@ -67,6 +68,8 @@ FINISH_SILENT: Final = """
 UPDATE sealbus_inbox SET state = 'done', outputs = '', starts = 0, deaths = 0, suspect = false, alone = false
 FROM unnest($2::bytea[], $3::bigint[]) AS ended (id, token)
 WHERE sealbus_inbox.id = ended.id AND sealbus_inbox.token = ended.token AND owner = $1 AND state = 'claimed' RETURNING sealbus_inbox.id"""
+
+IS_ACTIVE: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active')"
 
 IS_FINISHED: Final = "SELECT 1 FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'done' AND outputs = $4"
 

@@ -61,6 +61,16 @@ async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbo
     assert await claim(inbox) == Done(OUTPUTS)
 
 
+async def test_a_statement_that_the_server_is_at_work_on_is_waited_for(inbox: PostgresInbox, url: str) -> None:
+    """As one that waits for a row which another handler has changed."""
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    started_s = time.monotonic()
+    await transaction.execute("SELECT pg_sleep(2.5)")
+    assert time.monotonic() - started_s > 2
+    assert await inbox.finish(key(), token, (), transaction)
+
+
 async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_more(inbox: PostgresInbox, url: str) -> None:
     """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of anybody."""
     ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
