@@ -24,6 +24,8 @@ TIMEOUT_S: Final = 10.0
 # is the one with the old server, and stays so.
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
 _OF_SETUP: Final = ("28", "3D", "42501")
+_OF_URL: Final = (ValueError, OverflowError)
+"""What the driver says of a host, a port or a parameter that is none."""
 
 
 def driver() -> ModuleType:
@@ -35,8 +37,11 @@ def driver() -> ModuleType:
 
 
 def place(url: str) -> str:
-    """*url* as it may be shown."""
-    parts = urlsplit(url)
+    """*url* as it may be shown. Raises ConfigurationError for what is no URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"no URL of a database: {error}") from error
     return f"{parts.hostname or 'localhost'}{parts.path}"
 
 
@@ -84,6 +89,8 @@ def translated(error: BaseException, where: str, *, at_start: bool = False) -> B
     state = str(getattr(error, "sqlstate", None) or "")
     if at_start and state.startswith(_OF_SETUP):
         return ConfigurationError(f"the database {where} refuses: {error}")
+    if at_start and isinstance(error, _OF_URL):
+        return ConfigurationError(f"the URL of the database {where} cannot be used: {error}")
     text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
     return InboxError(f"the database {where} cannot be used just now: {text}")
 
@@ -98,9 +105,10 @@ def cut(connection: Any) -> None:
 @contextmanager
 def translating(where: str, connection: Any = None, *, at_start: bool = False) -> Iterator[None]:
     """Translate what our own statements meet; a *connection* that has failed is cut, so that nobody waits for it."""
+    told = failures() + (_OF_URL if at_start else ())
     try:
         yield
-    except failures() as error:
+    except told as error:
         if connection is not None and is_of_store(error) and not is_late(error):
             cut(connection)
         raise translated(error, where, at_start=at_start) from error

@@ -15,6 +15,7 @@ from consumers.inbox.base import Ask, Claimed, Done
 from consumers.inbox.postgres import PostgresInbox
 from consumers.inbox.postgres.statements import PURGE
 from consumers.inbox.postgres.together import Asked
+from producers.outbox.postgres import PostgresRows
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 from tests.databases import Postgres
 
@@ -223,6 +224,24 @@ async def test_a_database_that_does_not_exist_is_a_wrong_setting(url: str) -> No
     inbox = PostgresInbox(url.replace("/test_", "/no_such_"), owner="a", clock=SystemClock())
     with pytest.raises(ConfigurationError):
         await inbox.open()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:s3cret@host:port/db",
+        "postgresql://user:s3cret@127.0.0.1:99999/db",
+        "postgresql://user:s3cret@[::1/db",
+        "postgresql://user:s3cret@127.0.0.1:1/db?sslmode=perhaps",
+        "postgresql://user:s3cret@127.0.0.1:1/db?target_session_attrs=any-one",
+    ],
+)
+async def test_a_url_that_the_driver_does_not_take_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        await PostgresInbox(url, owner="a", clock=SystemClock()).open()
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        await PostgresRows(url).open()
 
 
 async def test_no_password_is_shown() -> None:
