@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from bus.databases.postgres import TIMEOUT_S, cut, driver, failures, place, translating
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, PendingRow
 
 __all__ = ["INSERT", "PostgresRows", "create"]
@@ -76,7 +76,10 @@ class PostgresRows:
     async def lead(self) -> bool:
         async with self._connected() as connection:
             if not self._leads:
-                self._leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
+                leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
+                if leads is None:
+                    raise InboxError(f"{self._where} has no table sealbus_outbox any more: `await outbox.create(connection)` makes it")
+                self._leads = leads
         return self._leads
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:

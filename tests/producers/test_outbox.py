@@ -429,6 +429,21 @@ async def test_what_is_put_into_a_database_that_replaces_another_is_sent(tmp_pat
     await first.close()
 
 
+async def test_a_table_that_is_gone_is_not_taken_for_another_relay_at_work(postgres: Postgres) -> None:
+    shop = Shop(await postgres.create_database())
+    rows = open_rows(shop.url, clock=ManualClock())
+    await rows.open()
+    assert await rows.lead()
+    async with shop.transaction() as connection:
+        await connection.execute("DROP TABLE sealbus_outbox")
+    for ask in (lambda: rows.pending(1), rows.lead):
+        with pytest.raises(InboxError, match="sealbus_outbox"):
+            await ask()
+    await shop.create()
+    assert await rows.lead()
+    await rows.close()
+
+
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "sqlite:////nowhere/shop.db"])
 async def test_a_database_that_is_not_there_is_an_error_and_is_not_made(url: str) -> None:
     with pytest.raises(InboxError):
