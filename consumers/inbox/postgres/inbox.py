@@ -193,7 +193,7 @@ class PostgresInbox:
         decision = rules.decide(None, asker._replace(running=identity in self._running), rules.CLOSED)
         if decision.row is None:
             return None
-        inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
+        inserted = await connection.fetchval(statements.INSERT, identity, statements.legible(text), *statements.row_values(decision.row))
         return decision.claim if inserted is not None else None
 
     async def _decided(self, connection: Any, identity: bytes, asker: Asker) -> Claim | None:

@@ -6,6 +6,7 @@ connections, or when a statement is run.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from bus.errors import ConfigurationError
@@ -26,6 +27,7 @@ __all__ = [
     "STRIKE",
     "UPDATE",
     "leave",
+    "legible",
     "locked_row",
     "migrate",
     "placed",
@@ -34,6 +36,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 1
+
+_MOST_REOPENED: Final = 2**31 - 1
+"""As the column's type has it; what a forged record says of its redrives may be more."""
 
 # Any number, but always the same: whoever changes tables of sealbus holds it.
 _SCHEMA_LOCK: Final = 0x5EA1B050
@@ -131,6 +136,11 @@ def placed(statement: str, place: str | None) -> str:
     return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 
+def legible(text: str) -> str:
+    """The `key_text` as it is written beside its digest: JSON still, and in no character that the database's encoding may not have."""
+    return text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
+
+
 async def locked_row(connection: Any, identity: bytes) -> Row | None:
     """What stands there, and nobody changes it before the transaction ends."""
     values = await connection.fetchrow(_LOCKED_ROW, identity)
@@ -158,7 +168,7 @@ def row_values(row: Row) -> tuple[object, ...]:
         row.deaths,
         row.suspect,
         row.alone,
-        row.reopened,
+        min(row.reopened, _MOST_REOPENED),
         row.outputs,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -242,6 +243,30 @@ async def test_a_url_that_the_driver_does_not_take_is_a_wrong_setting(url: str) 
     assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigurationError):
         await PostgresRows(url).open()
+
+
+async def test_a_key_in_letters_that_the_database_does_not_have_is_claimed_as_any(url: str) -> None:
+    operator = await asyncpg.connect(url)
+    await operator.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    inbox = PostgresInbox(urlunsplit(urlsplit(url)._replace(path="/latin")), owner="a", clock=SystemClock())
+    await inbox.open()
+    assert await claim(inbox, "bestellung-\u6f22\U0001f600") == Claimed(1)
+    told: list[object] = []
+    inbox.claim_soon([Ask(key(name), "h", LATER_MS) for name in ("a", "\u6f22")], lambda asks: told.extend(ask.answer for ask in asks))
+    async with asyncio.timeout(10):
+        while len(told) < 2:  # noqa: ASYNC110 - the store tells it
+            await asyncio.sleep(0.01)
+    assert told == [Claimed(1)] * 2
+    await inbox.close()
+    await operator.execute("DROP DATABASE latin")
+    await operator.close()
+
+
+async def test_more_redrives_than_the_column_holds_are_no_failure_of_the_store(inbox: PostgresInbox) -> None:
+    for _ in range(3):
+        found = await claim(inbox, reopen=10**15 - 1)
+        assert isinstance(found, Claimed)
+        await inbox.release(key(), found.token)
 
 
 async def test_no_password_is_shown() -> None:
