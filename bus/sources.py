@@ -37,6 +37,7 @@ _OTHERS: Final = frozenset(
     }
 )
 _OTHER_PREFIX: Final = "SEALBUS_DEMO_"
+_SERVICE: Final = "_SERVICE_HOST"
 
 FIXED: Final = MappingProxyType(
     {
@@ -81,7 +82,8 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
     """
     direct = {variable(name): name for name in known}
     by_file = {key + _FILE: name for key, name in direct.items()}
-    ours = sorted(key for key in env if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith(_OTHER_PREFIX))
+    links = _service_links(env)
+    ours = sorted(key for key in env if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith((_OTHER_PREFIX, *links)))
     for key in ours:
         if key not in direct and key not in by_file:
             raise _unknown(key, [*direct, *by_file], "the environment")
@@ -116,6 +118,12 @@ def _flag_names(known: Collection[str]) -> dict[str, str]:
 
 def _spellings(name: str) -> set[str]:
     return {name.replace("_", "-"), name.removesuffix("_s").replace("_", "-")}
+
+
+def _service_links(env: Mapping[str, str]) -> list[str]:
+    """How the variables begin that Kubernetes gives every container for a service called sealbus, sealbus-worker or so: nobody's settings."""
+    services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
+    return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]
 
 
 def _read_toml(path: Path) -> dict[str, object]:

@@ -78,6 +78,23 @@ def test_a_byte_order_mark_is_no_part_of_a_value(toml: Path, tmp_path: Path) -> 
     assert (settings.worker.concurrency, settings.kafka.password) == (2, "hush")
 
 
+@pytest.mark.parametrize("service", ["SEALBUS", "SEALBUS_WORKER"])
+def test_what_kubernetes_tells_of_a_service_is_no_setting(service: str) -> None:
+    told = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "9100",
+        "SERVICE_PORT_METRICS": "9100",
+        "PORT": "tcp://10.0.0.1:9100",
+        "PORT_9100_TCP": "tcp://10.0.0.1:9100",
+        "PORT_9100_TCP_ADDR": "10.0.0.1",
+    }
+    links = {f"{service}_{name}": value for name, value in told.items()}
+    assert load(env=links | {"SEALBUS_WORKER__CONCURRENCY": "3"}, file=None).settings.worker.concurrency == 3
+    assert "SEALBUS_WORKER_CONCURRENCY" in refusal(env=links | {"SEALBUS_WORKER_CONCURRENCY": "3"})
+    del links[f"{service}_SERVICE_HOST"]
+    assert service in refusal(env=links)
+
+
 def test_the_file_is_named_by_the_argument_else_by_the_environment(toml: Path, tmp_path: Path) -> None:
     toml.write_text('[log]\nlevel = "debug"\n')
     other = tmp_path / "other.toml"
