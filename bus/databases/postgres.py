@@ -23,7 +23,8 @@ TIMEOUT_S: Final = 10.0
 # Classes of SQLSTATE: connection, resources, operator's intervention, system, internal. And a session that may only read: after a failover it
 # is the one with the old server, and stays so.
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
-_OF_SETUP: Final = ("28", "3D", "42501")
+# Who it is, which database, which schema, rights, parameters in the URL.
+_OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
 _OF_URL: Final = (ValueError, OverflowError)
 """What the driver says of a host, a port or a parameter that is none."""
 

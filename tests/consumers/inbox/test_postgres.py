@@ -227,6 +227,12 @@ async def test_a_database_that_does_not_exist_is_a_wrong_setting(url: str) -> No
         await inbox.open()
 
 
+@pytest.mark.parametrize("parameter", ["search_path=nowhere", "no_such_parameter=1"])
+async def test_a_parameter_that_the_server_cannot_follow_is_a_wrong_setting(url: str, parameter: str) -> None:
+    with pytest.raises(ConfigurationError):
+        await PostgresInbox(f"{url}{'&' if '?' in url else '?'}{parameter}", owner="a", clock=SystemClock()).open()
+
+
 @pytest.mark.parametrize(
     "url",
     [
