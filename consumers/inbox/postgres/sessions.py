@@ -27,7 +27,7 @@ class Sessions:
         self._timeout_s = timeout_s
         self._is_at_work = is_at_work
         self._transactions: set[PostgresTransaction] = set()
-        self._pool: Any = pool(url, name, _MOST, timeout_s, command_timeout=None)
+        self._pool: Any = pool(url, name, _MOST, timeout_s, command_timeout=None, reset=_reset)
 
     async def open(self) -> None:
         """Raises what the driver raises."""
@@ -65,3 +65,8 @@ class Sessions:
         self._transactions.discard(transaction)
         with contextlib.suppress(*failures()):
             await self._pool.release(transaction.connection, timeout=self._timeout_s)
+
+
+async def _reset(connection: Any) -> None:
+    # The driver's own way leaves the role, which the next handler, for another customer perhaps, would have too.
+    await connection.execute(f"SET SESSION AUTHORIZATION DEFAULT;{connection.get_reset_query()}")

@@ -163,6 +163,26 @@ async def test_a_handler_may_have_set_another_search_path(inbox: PostgresInbox, 
     await operator.close()
 
 
+async def test_what_a_handler_makes_of_its_session_is_not_the_next_handlers(inbox: PostgresInbox, url: str) -> None:
+    operator = await asyncpg.connect(url)
+    await operator.execute("CREATE ROLE customer")
+    await operator.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO customer")
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    process = transaction.connection.get_server_pid()
+    state = "SELECT current_user::text, current_setting('statement_timeout')"
+    before = await transaction.fetchrow(state)
+    await transaction.execute("SET ROLE customer")
+    await transaction.execute("SET statement_timeout = '7s'")
+    assert await inbox.finish(key(), token, (), transaction)
+    after = await inbox.begin()
+    assert after.connection.get_server_pid() == process
+    assert await after.fetchrow(state) == before
+    await after.rollback()
+    await operator.execute("DROP OWNED BY customer; DROP ROLE customer")
+    await operator.close()
+
+
 async def test_forgetting_looks_at_what_is_old_and_not_at_every_row(inbox: PostgresInbox, url: str) -> None:
     operator = await asyncpg.connect(url)
     await operator.execute("SET enable_seqscan = off")
