@@ -5,6 +5,7 @@ Does not own the verbs, nor which error has which exit code (`consumers.cli.outc
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -113,6 +114,9 @@ def _open_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - lives until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a locale has no letters for, as on standard error: ids and keys may hold any.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _silence_stdout() -> None:
