@@ -54,8 +54,8 @@ def raw_json(data: bytes) -> msgspec.Raw | None:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on standard output."""
-    click.echo(_safe(encode_json(value)).decode())
+    """One line of JSON on standard output, in UTF-8 whatever it is for letters otherwise."""
+    click.echo(_safe(encode_json(value)))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -48,3 +48,12 @@ def test_what_an_output_has_no_letters_for_is_escaped(folder: Any) -> None:
     done = subprocess.run(command, cwd=folder.path, env=locale, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert b"sqlite:///m\xe4rz-\\u6f22.db" in done.stdout
+
+
+def test_a_line_of_json_is_json_whatever_letters_an_output_has(folder: Any) -> None:
+    command = [sys.executable, "-m", "consumers.cli", "config", "show", "--output", "json", "--bus", "sqlite:///m\u00e4rz-\u6f22.db"]
+    locale = folder.environment() | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, cwd=folder.path, env=locale, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = {setting["name"]: setting["value"] for setting in folder.objects(done.stdout.decode("utf-8"))}
+    assert shown["bus.url"] == "sqlite:///m\u00e4rz-\u6f22.db"
