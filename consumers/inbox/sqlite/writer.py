@@ -105,13 +105,17 @@ class Writer:
                     jobs += more
                     more.clear()
                 ending = True
-            answered = self._synchronised(jobs) + self._run(jobs)
+            # First: it needs no lock, which another program may hold for seconds.
+            self._report(self._synchronised(jobs))
+            answered = self._run(jobs)
             # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's cache.
             jobs.clear()
             self._report(answered)
         self._end()
 
     def _report(self, jobs: list[Job]) -> None:
+        if not jobs:
+            return
         # The loop may have been closed without `close`: nobody is left to tell.
         with contextlib.suppress(RuntimeError):
             assert self._loop is not None  # noqa: S101 - started

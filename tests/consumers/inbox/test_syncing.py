@@ -124,6 +124,19 @@ async def test_synchronising_does_not_wait_for_a_handlers_open_transaction(inbox
     await transaction.rollback()
 
 
+async def test_synchronising_does_not_wait_for_a_lock_that_another_program_holds(inbox: SqliteInbox, disk: Disk) -> None:
+    await done_soon(inbox, ["task"])
+    other = sqlite3.connect(disk.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    asking = asyncio.create_task(claim(inbox, "another"))
+    syncing = asyncio.create_task(inbox.sync())
+    async with asyncio.timeout(3):
+        await syncing
+    assert (disk.syncs, asking.done()) == (1, False)
+    other.close()
+    assert isinstance(await asking, Claimed)
+
+
 async def test_after_a_disk_has_failed_all_is_written_back_before_it_counts(inbox: SqliteInbox, disk: Disk) -> None:
     await done_soon(inbox, ["first"])
     disk.failing = 1
