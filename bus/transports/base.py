@@ -198,7 +198,7 @@ class Subscription(Protocol):
     def in_doubt(self) -> bool:
         """Whether others may hold what this member believes to hold, because it was silent for too long: it was suspended, or blocked.
 
-        The listener hears what is lost at once or soon after; nothing is to be begun before that where it must not be begun twice in a row.
+        The listener hears soon what is lost. What holds its key in strict order is not to be begun before that.
         """
 
     async def close(self) -> None:
