@@ -118,7 +118,7 @@ def list_(session: Session, *, database: str) -> int:
         try:
             backlogs = await rows.backlog()
         except InboxError as error:
-            raise UnreachableError(str(error)) from error
+            raise _unreachable(error) from error
         finally:
             await rows.close()
         now_ms = clock.now_ms()
@@ -167,10 +167,15 @@ async def _reach(rows: Rows, transport: Transport) -> None:
     try:
         await rows.open()
     except InboxError as error:
-        unreachable = UnreachableError(str(error))
-        unreachable.add_note("check DATABASE_URL")
-        raise unreachable from error
+        raise _unreachable(error) from error
     await transport.admin.topics()
+
+
+def _unreachable(error: InboxError) -> UnreachableError:
+    """It is the database, and no bus."""
+    unreachable = UnreachableError(str(error))
+    unreachable.add_note("check DATABASE_URL")
+    return unreachable
 
 
 def _told(total: Round) -> int:

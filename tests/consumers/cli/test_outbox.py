@@ -68,7 +68,9 @@ def test_once_a_database_that_is_not_there_ends_it(folder: Any) -> None:
     assert result.exit_code == 69
     assert re.search(r"there is no database at \S*missing.db", result.stderr)
     assert not Path("missing.db").exists()
-    assert folder.call("outbox", "list", "postgresql://nobody@127.0.0.1:1/none").exit_code == 69
+    listed = folder.call("outbox", "list", "postgresql://nobody@127.0.0.1:1/none")
+    assert listed.exit_code == 69
+    assert "hint: check DATABASE_URL" in listed.stderr
 
 
 def test_once_a_bus_that_is_not_there_ends_it(folder: Any, shop: str) -> None:
