@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 
-from bus.clock import SystemClock
+from bus.clock import ManualClock, SystemClock
+from bus.transports.base import Assignment
 from bus.transports.kafka import membership
 from bus.transports.kafka.membership import Membership
 from bus.transports.kafka.subscription import KafkaSubscription
@@ -69,6 +71,24 @@ async def test_a_consumer_that_is_being_replaced_is_ended_as_well() -> None:
     assert member.consumer is None
     await member.close()
     assert [consumer.left for consumer in member.joined] == [True]
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[Assignment] = []
+
+    def lost(self, assignments: Sequence[Assignment]) -> None:
+        self.heard += assignments
+
+
+def test_whoever_asks_after_a_suspension_hears_what_is_lost_before_anything_else_happens() -> None:
+    clock, listener, assignment = ManualClock(), Listener(), Assignment("t", 0, 1)
+    options = SimpleNamespace(session_timeout_s=20.0)
+    subscription = KafkaSubscription("g", ["t"], listener, member="m", options=options, link=Reachable(), clock=clock)
+    subscription._life.holdings.add([assignment])
+    assert (subscription.in_doubt(), listener.heard) == (False, [])
+    clock.advance(22)
+    assert (subscription.in_doubt(), listener.heard) == (False, [assignment])
 
 
 class Deaf:
