@@ -109,8 +109,11 @@ def _small_texts(mantissas: list[bytes]) -> list[bytes]:
 
 def _long_texts(tokens: list[bytes]) -> list[bytes]:
     """From 1e15 to below 1e21: the shortest digits of the double, filled up with zeros."""
-    pieces = orjson.dumps(list(map(float, tokens)))[1:-1].split(b",") if tokens else []
-    return [piece[:-2] if piece.endswith(b".0") else _filled_up(piece) for piece in pieces]
+    written = orjson.dumps(list(map(float, tokens)))[1:-1]
+    if b"e" not in written:
+        # All are whole, and written so: many at once, for a hostile document may be nothing but these.
+        return written.replace(b".0", b"").split(b",") if tokens else []
+    return [piece[:-2] if piece.endswith(b".0") else _filled_up(piece) for piece in written.split(b",")]
 
 
 def _filled_up(piece: bytes) -> bytes:
