@@ -281,20 +281,6 @@ async def test_an_answer_that_cannot_be_signed_just_now_is_made_again() -> None:
         assert not bus.dead
 
 
-async def test_a_death_whose_report_cannot_be_signed_ends_no_worker() -> None:
-    app = App("signing@tests", signer=Fickle(failures=math.inf))
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        raise Reject("no")
-
-    async with app.test() as bus:
-        for _ in range(2):
-            with pytest.raises(RequestTimedOut):
-                await bus.request(Lookup(query="x"), Facts, timeout_s=30)
-        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
-
-
 class Keyless(Fickle):
     """Reads which key it has each time; just now there is none."""
 
@@ -303,8 +289,9 @@ class Keyless(Fickle):
         raise OSError("the keys are away")
 
 
-async def test_a_death_whose_reporter_does_not_know_its_key_ends_no_worker() -> None:
-    app = App("signing@tests", signer=Keyless(failures=0))
+@pytest.mark.parametrize("signer", [Fickle(failures=math.inf), Keyless(failures=0)], ids=["it fails", "it does not know its key"])
+async def test_a_death_whose_report_cannot_be_signed_ends_no_worker(signer: Fickle) -> None:
+    app = App("signing@tests", signer=signer)
 
     @app.on(Lookup)
     async def look_up(lookup: Lookup) -> Facts:
