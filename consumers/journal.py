@@ -30,7 +30,7 @@ from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers.letterstate import Action, LetterState, Step
 
-__all__ = ["QUIET_S", "Begun", "Journal", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+__all__ = ["QUIET_S", "Begun", "Journal", "log_time_ms", "operator", "prepare_group", "prepare_journal", "unended_runs"]
 
 QUIET_S: Final = 20.0
 """After so long without a word, a run that is at work says so again."""
@@ -182,6 +182,11 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
         elif entry.event in (f"{verb}.ended", f"{verb}.abandoned"):
             begun.pop(entry.run, None)
     return begun
+
+
+def log_time_ms(unended: Mapping[str, Begun]) -> int:
+    """What time it is by the log's clock: when the last of these said that it had begun, which for who asks is its own run."""
+    return max((begun.appended_ms for begun in unended.values()), default=0)
 
 
 def _missing(topics: Sequence[str], text: str) -> TopicMissingError:

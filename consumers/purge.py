@@ -17,7 +17,7 @@ from bus.errors import BusError
 from bus.settings import Settings
 from bus.transports.base import Transport
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.journal import Journal, unended_runs
+from consumers.journal import Journal, log_time_ms, unended_runs
 from consumers.letterstate import LetterState, follow, load_states, state_of
 from consumers.rivals import is_at_work, whereabouts
 from consumers.selection import Selection
@@ -56,9 +56,8 @@ class Purge:
         here = whereabouts()
         await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
         unended = await unended_runs(self._transport, self._namespace, "purge")
-        now_ms = max((begun.appended_ms for begun in unended.values()), default=0)
         for run, begun in unended.items():
-            if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=now_ms, here=here):
+            if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=log_time_ms(unended), here=here):
                 await journal.note("abandoned", run=run, found_by=journal.run)
         piece: dict[str, LetterState] = {}
         try:

@@ -24,7 +24,7 @@ from bus.topics import redrive_topic
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.journal import Begun, Journal, prepare_group, unended_runs
+from consumers.journal import Begun, Journal, log_time_ms, prepare_group, unended_runs
 from consumers.letterstate import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.redriveplan import Count, Plan, Result
 from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
@@ -138,8 +138,7 @@ class Redrive:
         Of two that begin at once, the first goes on.
         """
         unended = await unended_runs(self._transport, self._namespace, "redrive")
-        now_ms = max((begun.appended_ms for begun in unended.values()), default=0)
-        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), now_ms
+        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), log_time_ms(unended)
 
     async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
         """The outcome of the run when it must end here."""
