@@ -86,8 +86,7 @@ class PostgresInbox:
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
-        text = key_text(key)
-        identity = key_digest(text)
+        identity, text = _named(key)
         task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
         try:
             return await asyncio.shield(task)
@@ -98,8 +97,8 @@ class PostgresInbox:
 
     def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
-            text, answered = key_text(ask.key), partial(answer, told, ask)
-            identity = ask.identity = key_digest(text)
+            (identity, text), answered = _named(ask.key), partial(answer, told, ask)
+            ask.identity = identity
             asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone)
             alone = partial(self._together.apart, answered, self._claim, identity, text, asker)
             if identity in self._asking or identity in self._running:
@@ -193,7 +192,7 @@ class PostgresInbox:
         decision = rules.decide(None, asker._replace(running=identity in self._running), rules.CLOSED)
         if decision.row is None:
             return None
-        inserted = await connection.fetchval(statements.INSERT, identity, statements.legible(text), *statements.row_values(decision.row))
+        inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
         return decision.claim if inserted is not None else None
 
     async def _decided(self, connection: Any, identity: bytes, asker: Asker) -> Claim | None:
@@ -293,3 +292,9 @@ class PostgresInbox:
                 is_active: bool = await connection.fetchval(statements.IS_ACTIVE, process)
                 return is_active
         return False
+
+
+def _named(key: Key) -> tuple[bytes, str]:
+    """What the row of *key* is found by, and what people read beside it."""
+    text = key_text(key)
+    return key_digest(text), statements.legible(text)

@@ -76,7 +76,6 @@ class Together:
         # Whoever inserts what another is inserting waits for it: all in one order, so that no two wait for each other.
         batch = sorted(batch, key=lambda asked: asked.identity)
         columns = [[asked[place] for asked in batch] for place in range(4)]
-        columns[1] = [statements.legible(asked.text) for asked in batch]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.INSERT_FIRSTS, self.owner, *columns)}
 
