@@ -20,6 +20,7 @@ from members import MIB, Listener, receive
 from bus.errors import RecordTooLargeError, TopicMissingError
 from bus.partitioning import partition_of
 from bus.transports.base import Appended, NewRecord, Record, TopicSpec
+from bus.transports.kafka.decompressing import MOST_BYTES
 from bus.transports.kafka.link import Link
 
 
@@ -293,6 +294,19 @@ async def test_a_header_that_is_no_utf8_costs_its_name_and_not_the_partition(ope
     records = await receive(member, 5)
     assert [record.value for record in records] == wanted
     assert [record.headers for record in records[1:4]] == [(), (("\ufffd" * 4, b"x"), ("good", b"")), (("good", b"y"),)]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+async def test_a_record_that_blows_up_costs_one_without_content_and_not_the_memory(opened, topic, kafka, compression) -> None:
+    transport = opened()
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
+    await transport.append([NewRecord(topic, None, b"before")], timeout_s=20)
+    async with AIOKafkaProducer(bootstrap_servers=kafka, compression_type=compression, max_request_size=1 << 30) as producer:
+        sent = await producer.send_and_wait(topic, bytes(MOST_BYTES + 1))
+    await transport.append([NewRecord(topic, None, b"after")], timeout_s=20)
+    member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
+    assert [(record.offset, record.value) for record in await receive(member, 3)] == [(0, b"before"), (sent.offset, b""), (2, b"after")]
+    assert [record.value for record in await everything(transport, topic)] == [b"before", b"", b"after"]
 
 
 async def test_an_idle_cluster_is_not_asked_all_the_time(opened, topic, admin) -> None:

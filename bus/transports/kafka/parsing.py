@@ -3,17 +3,17 @@
 The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it raises on the first wrong
 one, at every fetch, with all records around it. One hostile record must cost one dead letter and not a partition. Owns reading batches: by the
 compiled hot path where it is there, by the library where not, by a parser of its own where the library's fails; header names are hints, so wrong
-bytes in them become U+FFFD. Owns giving the bus its own kind of record without the library's in between. Does not own fetching.
+bytes in them become U+FFFD. Nor may a batch that blows up to gigabytes cost more than what cannot be read of it: one record stands for that.
+Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing (`decompressing`).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-import cramjam
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
@@ -22,28 +22,20 @@ from aiokafka.record.memory_records import _MemoryRecordsPy
 from aiokafka.record.util import decode_varint_py
 
 from bus import native
+from bus.logs import get_logger
 from bus.transports.base import Record
+from bus.transports.kafka.decompressing import TooLargeError, usual, whole
 
 __all__ = ["as_bus_records", "install"]
 
 _MAGIC = 2
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_CODEC, _APPEND_TIME = 0x07, 0x08
-_NONE, _ZSTD = 0, 4
+_ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
+_MOST_RECORDS = 100_000
+"""More than that are read one after the other, and not all before the first is handled."""
 _header_names: Final[dict[bytes, str]] = {}
 
-
-class _Room(threading.local):
-    """Where batches are decompressed, used again for every one: made anew each time it costs more in page faults than the decompressing.
-
-    One for each thread: the codec lets other threads run meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self.content = bytearray(1_048_576)
-
-
-_room: Final = _Room()
+_log = get_logger("kafka")
 
 
 def as_bus_records(key: bytes | None) -> bytes | None:
@@ -69,7 +61,7 @@ class _Batch:
     def __init__(self, raw: memoryview, place: TopicPartition | None) -> None:
         self._raw = raw
         self._batch = DefaultRecordBatch(raw)
-        self._records = iter(found) if place is not None and (found := _compiled(raw, place)) is not None else self._read()
+        self._records = self._read() if place is None or (found := _bounded(raw, place)) is None else iter(found)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -130,62 +122,68 @@ def _as_record(place: TopicPartition, record: Any) -> Record:
     return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
-def _compiled(raw: memoryview, place: TopicPartition) -> list[Record] | None:
+def _bounded(raw: memoryview, place: TopicPartition) -> Iterable[Record] | None:
     """The records of a batch by the compiled way; None where that is not there, or leaves the batch to the others."""
-    if native.core is None:
-        return None
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
-    section, codec = raw[_HEADER.size :], attributes & _CODEC
+    section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
     append_ms = max_ms if attributes & _APPEND_TIME else None
-    try:
-        content: bytearray | bytes | memoryview
-        if codec == _ZSTD:
-            content, length = _decompressed(section)
-        elif codec == _NONE:
-            content, length = section, len(section)
-        else:
+
+    def compiled(content: bytes | memoryview | None) -> list[Record] | None:
+        if native.core is None or content is None:
             return None
-        found: list[Record] = native.core.read_records(
-            content, length, count, Record, place.topic, place.partition, base_offset, base_ms, append_ms, _header_names
-        )
-    except (ValueError, OverflowError, cramjam.DecompressionError):
+        try:
+            found: list[Record] = native.core.read_records(
+                content, len(content), count, Record, place.topic, place.partition, base_offset, base_ms, append_ms, _header_names
+            )
+        except (ValueError, OverflowError):
+            return None
+        return found
+
+    if native.core is not None and not plenty and (found := compiled(usual(section, codec))) is not None:
+        return found
+    try:
+        content = whole(section, codec)
+    except TooLargeError as error:
+        return _cut(raw, error.beginning, place)
+    except ValueError:
         # The library finds out what is wrong, and says so in its own way.
         return None
-    return found
+    return _cut(raw, content, place) if plenty and content is not None else compiled(content)
 
 
-def _decompressed(section: memoryview) -> tuple[bytearray | bytes, int]:
-    """What *section* holds, good until the next call, and how long it is."""
-    content = _room.content
+def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
+    """The records in the *beginning* of a batch's content, and for those that are not, one without content at the last one's offset."""
+    batch = _DefaultRecordBatchPy(raw)
     try:
-        return content, cramjam.zstd.decompress_into(section, content)
-    except cramjam.DecompressionError:
-        # Larger than usual, or broken.
-        whole = bytes(cramjam.zstd.decompress(section))
-        return whole, len(whole)
+        for record in _parsed(batch, beginning, 0):
+            yield _as_record(place, record)
+    except CorruptRecordException as error:
+        _log.error("kafka.batch_too_large", topic=place.topic, partition=place.partition, offset=batch.base_offset, error=str(error))
+        yield Record(place.topic, place.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
 
 
 def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
     """The records of a batch from number *skip* on."""
     batch = _DefaultRecordBatchPy(raw)
     batch._maybe_uncompress()  # noqa: SLF001 - the one step of reading that needs the library's codecs
-    buffer, at = batch._buffer, batch._pos  # noqa: SLF001 - see above
+    return islice(_parsed(batch, batch._buffer, batch._pos), skip, None)  # noqa: SLF001 - see above
+
+
+def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview, at: int) -> Iterator[_Tolerated]:
+    """The records of *batch* in *buffer* from byte *at* on. Raises CorruptRecordException at one that is not all there."""
     appended = batch.timestamp_type == 1
-    for number in range(batch._num_records):  # noqa: SLF001 - see above
-        begin = at
+    for number in range(batch._num_records):  # noqa: SLF001 - it says so nowhere else
         try:
-            length, at = decode_varint_py(buffer, begin)
-            record, end = _record(buffer, at, batch, batch.max_timestamp if appended else None)
+            length, begin = decode_varint_py(buffer, at)
+            record, at = _record(buffer, begin, batch, batch.max_timestamp if appended else None)
         except (IndexError, ValueError) as error:
             raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} ends before its time") from error
-        if end - at != length:
+        if at - begin != length:
             raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} is not of the length that it says")
-        at = end
-        if number >= skip:
-            yield record
+        yield record
 
 
-def _record(buffer: bytearray, at: int, batch: Any, timestamp: int | None) -> tuple[_Tolerated, int]:
+def _record(buffer: bytes | bytearray | memoryview, at: int, batch: Any, timestamp: int | None) -> tuple[_Tolerated, int]:
     """The record whose content begins at *at*, and where it ends."""
     # Not by the library's compiled numbers, which don't stop at the end of the buffer.
     delta, at = decode_varint_py(buffer, at + 1)
@@ -202,7 +200,7 @@ def _record(buffer: bytearray, at: int, batch: Any, timestamp: int | None) -> tu
     return _Tolerated(batch.base_offset + offset_delta, moment, batch.timestamp_type, key, value, headers), at
 
 
-def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
+def _bytes(buffer: bytes | bytearray | memoryview, at: int) -> tuple[bytes | None, int]:
     length, at = decode_varint_py(buffer, at)
     if length < 0:
         return None, at

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 
 from bus.transports.kafka.batching import Batch
 from bus.transports.kafka.options import Options
-from bus.transports.kafka.writing import written
+from bus.transports.kafka.writing import Writing
 
 __all__ = ["Producer", "Sent"]
 
@@ -46,7 +46,7 @@ class Producer:
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
-        self._compression = compression
+        self._writing = Writing(producer, compression)
         self.condemned = False
         self.dead = asyncio.get_running_loop().create_future()
         self.flying: set[Sent] = set()
@@ -76,7 +76,7 @@ class Producer:
 
     async def send(self, batch: Batch, topic: str, partition: int, now_ms: int) -> Sent:
         """Hand *batch* to the library; raises its errors for what was certainly never queued."""
-        builder = written(self._producer, batch.records(), timestamp_ms=now_ms, compression=self._compression)
+        builder = self._writing.written(batch.records(), timestamp_ms=now_ms)
         for span in batch.spans:
             span.hand_over()
         sent = Sent(batch, topic, partition, await self._producer.send_batch(builder, topic, partition=partition), now_ms)

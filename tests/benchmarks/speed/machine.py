@@ -30,6 +30,7 @@ _LIBRARIES = (
     "orjson",
     "persist-queue",
     "prometheus-client",
+    "zstandard",
 )
 
 
