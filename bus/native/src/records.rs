@@ -269,8 +269,7 @@ pub fn read_records<'py>(
         let key = reader.bytes().ok_or_else(broken)?;
         let value = reader.bytes().ok_or_else(broken)?;
         let many = usize::try_from(reader.varint().ok_or_else(broken)?).map_err(|_| broken())?;
-        // A header takes two bytes at least: no more are made room for than there can be.
-        if many > section.len() {
+        if many > MOST_HEADERS {
             return Err(broken());
         }
         for at in 0..many {
@@ -306,7 +305,10 @@ pub fn untrack(tuple: &Bound<'_, PyTuple>) {
     unsafe { pyo3::ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
 }
 
+/// As many as a record of the bus never has: each takes memory many times its two bytes in a batch.
+const MOST_HEADERS: usize = 10_000;
 const MOST_NAMES: usize = 64;
+const MOST_NAME_BYTES: usize = 128;
 
 /// The text of a header's name; the few that there are, are made once.
 fn header_name<'py>(py: Python<'py>, names: &Bound<'py, PyDict>, name: &[u8]) -> PyResult<Bound<'py, PyString>> {
@@ -315,7 +317,7 @@ fn header_name<'py>(py: Python<'py>, names: &Bound<'py, PyDict>, name: &[u8]) ->
         return Ok(known.cast_into::<PyString>()?);
     }
     let text = PyString::new(py, &String::from_utf8_lossy(name));
-    if names.len() < MOST_NAMES {
+    if names.len() < MOST_NAMES && name.len() <= MOST_NAME_BYTES {
         names.set_item(key, &text)?;
     }
     Ok(text)

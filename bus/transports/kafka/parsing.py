@@ -2,9 +2,10 @@
 
 The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it raises on the first wrong
 one, at every fetch, with all records around it. One hostile record must cost one dead letter and not a partition. Owns reading batches: by the
-compiled hot path where it is there, by the library where not, by a parser of its own where the library's fails; header names are hints, so wrong
-bytes in them become U+FFFD. Nor may a batch that blows up to gigabytes cost more than what cannot be read of it: one record stands for that.
-Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing (`decompressing`).
+compiled hot path where it is there, by the library where not, by a parser of its own where these fail; header names are hints, so wrong bytes
+in them become U+FFFD. Nor may a batch that blows up to gigabytes, or headers without end, cost more than what cannot be read of it: one record
+stands for that. Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing
+(`decompressing`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _HEADER: Final = Struct(">qiibIhiqqqhii")
 _ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
 _MOST_RECORDS = 100_000
 """More than that are read one after the other, and not all before the first is handled."""
+_MOST_HEADERS = 10_000
+"""The compiled way has the same bound: in memory each takes many times its two bytes."""
 _header_names: Final[dict[bytes, str]] = {}
 
 _log = get_logger("kafka")
@@ -148,7 +151,9 @@ def _bounded(raw: memoryview, place: TopicPartition) -> Iterable[Record] | None:
     except ValueError:
         # The library finds out what is wrong, and says so in its own way.
         return None
-    return _cut(raw, content, place) if plenty and content is not None else compiled(content)
+    if content is None or (native.core is None and not plenty):
+        return None
+    return (None if plenty else compiled(content)) or _cut(raw, content, place)
 
 
 def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
@@ -158,7 +163,7 @@ def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) 
         for record in _parsed(batch, beginning, 0):
             yield _as_record(place, record)
     except CorruptRecordException as error:
-        _log.error("kafka.batch_too_large", topic=place.topic, partition=place.partition, offset=batch.base_offset, error=str(error))
+        _log.error("kafka.batch_unreadable", topic=place.topic, partition=place.partition, offset=batch.base_offset, error=str(error))
         yield Record(place.topic, place.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
 
 
@@ -177,7 +182,7 @@ def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview
             length, begin = decode_varint_py(buffer, at)
             record, at = _record(buffer, begin, batch, batch.max_timestamp if appended else None)
         except (IndexError, ValueError) as error:
-            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} ends before its time") from error
+            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} cannot be read: {error}") from error
         if at - begin != length:
             raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} is not of the length that it says")
         yield record
@@ -191,6 +196,8 @@ def _record(buffer: bytes | bytearray | memoryview, at: int, batch: Any, timesta
     key, at = _bytes(buffer, at)
     value, at = _bytes(buffer, at)
     count, at = decode_varint_py(buffer, at)
+    if count > _MOST_HEADERS:
+        raise ValueError(f"{count} headers are more than {_MOST_HEADERS}")
     headers = []
     for _ in range(max(0, count)):
         name, at = _bytes(buffer, at)
@@ -205,5 +212,5 @@ def _bytes(buffer: bytes | bytearray | memoryview, at: int) -> tuple[bytes | Non
     if length < 0:
         return None, at
     if at + length > len(buffer):
-        raise IndexError(at + length)
+        raise IndexError("it ends before its time")
     return bytes(buffer[at : at + length]), at + length

@@ -43,11 +43,11 @@ ways = pytest.mark.parametrize(("compress", "codec"), WAYS)
 Compress = Callable[[bytes], bytes]
 
 
-def batch(values: Sequence[bytes], compress: Compress, codec: int) -> bytes:
-    """Records with these values, the offset of the first one being 100."""
+def batch(values: Sequence[bytes], compress: Compress, codec: int, headers: int = 0) -> bytes:
+    """Records with these values, the offset of the first one being 100; the last one has so many headers."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
-    for number, value in enumerate(values):
-        builder.append(number, 1000, b"key", value, [])
+    for number, value in enumerate(values, 1):
+        builder.append(number - 1, 1000, b"key", value, [("", None)] * headers if number == len(values) else [])
     raw = bytearray(builder.build())
     raw[HEAD_BYTES:] = compress(bytes(raw[HEAD_BYTES:]))
     raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
@@ -60,17 +60,23 @@ def read(raw: bytes) -> list[Record]:
     return list(parsing._Batch(memoryview(raw), PLACE))
 
 
+@pytest.fixture
+def compiled() -> None:
+    """The compiled way of reading records."""
+    if native.core is None:
+        pytest.skip("there is no compiled hot path")
+
+
 @pytest.fixture(params=["compiled", "library"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of reading records."""
     if request.param == "library":
         monkeypatch.setattr(native, "core", None)
-    elif native.core is None:
-        pytest.skip("there is no compiled hot path")
-    return str(request.param)
+    else:
+        request.getfixturevalue("compiled")
 
 
-@given(content=st.binary(max_size=300) | st.binary(min_size=1, max_size=20).map(lambda some: some * 200_000), way=st.sampled_from(WAYS))
+@given(content=st.binary(max_size=300) | st.binary(min_size=1, max_size=20).map(lambda some: some * 80_000), way=st.sampled_from(WAYS))
 def test_what_was_compressed_comes_back(content: bytes, way: tuple[Compress, int]) -> None:
     compress, codec = way
     assert whole(memoryview(compress(content)), codec) == content
@@ -129,7 +135,17 @@ def test_one_record_stands_for_what_cannot_be_read_of_a_batch_that_is_too_large(
         found = read(batch(values, compress, codec))
     assert found[:2] == [Record("t", 3, 100 + number, 1000, b"key", values[number], ()) for number in range(2)]
     assert found[2:] == [Record("t", 3, 104, 1000, None, b"", ())]
-    assert [(line["event"], line["offset"]) for line in logs] == [("kafka.batch_too_large", 100)]
+    assert [(line["event"], line["offset"]) for line in logs] == [("kafka.batch_unreadable", 100)]
+
+
+@ways
+@pytest.mark.usefixtures("compiled")
+def test_one_record_stands_for_one_with_headers_without_end(compress: Compress, codec: int) -> None:
+    assert len(read(batch([b"first", b"second"], compress, codec, headers=10_000))[1].headers) == 10_000
+    with capture_logs() as logs:
+        found = read(batch([b"first", b"second"], compress, codec, headers=10_001))
+    assert [(record.offset, record.value) for record in found] == [(100, b"first"), (101, b"")]
+    assert [line["error"].split(": ")[-1] for line in logs] == ["10001 headers are more than 10000"]
 
 
 @ways
