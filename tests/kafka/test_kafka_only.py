@@ -309,6 +309,17 @@ async def test_a_record_that_blows_up_costs_one_without_content_and_not_the_memo
     assert [record.value for record in await everything(transport, topic)] == [b"before", b"", b"after"]
 
 
+async def test_records_that_blow_up_by_much_are_read_each_once_over_several_fetches(opened, topic, kafka) -> None:
+    transport = opened()
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
+    async with AIOKafkaProducer(bootstrap_servers=kafka, compression_type="zstd", max_request_size=1 << 30) as producer:
+        for number in range(8):
+            await producer.send_and_wait(topic, b"%d" % number + bytes(6 * MIB))
+    member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
+    assert [(record.offset, record.value[:1]) for record in await receive(member, 8)] == [(number, b"%d" % number) for number in range(8)]
+    assert [record.value[:1] for record in await everything(transport, topic)] == [b"%d" % number for number in range(8)]
+
+
 async def test_an_idle_cluster_is_not_asked_all_the_time(opened, topic, admin) -> None:
     """A partition without anything to do costs next to nothing."""
     import time

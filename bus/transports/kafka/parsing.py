@@ -36,6 +36,8 @@ _MOST_RECORDS = 100_000
 """More than that are read one after the other, and not all before the first is handled."""
 _MOST_HEADERS = 10_000
 """The compiled way has the same bound: in memory each takes many times its two bytes."""
+_FETCHED_BYTES = 16 * 1_048_576
+"""Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
 
 _log = get_logger("kafka")
@@ -64,7 +66,8 @@ class _Batch:
     def __init__(self, raw: memoryview, place: TopicPartition | None) -> None:
         self._raw = raw
         self._batch = DefaultRecordBatch(raw)
-        self._records = self._read() if place is None or (found := _bounded(raw, place)) is None else iter(found)
+        found, self.content_bytes = (None, 0) if place is None else _bounded(raw, place)
+        self._records = self._read() if found is None else iter(found)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
@@ -89,13 +92,20 @@ class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no ty
     """What a fetch brought, batch by batch; with a *place*, as records of the bus."""
 
     place: TopicPartition | None = None
+    _content_bytes = 0
+
+    def has_next(self) -> bool:
+        # The library goes on behind the last record that it was given.
+        return self._content_bytes < _FETCHED_BYTES and bool(super().has_next())
 
     def next_batch(self) -> Any:
         raw = self._next_slice
         if raw is None or len(raw) < self.MIN_SLICE or raw[self.MAGIC_OFFSET] < _MAGIC:
             return super().next_batch()
         self._cache_next()
-        return _Batch(raw, self.place)
+        batch = _Batch(raw, self.place)
+        self._content_bytes += batch.content_bytes
+        return batch
 
 
 class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the library has no types
@@ -125,8 +135,8 @@ def _as_record(place: TopicPartition, record: Any) -> Record:
     return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
-def _bounded(raw: memoryview, place: TopicPartition) -> Iterable[Record] | None:
-    """The records of a batch by the compiled way; None where that is not there, or leaves the batch to the others."""
+def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
+    """The records of a batch by the compiled way, None where that is not there or leaves it to the others; and how many bytes it holds."""
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
     section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
     append_ms = max_ms if attributes & _APPEND_TIME else None
@@ -142,18 +152,20 @@ def _bounded(raw: memoryview, place: TopicPartition) -> Iterable[Record] | None:
             return None
         return found
 
-    if native.core is not None and not plenty and (found := compiled(usual(section, codec))) is not None:
-        return found
+    if native.core is not None and not plenty:
+        first = usual(section, codec)
+        if first is not None and (found := compiled(first)) is not None:
+            return found, len(first)
     try:
         content = whole(section, codec)
     except TooLargeError as error:
-        return _cut(raw, error.beginning, place)
+        return _cut(raw, error.beginning, place), len(error.beginning)
     except ValueError:
         # The library finds out what is wrong, and says so in its own way.
-        return None
+        return None, 0
     if content is None or (native.core is None and not plenty):
-        return None
-    return (None if plenty else compiled(content)) or _cut(raw, content, place)
+        return None, len(content or section)
+    return (None if plenty else compiled(content)) or _cut(raw, content, place), len(content)
 
 
 def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:

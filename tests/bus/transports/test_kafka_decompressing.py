@@ -18,6 +18,7 @@ from bus import native
 from bus.transports.base import Record
 from bus.transports.kafka import decompressing, parsing
 from bus.transports.kafka.decompressing import MOST_BYTES, TooLargeError, usual, whole
+from bus.transports.kafka.parsing import _FETCHED_BYTES
 
 HEAD_BYTES = 61
 GZIP, ZSTD = 1, 4
@@ -157,3 +158,16 @@ def test_very_many_records_are_read_one_after_the_other(compress: Compress, code
     records = iter(parsing._Batch(memoryview(raw), PLACE))
     assert not isinstance(parsing._bounded(memoryview(raw), PLACE), list)
     assert [(record.offset, record.value) for record in records] == [(100 + number, b"%d" % number) for number in range(1001)]
+
+
+@pytest.mark.usefixtures("path")
+def test_a_fetch_brings_no_more_than_it_may_and_the_next_one_goes_on_behind_it() -> None:
+    each = batch([bytes(_FETCHED_BYTES // 3)], in_one_step, ZSTD)
+    raw = b"".join((100 + number).to_bytes(8, "big") + each[8:] for number in range(10))
+    offset, found = 100, []
+    while offset < 110:
+        records = parsing._Records(raw[(offset - 100) * len(each) :])
+        fetched = parsing._PartitionRecords(PLACE, records, (), offset, parsing.as_bus_records, None, False, 0)
+        found.append([record.offset for record in fetched])
+        offset = fetched.next_fetch_offset
+    assert found == [[100, 101, 102], [103, 104, 105], [106, 107, 108], [109]]
