@@ -6,7 +6,7 @@ Owns positions, pauses and buffers, and the choice of the next records. Pure dat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aiokafka import TopicPartition
 
@@ -14,11 +14,14 @@ from bus.transports.base import Assignment, Record
 
 __all__ = ["Held", "Holdings"]
 
+_AHEAD_RECORDS = 500
+_AHEAD_BYTES = 16 * 1_048_576
+
 
 class Held:
     """One partition held. *position* is None until the group's commit has been looked up."""
 
-    __slots__ = ("assignment", "buffer", "committed", "leaving", "paused", "place", "position", "version")
+    __slots__ = ("assignment", "buffer", "buffered_bytes", "committed", "leaving", "paused", "place", "position", "version")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -28,8 +31,19 @@ class Held:
         self.paused = False
         self.leaving = False
         self.buffer: deque[Record] = deque()
+        self.buffered_bytes = 0
         self.version = 0
         """Changes with each seek: what was fetched before it is not what is wanted now."""
+
+    def keep(self, records: Sequence[Record]) -> None:
+        """What was fetched, until it is asked for."""
+        self.buffer.extend(records)
+        self.buffered_bytes += sum(map(_size_of, records))
+
+    def drop(self) -> None:
+        """What lies here is not wanted any more."""
+        self.buffer.clear()
+        self.buffered_bytes = 0
 
     @property
     def next_offset(self) -> int | None:
@@ -104,14 +118,14 @@ class Holdings:
         return {held.place: (held.next_offset, held.readable) if held.next_offset is not None else None for held in self._by_assignment.values()}
 
     @property
-    def readable_records(self) -> int:
-        """How many lie here that may be handed out."""
-        return sum(len(held.buffer) for held in self._by_assignment.values() if held.readable)
+    def readable_share(self) -> float:
+        """How much lies here that may be handed out, as a share of what is fetched ahead."""
+        return _share(held for held in self._by_assignment.values() if held.readable)
 
     @property
-    def paused_records(self) -> int:
-        """How many lie here until their partitions are resumed."""
-        return sum(len(held.buffer) for held in self._by_assignment.values() if held.paused)
+    def paused_share(self) -> float:
+        """The same of what lies here until its partitions are resumed."""
+        return _share(held for held in self._by_assignment.values() if held.paused)
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
         """The next records, partitions taking turns; at least one where there is any."""
@@ -121,16 +135,30 @@ class Holdings:
         self._turn += 1
         first = self._turn % len(ready)
         taken: list[Record] = []
-        size = 0
+        room = max_bytes
         for held in ready[first:] + ready[:first]:
             buffer = held.buffer
             while buffer and len(taken) < max_records:
                 record = buffer[0]
-                size += len(record.value or b"") + len(record.key or b"")
-                if size > max_bytes and taken:
+                size = len(record.value or b"") + len(record.key or b"")
+                if size > room and taken:
                     return taken
+                room -= size
                 taken.append(buffer.popleft())
+                held.buffered_bytes -= size
                 held.position = record.offset + 1
             if len(taken) >= max_records:
                 break
         return taken
+
+
+def _share(several: Iterable[Held]) -> float:
+    records = size = 0
+    for held in several:
+        records += len(held.buffer)
+        size += held.buffered_bytes
+    return max(records / _AHEAD_RECORDS, size / _AHEAD_BYTES)
+
+
+def _size_of(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"")

@@ -138,7 +138,7 @@ class Membership:
         """Go on at *offset*."""
         held.position = offset
         held.version += 1
-        held.buffer.clear()
+        held.drop()
         if self.consumer is not None:
             self.consumer.seek(held.place, offset)
             if not held.paused:

@@ -27,7 +27,6 @@ from bus.transports.kafka.positions import out_of_range
 __all__ = ["KafkaSubscription"]
 
 _FETCH_S = 0.5
-_PREFETCH_RECORDS = 500
 _PAUSE_S = 0.5
 _AGAIN_S = 0.05
 _OVERTAKEN_S = 10.0
@@ -69,7 +68,7 @@ class KafkaSubscription:
             self._check()
             if max_records > 0:
                 records = self._holdings.take(max_records, max_bytes)
-                if self._holdings.readable_records < _PREFETCH_RECORDS:
+                if self._holdings.readable_share < 1:
                     self._fetch()
                 if records:
                     return records
@@ -113,8 +112,8 @@ class KafkaSubscription:
         if self._life.consumer is not None:
             self._life.consumer.pause(held.place for held in chosen)
         # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of it kept, each partition
-        # in its turn could leave its prefetch and one fetch more here (999 records, of a megabyte each at worst).
-        if self._holdings.paused_records > _PREFETCH_RECORDS:
+        # in its turn could leave its prefetch and one fetch more here.
+        if self._holdings.paused_share > 1:
             for held in chosen:
                 if held.buffer and held.position is not None:
                     self._life.place(held, held.position)
@@ -184,7 +183,7 @@ class KafkaSubscription:
         if held is None or held.position is None or consumer is not self._life.consumer:
             return
         if wanted == (held, held.version):
-            held.buffer.extend(records)
+            held.keep(records)
         else:
             # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
             consumer.seek(place, held.next_offset or 0)

@@ -10,6 +10,7 @@ from aiokafka import TopicPartition
 
 from bus.clock import SystemClock
 from bus.transports.base import Assignment, Record
+from bus.transports.kafka.holdings import _AHEAD_BYTES
 from bus.transports.kafka.subscription import KafkaSubscription
 
 WAITING, OTHER = Assignment("waiting", 0, 1), Assignment("other", 0, 1)
@@ -19,7 +20,8 @@ FETCH = 500
 class Full:
     """A library's consumer that has one whole fetch of records for each partition in turn, as long as it is not paused."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], value: bytes) -> None:
+        self._value = value
         self._offsets = dict.fromkeys((TopicPartition(topic, 0) for topic in topics), 0)
         self._paused: set[TopicPartition] = set()
 
@@ -28,7 +30,7 @@ class Full:
             if place not in self._paused:
                 begin = self._offsets[place]
                 self._offsets[place] += FETCH
-                return {place: [Record(place.topic, 0, begin + number, 0, None, b"v", ()) for number in range(FETCH)]}
+                return {place: [Record(place.topic, 0, begin + number, 0, None, self._value, ()) for number in range(FETCH)]}
         await asyncio.sleep(timeout_s)
         return {}
 
@@ -42,11 +44,11 @@ class Full:
         self._offsets[place] = offset
 
 
-def reading(*assignments: Assignment) -> KafkaSubscription:
+def reading(*assignments: Assignment, value: bytes = b"v") -> KafkaSubscription:
     """A member that holds *assignments*, each from its beginning."""
     subscription = KafkaSubscription("g", [], None, member="m", options=None, link=None, clock=SystemClock())
     subscription._life.polled = lambda: None
-    subscription._life.consumer = Full(assignment.topic for assignment in assignments)
+    subscription._life.consumer = Full((assignment.topic for assignment in assignments), value)
     for held in subscription._holdings.add(assignments):
         held.position = 0
     return subscription
@@ -74,6 +76,21 @@ async def test_what_lies_here_of_a_partition_that_may_not_be_read_does_not_keep_
     subscription._closed = True
 
 
+async def test_what_is_fetched_ahead_is_bounded_in_bytes_too() -> None:
+    size = _AHEAD_BYTES // 400
+    subscription = reading(OTHER, value=bytes(size))
+    held = subscription._holdings.get(OTHER)
+    assert held is not None
+    for _ in range(2 * FETCH):
+        await polled(subscription, 1)
+        # A fetch is begun while less than the bound lies here, and brings what it brings.
+        assert len(held.buffer) * size < _AHEAD_BYTES + FETCH * size
+        assert held.buffered_bytes == len(held.buffer) * size
+    held.drop()
+    assert held.buffered_bytes == 0
+    subscription._closed = True
+
+
 async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_stays_bounded_and_comes_again_in_its_place() -> None:
     assignments = [Assignment(f"topic-{number}", 0, 1) for number in range(20)]
     subscription = reading(*assignments)
@@ -82,7 +99,7 @@ async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_st
             pass
         await asyncio.sleep(0)
         subscription.pause([assignment])
-        assert subscription._holdings.paused_records <= FETCH
+        assert subscription._holdings.paused_share <= 1
     for assignment in assignments:
         held = subscription._holdings.get(assignment)
         assert held is not None
