@@ -30,6 +30,9 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         except asyncio.CancelledError:
             await _ended(ended)
             raise
+        finally:
+            # What the call raised has this frame in its traceback, and `_call`'s: each would hold the other, and the message.
+            del ended, call
 
     return handler
 
@@ -49,10 +52,11 @@ def _call(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, ended: async
         result = call()
     except BaseException as error:  # noqa: BLE001 - whatever it was, the handler's slot must hear of it
         # A future cannot carry it, and outside a coroutine it would mean something else.
-        raised = RuntimeError("the handler raised StopIteration") if isinstance(error, StopIteration) else error
-        _tell(loop, _fail, ended, raised)
+        _tell(loop, _fail, ended, RuntimeError("the handler raised StopIteration") if isinstance(error, StopIteration) else error)
     else:
         _tell(loop, _finish, ended, result)
+    finally:
+        del ended
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[asyncio.Future[Any], Any], None], ended: asyncio.Future[Any], value: Any) -> None:

@@ -95,7 +95,7 @@ class Intake:
         try:
             return self._pass(delivery, now_ms)
         except ContractError as error:
-            delivery.refusal = error
+            delivery.refusal = _alone(error)
             if error.reason == "unknown_type" and partition.tier is not None:
                 delivery.requeue = partition.tier
             return delivery
@@ -108,7 +108,7 @@ class Intake:
         try:
             _, delivery.payload = gates.schema_gate(delivery.message, self._view.registry)
         except ContractError as error:
-            delivery.refusal = error
+            delivery.refusal = _alone(error)
 
     def label(self, partition: Partition) -> str:
         """The metric label of what comes from *partition*."""
@@ -170,6 +170,12 @@ class Intake:
             # It asked for longer than the largest tier: one more hop, no attempt used.
             delivery.requeue = tier
             delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
+
+
+def _alone(refusal: ContractError) -> ContractError:
+    """*refusal* without the way it came: a frame in that has the delivery, and both would wait in memory for the garbage collector."""
+    refusal.__cause__ = refusal.__context__ = None
+    return refusal.with_traceback(None)
 
 
 def _origin_type(control: Control) -> str | None:

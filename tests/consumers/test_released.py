@@ -1,0 +1,101 @@
+"""What a message took in memory is free when it is settled, whatever became of it: a worker's garbage collector looks for cycles rarely."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.errors import Reject, RetryLater
+from bus.payloads import payload
+from bus.transports.base import NewRecord
+from consumers.app import App
+from consumers.context import Context
+from consumers.delivery import Delivery
+from consumers.retry import Retry
+
+
+@payload("released.asked", version="1.0.0")
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+@payload("released.told", version="1.0.0")
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+async def well(asked: Asked) -> Told:
+    return Told(n=asked.n)
+
+
+async def badly(asked: Asked) -> None:
+    raise ValueError(asked.n)
+
+
+async def with_a_cause(asked: Asked, context: Context) -> None:
+    try:
+        await badly(asked)
+    except ValueError as error:
+        raise RuntimeError(context.attempt) from error
+
+
+async def never(asked: Asked) -> None:
+    raise Reject("never")
+
+
+async def later(asked: Asked) -> None:
+    raise RetryLater(10)
+
+
+async def wrongly(asked: Asked) -> Told:
+    return Told(n="x")  # type: ignore[arg-type]
+
+
+async def too_long(asked: Asked) -> None:
+    await asyncio.Event().wait()
+
+
+def blocking(asked: Asked) -> None:
+    raise ValueError(asked.n)
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def held() -> list[Any]:
+    return [each for each in gc.get_objects() if isinstance(each, Delivery)]
+
+
+@pytest.mark.parametrize("handler", [well, badly, with_a_cause, never, later, wrongly, too_long, blocking])
+@pytest.mark.parametrize(("order", "keyed"), [("key", False), ("none", False), ("key", True), ("key_strict", True)])
+async def test_whatever_a_handler_does(handler: Any, order: Any, keyed: bool) -> None:
+    app = App("worker@svc", types=[Told])
+    app.on(Asked, retry=Retry(attempts=3, base_s=0.1), timeout_s=1, order=order, blocking=handler is blocking)(handler)
+    async with app.test() as bus:
+        for number in range(3):
+            await bus.publish(Asked(n=number), ttl_s=600, idempotency_key=f"once-{number}" if keyed else None)
+        for _ in range(10):
+            await bus.advance(60)
+        assert len(bus.dead) in (0, 3)
+        assert held() == []
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"x" * 2_000_000, b'{"data":{}}'])
+async def test_a_record_that_no_gate_lets_pass(value: bytes) -> None:
+    app = App("worker@svc")
+    app.on(Asked)(well)
+    async with app.test() as bus:
+        await bus.transport.append([NewRecord("agents.released.asked", b"k", value, ())] * 3, timeout_s=1)
+        await bus.settle()
+        assert len(bus.dead) == 3
+        assert held() == []
