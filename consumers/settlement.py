@@ -59,13 +59,14 @@ class Settlement:
                 waiting, error = await self._try(waiting)
                 if not waiting:
                     return
+                # Not the outcome itself: raised, it would have this frame in its traceback, and they would hold each other and the records.
                 if isinstance(error, RecordTooLargeError):
-                    raise error
+                    raise RecordTooLargeError(str(error))
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
                 if isinstance(error, TopicMissingError) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
-                    raise error
+                    raise TopicMissingError(str(error))
                 if not held:
                     held = True
                     self._hold(partition, True)

@@ -99,3 +99,14 @@ async def test_a_record_that_no_gate_lets_pass(value: bytes) -> None:
         await bus.settle()
         assert len(bus.dead) == 3
         assert held() == []
+
+
+async def test_a_record_that_no_letter_can_hold() -> None:
+    app = App("worker@svc")
+    app.on(Asked)(well)
+    async with app.test() as bus:
+        await bus.transport.append([NewRecord("agents.released.asked", b"k", b"x" * 2_000_000, ())] * 3, timeout_s=1)
+        bus.transport.features = msgspec.structs.replace(bus.transport.features, max_record_bytes=1_000_000)
+        await bus.settle()
+        assert [len(letter.record.value or b"") < 1_000 for letter in bus.dead] == [True] * 3
+        assert held() == []
