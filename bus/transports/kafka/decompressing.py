@@ -15,7 +15,7 @@ import zstandard
 
 __all__ = ["MOST_BYTES", "TooLargeError", "usual", "whole"]
 
-MOST_BYTES: Final = 64 * 1_048_576
+MOST_BYTES: Final = 16 * 1_048_576
 """Many times what any sound batch holds: producers bound theirs before they compress them."""
 _USUAL_BYTES: Final = 1_048_576
 _PIECE_BYTES: Final = 1_048_576

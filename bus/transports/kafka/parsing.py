@@ -36,7 +36,7 @@ _MOST_RECORDS = 100_000
 """More than that are read one after the other, and not all before the first is handled."""
 _MOST_HEADERS = 10_000
 """The compiled way has the same bound: in memory each takes many times its two bytes."""
-_FETCHED_BYTES = 16 * 1_048_576
+_FETCHED_BYTES = 8 * 1_048_576
 """Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
 
