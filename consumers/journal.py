@@ -24,13 +24,13 @@ from bus.logs import get_logger
 from bus.names import uuid7
 from bus.settings import Settings
 from bus.times import format_ms
-from bus.topics import own_topic, redrive_topic
-from bus.topology import creates_topics, group_topics, namespace_topics
+from bus.topics import own_topic
+from bus.topology import creates_topics, namespace_topics
 from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers.letterstate import Action, LetterState, Step
 
-__all__ = ["QUIET_S", "Begun", "Journal", "log_time_ms", "operator", "prepare_group", "prepare_journal", "unended_runs"]
+__all__ = ["QUIET_S", "Begun", "Journal", "log_time_ms", "operator", "prepare_journal", "unended_runs"]
 
 QUIET_S: Final = 20.0
 """After so long without a word, a run that is at work says so again."""
@@ -148,21 +148,13 @@ async def prepare_journal(transport: Transport, settings: Settings, *, create: b
     existing = await transport.admin.topics()
     missing = [spec for spec in namespace_topics(settings) if spec.name not in existing]
     if missing and not creates_topics(settings, transport.features):
-        raise _missing([spec.name for spec in missing], "the states of dead letters and the journal have no topic")
+        names = [spec.name for spec in missing]
+        does = "does" if len(names) == 1 else "do"
+        error = TopicMissingError(f"the states of dead letters and the journal have no topic: {', '.join(names)} {does} not exist")
+        error.add_note("`sealbus topics apply MODULE:APP` creates the topics of an app, these among them")
+        raise error
     if missing and create:
         await transport.admin.create_topics(missing)
-
-
-async def prepare_group(transport: Transport, settings: Settings, group: str) -> None:
-    """Have the topic that *group* reads what is sent back from, or raise TopicMissingError saying how to get it."""
-    topic = redrive_topic(settings.bus.namespace, group)
-    existing = await transport.admin.topics()
-    if topic in existing:
-        return
-    if not creates_topics(settings, transport.features):
-        raise _missing([topic], f"group {group} can't be sent anything back")
-    wanted = (topic, f"{topic}.dlq")
-    await transport.admin.create_topics([spec for spec in group_topics(settings, group) if spec.name in wanted and spec.name not in existing])
 
 
 async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[str, Begun]:
@@ -187,9 +179,3 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
 def log_time_ms(unended: Mapping[str, Begun]) -> int:
     """What time it is by the log's clock: when the last of these said that it had begun, which for who asks is its own run."""
     return max((begun.appended_ms for begun in unended.values()), default=0)
-
-
-def _missing(topics: Sequence[str], text: str) -> TopicMissingError:
-    error = TopicMissingError(f"{text}: {', '.join(topics)} {'does' if len(topics) == 1 else 'do'} not exist")
-    error.add_note("`sealbus topics apply MODULE:APP` creates the topics of an app, these among them")
-    return error

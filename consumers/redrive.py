@@ -17,14 +17,15 @@ from typing import Any, Final
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import AppendUnknownError, BusError, RecordTooLargeError
+from bus.errors import AppendUnknownError, BusError, RecordTooLargeError, TopicMissingError
 from bus.settings import Settings
 from bus.times import parse_ms
 from bus.topics import redrive_topic
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.journal import Begun, Journal, log_time_ms, prepare_group, unended_runs
+from consumers.destinations import Destinations
+from consumers.journal import Begun, Journal, log_time_ms, unended_runs
 from consumers.letterstate import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.redriveplan import Count, Plan, Result
 from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
@@ -53,14 +54,18 @@ class Redrive:
         self._journal = journal
         self._recorded = States(transport, self._namespace)
         self._sent_ms: dict[Death, int] = {}
-        self._groups: set[str] = set()
+        self._destinations = Destinations(transport, settings)
 
     async def plan(self) -> Plan:
         """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
         await self._load()
         unended = await unended_runs(self._transport, self._namespace, "redrive")
-        plan = Plan(unresolved=sum(bool(state.sending) for state in self._states.values()), unended=[str(begun) for begun in unended.values()])
-        async for letter, verdict in self._judged(None):
+        plan = Plan(
+            unresolved=sum(bool(state.sending) for state in self._states.values()),
+            unended=[str(begun) for begun in unended.values()],
+            unreachable=self._destinations.unreachable,
+        )
+        async for letter, verdict in self._judged(None, create=False):
             plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
             self._remember(letter, verdict)
         return plan
@@ -75,7 +80,7 @@ class Redrive:
     ) -> Result:
         """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again."""
         journal = self._written()
-        result = Result(run=journal.run)
+        result = Result(run=journal.run, unreachable=self._destinations.unreachable)
         facts = self._facts(journal, rate, stop_after)
         await journal.note("started", **facts)
         try:
@@ -109,7 +114,7 @@ class Redrive:
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
         started_s = self._clock.monotonic_s()
-        async with contextlib.aclosing(self._pieces(ends, pace, stop)) as pieces:
+        async with contextlib.aclosing(self._pieces(ends, pace, stop, result)) as pieces:
             async for piece in pieces:
                 if not await self._wait(stop, started_s + pace.due_s()):
                     return "interrupted"
@@ -184,7 +189,7 @@ class Redrive:
         return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
 
     async def _judged(
-        self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+        self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None, *, create: bool
     ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
         async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
             if stop is not None and stop.is_set():
@@ -192,16 +197,20 @@ class Redrive:
             known = self._states.get(letter.place)
             if self._selection.takes(letter, state_of(letter, known)):
                 sent_ms = max((self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None)
-                yield letter, decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
+                verdict = decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
+                if isinstance(verdict, Send) and not await self._destinations.has(letter.group, create=create):
+                    verdict = Leave("unreachable")
+                yield letter, verdict
 
     async def _pieces(
-        self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event
+        self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event, result: Result
     ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
         """Letters to which something is to be done, in pieces of the pace's size, until *stop* is set."""
         piece: list[tuple[DeadLetter, Verdict]] = []
         size, wanted = 0, pace.next_piece()
-        async for letter, verdict in self._judged(ends, stop):
+        async for letter, verdict in self._judged(ends, stop, create=True):
             if isinstance(verdict, Leave):
+                result.left += verdict.why == "unreachable"
                 continue
             self._remember(letter, verdict)
             piece.append((letter, verdict))
@@ -224,7 +233,6 @@ class Redrive:
         for letter, verdict in piece:
             match verdict:
                 case Send(extend_until_ms):
-                    await self._prepared(letter.group)
                     records[letter.place] = send_back(letter, self._namespace, extend_until_ms)
                     states[letter.place] = self._followed(letter, "sending", extend_until_ms)
                 case Park():
@@ -243,8 +251,12 @@ class Redrive:
         result.refused += sum(isinstance(outcome, RecordTooLargeError) for outcome in outcomes)
         if watch is not None:
             watch.sent([(death_of(letters[place]), outcome) for place, outcome in by_place.items() if isinstance(outcome, Appended)])
-        for outcome in outcomes:
-            if isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
+        for place, outcome in by_place.items():
+            if isinstance(outcome, TopicMissingError):
+                # It was there when it was asked for.
+                self._destinations.lose(letters[place].group, outcome)
+                result.left += 1
+            elif isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
                 raise outcome
 
     def _after(self, letter: DeadLetter, outcome: Outcome) -> LetterState | None:
@@ -264,11 +276,6 @@ class Redrive:
         if isinstance(verdict, Send):
             # A second letter of the same death need not go, in this run either.
             self._sent_ms[death_of(letter)] = self._clock.now_ms()
-
-    async def _prepared(self, group: str) -> None:
-        if group not in self._groups:
-            await prepare_group(self._transport, self._settings, group)
-            self._groups.add(group)
 
     async def _wait(self, stop: asyncio.Event, due_s: float) -> bool:
         """Wait until *due_s*; False when *stop* was set meanwhile."""

@@ -29,6 +29,8 @@ class Plan(msgspec.Struct, kw_only=True):
     """Letters that a run which was cut off was about to send: whether it did is found out when this one runs."""
     unended: list[str] = msgspec.field(default_factory=list)
     """Runs of which no end is written down."""
+    unreachable: dict[str, str] = {}
+    """By group, why it can't be sent anything back."""
 
     def total(self, *verdicts: str) -> int:
         """How many letters there are with one of *verdicts*."""
@@ -55,5 +57,9 @@ class Result(msgspec.Struct, kw_only=True):
     failures: int = 0
     found: int = 0
     """Letters that an earlier run had sent without being able to say so."""
+    left: int = 0
+    """Letters of groups that can't be sent anything back."""
+    unreachable: dict[str, str] = {}
+    """By group, why."""
     rival: str = ""
     """The run for which this one withdrew."""

@@ -36,7 +36,7 @@ __all__ = [
     "send_back",
 ]
 
-Why = Literal["redriven", "purged", "parked", "stub", "no group", "expired", "unreadable origin"]
+Why = Literal["redriven", "purged", "parked", "stub", "no group", "expired", "unreadable origin", "unreachable"]
 
 _FIRST_PIECE: Final = 10
 _LARGEST_PIECE: Final = 500

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -43,6 +44,7 @@ _WORDS: Final = {
     "stub": "left: a stub, its bytes were too large to keep",
     "no group": "left: it names no group",
     "unreadable origin": "left: it names no origin",
+    "unreachable": "left: its group has no redrive topic",
     "expired": "left: expired, --extend DURATION gives it time",
 }
 _DOES: Final = ("send", "park", "twin")
@@ -87,8 +89,9 @@ def redrive(
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because letters died again, 75 try again: the log or the
-    group did not answer, or another redrive is at work.
+    Exit codes: 0 done, 1 stopped because letters died again, or done but for groups that have
+    no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
+    at work.
     """
     settings = session.settings()
     orders = Orders(force=force, extend_ms=round((extend or 0) * 1000))
@@ -96,7 +99,7 @@ def redrive(
     if dry_run or not plan.total(*_DOES):
         _show_plan(session, plan)
         if not dry_run and not plan.unresolved and not plan.unended:
-            return 0
+            return FAILED if plan.unreachable else 0
     elif not yes:
         _show_plan(session, plan, err=True)
         click.confirm(
@@ -121,7 +124,8 @@ def redrive(
                     on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
                 )
         _show_result(session, result, plan)
-        return {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
+        code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
+        return code or (FAILED if result.left else 0)
 
     return execute(body)
 
@@ -159,6 +163,7 @@ def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
         click.echo(
             f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is still at work", err=True
         )
+    _show_unreachable(plan.unreachable)
     if plan.unresolved:
         click.echo(f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them", err=True)
 
@@ -173,6 +178,7 @@ def _show_result(session: Session, result: Result, plan: Plan) -> None:
         "repetitions of other letters": result.twins,
         "too large for the redrive topic": result.refused,
         "died again": result.failures,
+        "left: their group has no redrive topic": result.left,
     }
     text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "sent back")
     click.echo(f"{text}; {result.outcome}, run {result.run}", err=True)
@@ -184,10 +190,22 @@ def _show_result(session: Session, result: Result, plan: Plan) -> None:
     }
     if result.outcome in hints:
         click.echo(f"hint: {hints[result.outcome]}", err=True)
+    _show_unreachable(result.unreachable)
     gone = plan.total(*_DOES) - sum((result.sent, result.parked, result.twins, result.refused, result.found))
     if result.outcome == "finished" and gone > 0:
         click.echo(
             f"hint: {gone} of those that were counted were not there any more: retention deleted them (topics.deadletter_retention_s), "
             "or somebody else has sent them back or purged them",
+            err=True,
+        )
+
+
+def _show_unreachable(unreachable: Mapping[str, str]) -> None:
+    for group, why in unreachable.items():
+        click.echo(f"error: group {group} can't be sent anything back: {printable(why)}", err=True)
+    if unreachable:
+        click.echo(
+            "hint: `sealbus topics apply MODULE:APP` creates the topics of an app, these among them; of a group that is gone for good "
+            "`sealbus dlq purge --group GROUP` puts the letters away",
             err=True,
         )

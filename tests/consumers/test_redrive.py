@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock
-from bus.errors import AppendUnknownError, Reject, UnreachableError
+from bus.errors import AppendUnknownError, NotPermittedError, Reject, TopicMissingError, UnreachableError
 from bus.settings import Settings, load
 from bus.transports.base import NewRecord, Outcome, Record, TopicSpec, Transport
 from bus.transports.scanning import scan
@@ -105,6 +105,37 @@ async def another_life(it: World) -> int:
     letter = NewRecord(first.record.topic, second.record.key, second.record.value, first.record.headers)
     await it.bus.transport.append([letter], timeout_s=1)
     return msgspec.json.decode(second.message.data, type=Job).n
+
+
+async def die_elsewhere(it: World, group: str) -> None:
+    """Let what died in the app's group have died in *group* too, before and after it."""
+    letters = [letter.record for letter in it.bus.dead]
+    headers = [[(name, group.encode() if name == "__dlq.errors.group" else value) for name, value in record.headers] for record in letters]
+    copies = [NewRecord(record.topic, record.key, record.value, tuple(own)) for record, own in zip(letters, headers, strict=True)]
+    again = [NewRecord(record.topic, record.key, record.value, record.headers) for record in letters]
+    for piece in (copies, again):
+        await it.bus.transport.append(piece, timeout_s=1)
+
+
+class Topicless:
+    """A transport on which *topic* is gone whenever somebody appends to it; without one, no topic may be made."""
+
+    def __init__(self, transport: Transport, topic: str) -> None:
+        self._transport, self._topic = transport, topic
+        self.features, self.read, self.admin = transport.features, transport.read, self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport.admin, name)
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        if not self._topic:
+            raise NotPermittedError(f"{specs[0].name} may not be created")
+        await self._transport.admin.create_topics(specs)
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+        taken = [record for record in records if record.topic != self._topic]
+        done = iter(await self._transport.append(taken, timeout_s=timeout_s) if taken else ())
+        return [TopicMissingError(f"there is no topic {self._topic}") if record.topic == self._topic else next(done) for record in records]
 
 
 class Breaking:
@@ -238,6 +269,33 @@ async def test_a_state_that_holds_no_content_counts_for_every_letter_of_its_plac
         await another_life(it)
         result = await it.redrive()
         assert (result.sent, result.twins) == (0, 1)
+
+
+@pytest.mark.parametrize("create", [False, True])
+async def test_a_group_that_cannot_be_sent_anything_back_holds_up_no_other(create: bool) -> None:
+    async with world(3) as it:
+        it.settings = load(flags={"bus.url": "memory://", "topics.create": create}, env={}, file=None).settings
+        await die_elsewhere(it, "gone")
+        it.mended = True
+        transport = Topicless(it.bus.transport, "")
+        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), Orders()).plan()  # type: ignore[arg-type]
+        assert plan.total("unreachable") == (0 if create else 3), "what may be made is not missing yet"
+        result = await it.redrive(transport)
+        await it.bus.settle()
+        assert (result.outcome, result.sent, result.twins, result.left) == ("finished", 3, 3, 3)
+        assert "agents._redrive.gone" in result.unreachable["gone"]
+        assert it.handled == Counter(range(3))
+        assert await it.states() == {"redriven": 6, "open": 3}
+
+
+async def test_a_redrive_topic_that_goes_while_letters_are_sent_holds_up_no_other_group() -> None:
+    async with world(3) as it:
+        await die_elsewhere(it, "gone")
+        it.mended = True
+        result = await it.redrive(Topicless(it.bus.transport, "agents._redrive.gone"))
+        assert (result.outcome, result.sent, result.left) == ("finished", 3, 3)
+        assert await it.states() == {"redriven": 6, "open": 3}
+        assert (await it.redrive()).sent == 3, "and when it is back they are sent"
 
 
 async def test_filters_choose_what_is_sent() -> None:

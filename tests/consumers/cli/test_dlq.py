@@ -213,9 +213,29 @@ def test_a_missing_redrive_topic_says_which_command_makes_it(folder: Any) -> Non
     group = App(desk.agent).group
     desk.delete(f"_redrive.{group}")
     result = desk.call("dlq", "redrive", "--yes", env={"SEALBUS_TOPICS__CREATE": "false"})
-    assert result.exit_code == 78
+    assert result.exit_code == 1
     assert f"._redrive.{group} does not exist" in result.stderr
+    assert "sealbus topics apply" in result.stderr
     assert desk.states() == {"open": 1}
+
+
+def test_a_group_without_a_redrive_topic_is_said_and_the_others_are_sent_their_letters(folder: Any) -> None:
+    other, desk = Desk(folder, "sqlite:///sealbus.db"), Desk(folder, "sqlite:///sealbus.db")
+    other.common, other.namespace = desk.common, desk.namespace
+    for each in (other, desk):
+        (folder.path / "agents.py").write_text(APP.replace("AGENT", each.agent))
+        worker = each.rejected(1) if each is other else folder.worker(*desk.common)
+        folder.wait_until(lambda each=each: desk.letters("--group", App(each.agent).group))
+        assert folder.end(worker) == 0
+    gone = App(other.agent).group
+    desk.delete(f"_redrive.{gone}")
+    result = desk.call("dlq", "redrive", "--yes", "--output", "json", env={"SEALBUS_TOPICS__CREATE": "false"})
+    assert result.exit_code == 1
+    assert f"error: group {gone} can't be sent anything back" in result.stderr
+    (done,) = folder.objects(result.stdout)
+    assert (done["outcome"], done["sent"], done["left"], list(done["unreachable"])) == ("finished", 1, 1, [gone])
+    assert desk.states("--group", App(desk.agent).group) == {"redriven": 1}
+    assert desk.states("--group", gone) == {"open": 1}
 
 
 @pytest.mark.timeout(120)
