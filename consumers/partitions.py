@@ -16,7 +16,7 @@ from consumers.delivery import Partition
 from consumers.frontier import MAX_SPAN
 from consumers.retry import Tier
 
-__all__ = ["Partitions"]
+__all__ = ["Partitions", "names_of"]
 
 _FEW, _FEWEST = 64, 2
 """Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that never finds it over."""
@@ -154,3 +154,11 @@ class Partitions:
     def _rewind(self, partition: Partition, offset: int) -> None:
         if self.subscription is not None:
             self.subscription.seek(partition.assignment, offset)
+
+
+def names_of(assignments: Iterable[Assignment]) -> list[str]:
+    """`topic/0,1,3` per topic, for a log line."""
+    places: dict[str, list[int]] = {}
+    for assignment in assignments:
+        places.setdefault(assignment.topic, []).append(assignment.partition)
+    return [f"{topic}/{','.join(map(str, sorted(numbers)))}" for topic, numbers in sorted(places.items())]

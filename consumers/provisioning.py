@@ -1,4 +1,4 @@
-"""A worker's topics at its start: what is missing is made.
+"""A worker's topics at its start: what is missing is made, what is left over from other settings is found.
 
 Owns that nothing else is changed then: fewer days of retention delete records, more partitions move keys, and whoever starts a worker with other
 settings than the last one had has asked for neither. Does not own which topics there shall be (`bus.topology`), nor bringing them into line
@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from bus.errors import NotPermittedError
 from bus.logs import get_logger
 from bus.transports.base import Admin, TopicSpec
+from consumers.plan import Plan, leftover_tiers
+from consumers.retry import Tier
 
-__all__ = ["provide"]
+__all__ = ["find_leftover", "provide"]
 
 _log = get_logger("worker")
 
@@ -34,3 +36,12 @@ async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
                 topics=differing,
                 detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into line",
             )
+
+
+async def find_leftover(admin: Admin, plan: Plan) -> dict[str, Tier]:
+    """By topic, the tiers that the group of *plan* has in the log and no longer in its settings; says which."""
+    left = leftover_tiers(await admin.topics(), plan)
+    if left:
+        detail = "not in retry.tiers any more; read until empty"
+        _log.warning("worker.leftover_tiers", group=plan.group, topics=sorted(left), detail=detail)
+    return left

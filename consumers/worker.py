@@ -23,8 +23,9 @@ from consumers.app import App
 from consumers.assembly import assemble
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.inbox.base import Inbox
-from consumers.plan import Plan, leftover_tiers
-from consumers.provisioning import provide
+from consumers.partitions import names_of
+from consumers.plan import Plan
+from consumers.provisioning import find_leftover, provide
 from consumers.rarely import Rarely
 from producers.publisher import Publisher
 
@@ -100,15 +101,20 @@ class Worker:
             await provide(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
         if self._inbox is not None:
             await self._inbox.open()
-        left = leftover_tiers(await self._transport.admin.topics(), self._plan)
-        if left:
-            _log.warning(
-                "worker.leftover_tiers", group=self._plan.group, topics=sorted(left), detail="not in retry.tiers any more; read until empty"
-            )
+        try:
+            await self._join()
+        except BaseException:
+            # Whoever tries again does so with another worker.
+            if self._inbox is not None:
+                await self._inbox.close()
+            raise
+        _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
+
+    async def _join(self) -> None:
+        left = await find_leftover(self._transport.admin, self._plan)
         self._partitions.know(left.values())
         topics = (*self._plan.topics, *left)
         self._partitions.subscription = await self._transport.subscribe(self._plan.group, topics, self, member=self._member)
-        _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead background task."""
@@ -179,7 +185,7 @@ class Worker:
             for partition in self._partitions.chosen(moved):
                 partition.committed = moved[partition.assignment]
         if refused:
-            _log.warning("worker.commit_fenced", partitions=_names(refused))
+            _log.warning("worker.commit_fenced", partitions=names_of(refused))
             self.lost(refused)
 
     async def stop(self, drain_timeout_s: float) -> int:
@@ -212,7 +218,7 @@ class Worker:
         """Partitions arrived: nothing is remembered about them, their records say everything."""
         self._partitions.add(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
-        _log.info("worker.assigned", partitions=_names(assignments))
+        _log.info("worker.assigned", partitions=names_of(assignments))
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are about to go: finish what runs, commit, and only then let go."""
@@ -225,7 +231,7 @@ class Worker:
             _log.warning("worker.commit_failed", error=str(error))
         self._forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
-        _log.info("worker.revoked", partitions=_names(assignments), cut=left)
+        _log.info("worker.revoked", partitions=names_of(assignments), cut=left)
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
         """Partitions are another's already: whatever still runs for them must not count."""
@@ -234,7 +240,7 @@ class Worker:
         self._count_cut(len(running_for(self.runners, gone)))
         cut(self.runners, gone)
         self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
-        _log.warning("worker.partitions_lost", partitions=_names(assignments))
+        _log.warning("worker.partitions_lost", partitions=names_of(assignments))
 
     def _forget(self, assignments: Iterable[Assignment]) -> None:
         self._partitions.forget(assignments)
@@ -290,11 +296,3 @@ class Worker:
         if self._partitions.subscription is None:
             raise ClosedError("the worker has not started or has stopped")
         return self._partitions.subscription
-
-
-def _names(assignments: Iterable[Assignment]) -> list[str]:
-    """`topic/0,1,3` per topic, for a log line."""
-    places: dict[str, list[int]] = {}
-    for assignment in assignments:
-        places.setdefault(assignment.topic, []).append(assignment.partition)
-    return [f"{topic}/{','.join(map(str, sorted(numbers)))}" for topic, numbers in sorted(places.items())]

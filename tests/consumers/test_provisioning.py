@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
+from bus.errors import UnreachableError
 from bus.metrics import Metrics
 from bus.settings import load
 from bus.transports import open_transport
@@ -54,4 +58,20 @@ async def test_what_is_missing_is_made_beside_what_is_there() -> None:
         await start_and_stop(transport, retry__tiers="5s,30s")
     assert f"agents._retry.{app.group}.30s" in await transport.admin.topics()
     assert not [line for line in logs if line["event"] == "worker.topics_differ"]
+    await transport.close()
+
+
+async def test_a_start_that_fails_leaves_nothing_of_the_inbox_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = open_transport("memory://", clock=ManualClock())
+
+    async def fail(*_: object, **__: object) -> None:
+        raise UnreachableError("gone")
+
+    monkeypatch.setattr(transport, "subscribe", fail)
+    for _ in range(3):
+        with pytest.raises(UnreachableError):
+            await start_and_stop(transport, inbox__url=f"sqlite:///{tmp_path}/inbox.db")
+    assert not [thread for thread in threading.enumerate() if "inbox" in thread.name]
+    monkeypatch.undo()
+    await start_and_stop(transport, inbox__url=f"sqlite:///{tmp_path}/inbox.db")
     await transport.close()
