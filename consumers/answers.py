@@ -14,7 +14,10 @@ import msgspec
 
 from bus import sealing
 from bus.envelope import Agent
+from bus.proof import BACKWARDS_TOLERANCE_MS
+from bus.reasons import gate_of
 from bus.sealing import Message
+from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
@@ -63,15 +66,28 @@ def wants_report(message: Message | None, reason: str) -> bool:
 
 def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> Sealed:
     """The `error.reported` that tells the requester. Raises PublishRejected."""
+    now_ms, origin, metadata = publisher.clock.now_ms(), publisher.origin, message.metadata
     report = ErrorReported(
         error_code=reason,
         error_message=f"{message.message_type} {message.message_id} was not handled",
         source_agent=agent_id,
-        timestamp=datetime.fromtimestamp(publisher.clock.now_ms() / 1000, UTC),
+        timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
     )
-    # It lives as long as any other message and may go one hop further than its cause might: the cause may have died of just that.
-    draft = Draft(payload=report, to=_requester(message), max_hops=DEFAULT_MAX_HOPS)
-    return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+    ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
+    # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop further than its cause might:
+    # the cause may have died of just that.
+    ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
+    draft = Draft(payload=report, to=_requester(message), max_hops=DEFAULT_MAX_HOPS, ttl_s=ttl_s)
+    if _bears_another(message, reason, now_ms):
+        return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+    draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
+    return publisher.seal(draft, topic=message.routing.reply_to)
+
+
+def _bears_another(message: Message, reason: str, now_ms: int) -> bool:
+    """Whether receivers would believe what rests on *message*, which died of *reason*: else its report rests on nothing."""
+    sealed_ms = parse_ms(message.metadata.timestamp) or 0
+    return gate_of(reason) != "authenticity" and sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < DEFAULT_MAX_HOPS
 
 
 def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> NewRecord:

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from bus import sealing
+from bus.envelope import Statement
+from bus.signing import Signature
 from bus.topics import reply_topic, retry_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
@@ -226,6 +228,52 @@ async def test_every_death_after_the_seal_was_checked_is_reported_to_the_very_in
             assert report.metadata.recipient.id == "test@sealbus"
             assert report.routing.expires_at > "2026-01-01T00:30"
         assert len(await reports(bus, "asker@tests")) == 2
+
+
+class Keys:
+    """Signs everything alike, and takes that for good."""
+
+    kid, alg = "k", "HS256"
+
+    def sign(self, signing_input: bytes) -> bytes:
+        return b"signed"
+
+    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+        return None
+
+
+async def test_a_death_that_nothing_may_rest_on_is_reported_and_believed() -> None:
+    app = App("strict@tests", signer=Keys(), verifier=Keys())
+
+    @app.on(Lookup)
+    async def look_up(lookup: Lookup) -> Facts:
+        return Facts(text="")
+
+    async with app.test() as bus:
+        with pytest.raises(RequestFailed) as caught:
+            await bus.request(Lookup(query="x"), Facts)
+        assert caught.value.reason == "signature_missing"
+
+
+async def test_a_death_at_the_last_hop_is_reported() -> None:
+    app = App("far@tests")
+
+    @app.on(Lookup)
+    async def look_up(lookup: Lookup) -> Facts:
+        return Facts(text="")
+
+    async with app.test() as bus:
+        cause = None
+        for _ in range(16):
+            cause = bus.publisher.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+        sealed = bus.publisher.seal(Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), cause=cause)
+        assert sealed.message.metadata.hops == 16
+        await bus.publisher.send(sealed)
+        await bus.settle()
+        (report,) = await reports(bus, "asker@tests")
+        assert msgspec.json.decode(report.data)["error_code"] == "rejected"
+        assert (report.metadata.hops, report.metadata.correlation_id) == (0, sealed.message_id)
+        assert report.metadata.conversation_id == sealed.message.metadata.conversation_id
 
 
 async def test_a_type_nobody_knows_is_reported_when_its_tier_lets_it_go() -> None:

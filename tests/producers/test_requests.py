@@ -420,6 +420,28 @@ async def test_an_expired_request_is_reported_too(settings: Settings) -> None:
         assert stage.count("late_replies", type="error.reported") == 1
 
 
+class Ahead(SystemClock):
+    """A machine whose clock is *ahead_s* ahead of everybody else's."""
+
+    def __init__(self, ahead_s: int) -> None:
+        self._ahead_ms = ahead_s * 1000
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
+@pytest.mark.parametrize("ahead_s", [180, 3 * 86_400])
+async def test_a_requester_whose_clock_is_ahead_is_told_at_once(settings: Settings, ahead_s: int) -> None:
+    async with staged(oracle(shout), settings) as stage:
+        planner = make_publisher(stage.transport, settings, "planner@tests", clock=Ahead(ahead_s), metrics=stage.metrics)
+        bus = Bus(planner, stage.transport)
+        with pytest.raises(RequestFailed, match="clock_skew") as caught:
+            await bus.request(Question(), Answer, timeout_s=20)
+        assert caught.value.message.metadata.conversation_id == caught.value.request.metadata.conversation_id
+        await bus.requests.close()
+        await planner.close()
+
+
 async def test_a_reply_topic_that_may_not_be_made_is_named(settings: Settings) -> None:
     raised = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, create=False))
     async with staged(None, raised) as stage:
