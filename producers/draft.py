@@ -28,6 +28,7 @@ __all__ = [
     "RequestOptions",
     "check_struct",
     "compose",
+    "hop_limit",
 ]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
@@ -196,7 +197,7 @@ def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: s
     if expires_ms > _LAST_MS:
         raise ContractError("the message would expire after the year 9999", "ttl_s")
     max_hops = draft.max_hops if draft.max_hops is not None else (cause.routing.max_hops if cause else None)
-    if cause is not None and cause.metadata.hops + 1 > min(DEFAULT_MAX_HOPS, DEFAULT_MAX_HOPS if max_hops is None else max_hops):
+    if cause is not None and cause.metadata.hops + 1 > hop_limit(max_hops):
         raise ContractError(f"{cause.metadata.hops + 1} hops: receivers would refuse it as a loop", "/metadata/hops")
     conversation_id = _conversation(draft, cause, message_id)
     return Routing(
@@ -276,6 +277,11 @@ def _check_structs(draft: Draft) -> None:
     fields = draft.critical_fields
     if fields is not None and not (isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)):
         raise ContractError("is no tuple of texts", "critical_fields")
+
+
+def hop_limit(max_hops: int | None) -> int:
+    """How many hops receivers take of a message that asks for *max_hops*."""
+    return DEFAULT_MAX_HOPS if max_hops is None else min(DEFAULT_MAX_HOPS, max_hops)
 
 
 def check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:

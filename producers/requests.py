@@ -35,7 +35,7 @@ from bus.topics import reply_topic
 from bus.topology import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.vocabulary.core import ErrorReported
-from producers.draft import Draft, RequestOptions
+from producers.draft import Draft, RequestOptions, hop_limit
 from producers.publisher import Publisher
 from producers.replies import Replies, View
 from producers.sealer import Sealed
@@ -177,6 +177,7 @@ class Requests:
             raise PublishRejected(f"not sent: {late}", late)
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
         sealed = self._publisher.seal(draft, cause=cause, origin=self._origin)
+        _check_answerable(sealed.message)
         self._replies.expect(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
@@ -218,6 +219,13 @@ async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Ou
     if not outcomes.done():
         await asyncio.wait((outcomes,))
     return outcomes.result()
+
+
+def _check_answerable(request: Message) -> None:
+    hops = request.metadata.hops + 1
+    if hops > (limit := hop_limit(request.routing.max_hops)):
+        error = ContractError(f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops")
+        raise PublishRejected(f"refused before sending: {error}", error)
 
 
 def _addressee(options: RequestOptions) -> str | None:

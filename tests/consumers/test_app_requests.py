@@ -255,6 +255,29 @@ async def test_a_death_that_nothing_may_rest_on_is_reported_and_believed() -> No
         assert caught.value.reason == "signature_missing"
 
 
+@pytest.mark.parametrize("max_hops", [0, 1, None])
+async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before_it_is_sent(max_hops: int | None) -> None:
+    app, refused = App("far@tests", types=[Facts]), []
+
+    @app.on(Research)
+    async def research(request: Research, context: Context) -> None:
+        try:
+            await context.request(Lookup(query="x"), Facts, timeout_s=30)
+        except PublishRejected as error:
+            refused.append(str(error))
+
+    async with app.test() as bus:
+        cause = None
+        for _ in range(15 if max_hops is None else max_hops):
+            cause = bus.publisher.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+        last = None if max_hops is None else max_hops + 1
+        await bus.publisher.send(bus.publisher.seal(Draft(payload=Research(question="x"), max_hops=last), cause=cause))
+        await bus.settle()
+        hops = 17 if max_hops is None else max_hops + 2
+        assert len(refused) == 1
+        assert f"/metadata/hops: its answer would have {hops} hops, at most {hops - 1} are allowed" in refused[0]
+
+
 async def test_a_death_at_the_last_hop_is_reported() -> None:
     app = App("far@tests")
 
