@@ -211,9 +211,12 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
         await worker.start(create_topics=True)
         publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
         bus = AppBus(app, transport, publisher, worker, clock)
-        await bus.settle()
-        yield bus
-        await worker.stop(0)
-        await bus.close()
+        try:
+            await bus.settle()
+            yield bus
+        finally:
+            # Also when the test has failed: its handlers would keep the event loop from ending.
+            await worker.stop(0)
+            await bus.close()
     finally:
         await transport.close()

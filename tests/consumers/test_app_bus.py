@@ -85,6 +85,27 @@ async def test_settle_says_which_handlers_wait_for_something_outside(monkeypatch
             await bus.settle()
 
 
+def test_a_test_that_fails_while_a_handler_runs_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.testing._PATIENCE_S", 0.05)
+    app, ended = App("slow@tests"), []
+
+    @app.on(Asked)
+    async def wait(asked: Asked) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(asked)
+
+    async def fail() -> None:
+        async with app.test() as bus:
+            await bus.publish(Asked("hello"))
+            await bus.settle()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(fail())
+    assert ended == [Asked("hello")]
+
+
 async def test_an_advance_goes_through_every_retry_that_falls_due() -> None:
     app = App("again@tests")
     runs = []
