@@ -73,6 +73,7 @@ def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> 
 
 def believe(message: Message, asked: Asked, record: Record, view: View, *, now_ms: int) -> Answer:
     """The answer in *message*, which is correlated to a request that *asked* for it. Raises ContractError."""
+    _check_relation(message, asked)
     kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
     # Of a type unknown here nothing is believed but that it came; with keys it must be proven all the same.
     risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
@@ -82,6 +83,17 @@ def believe(message: Message, asked: Asked, record: Record, view: View, *, now_m
     payload = kind.open(message) if kind is not None else None
     gates.lifetime_gate(message, now_ms=now_ms, append_ms=record.timestamp_ms)
     return Answer(message, payload)
+
+
+def _check_relation(message: Message, asked: Asked) -> None:
+    """Whatever says that it answers a request rests on that very request, in its conversation; only a report may rest on nothing."""
+    if message.metadata.conversation_id != asked.conversation_id:
+        raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
+    parents = message.verification.parents
+    if parents is None and message.message_type == _REPORT.name:
+        return
+    if parents is None or parents[0] != asked.seal:
+        raise ContractError("the request is not its first parent", "/verification/parents", _UNCORRELATED)
 
 
 class Replies:

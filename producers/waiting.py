@@ -27,10 +27,12 @@ _KNOWN_LABELS = frozenset({"error.reported"})
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent."""
+    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent; and which request it was."""
 
     kind: PayloadType
     addressee: str | None
+    conversation_id: str = ""
+    seal: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -106,6 +108,7 @@ class Waiting:
         if message.message_id in self._waiters:
             return False
         waiter.message = message
+        waiter.asked = msgspec.structs.replace(waiter.asked, conversation_id=message.metadata.conversation_id, seal=message.seal)
         self._unsent.discard(waiter)
         self._waiters[message.message_id] = waiter
         return True

@@ -266,12 +266,12 @@ async def test_a_handler_asks_another_agent(settings: Settings) -> None:
 async def test_forged_answers_never_end_a_request(settings: Settings) -> None:
     async def handle(question: Question, context: Context) -> Answer:
         await forge(stage, context.message)
-        await until(lambda: sum(stage.count("refused_replies", reason=reason) for reason in REFUSED) >= len(REFUSED))
+        await until(lambda: sum(stage.count("refused_replies", reason=reason) for reason in REFUSED) >= len(REFUSED) + 3)
         return Answer("true")
 
     async with staged(oracle(handle, timeout_s=30), settings) as stage:
         assert await stage.bus.request(Question(), Answer, timeout_s=25, to="oracle@tests") == Answer("true")
-        assert {reason: stage.count("refused_replies", reason=reason) for reason in REFUSED} == dict.fromkeys(REFUSED, 1)
+        assert {reason: stage.count("refused_replies", reason=reason) for reason in REFUSED} == dict.fromkeys(REFUSED, 1) | {"uncorrelated": 4}
         assert not stage.bus.late_replies
 
 
@@ -295,7 +295,12 @@ async def forge(stage: Stage, request: sealing.Message) -> None:
     before = request.metadata
 
     def made(
-        data: bytes = b'{"text":"forged"}', *, routing: dict[str, Any] | None = None, chained: bool = True, **changes: Any
+        data: bytes = b'{"text":"forged"}',
+        *,
+        routing: dict[str, Any] | None = None,
+        chained: bool = True,
+        cause: sealing.Message | None = request,
+        **changes: Any,
     ) -> sealing.Message:
         metadata: dict[str, Any] = {
             "causation_id": before.message_id,
@@ -315,17 +320,22 @@ async def forge(stage: Stage, request: sealing.Message) -> None:
             data,
             Metadata(**(metadata | changes)),
             Routing(**({"expires_at": format_ms(now_ms + 60_000)} | (routing or {}))),
-            parents=(request.seal,),
-            proof_chain=request.chain_for_children() if chained else (),
+            parents=(cause.seal,) if cause else (),
+            proof_chain=cause.chain_for_children() if cause and chained else (),
         )
 
     honest = made()
+    # Of the request's id and all else, with other content.
+    twin = sealing.seal(b'{"text":"how?"}', before, request.routing)
     forged: list[tuple[bytes, bytes]] = [(b"{", b"k"), (honest.value.replace(b"forged", b"f0rged"), honest.key)]
     forged += [
         (honest.value.replace(b'"id":"oracle@tests"', b'"id":"orakle@tests"'), honest.key),
         (made(namespace="elsewhere").value, honest.key),
         (honest.value, b"another key"),
         (made(correlation_id="nothing").value, honest.key),
+        (made(conversation_id="another").value, b"another"),
+        (made(cause=twin).value, honest.key),
+        (made(cause=None, causation_id=None, hops=0).value, honest.key),
         (made(chained=False).value, honest.key),
         (made(sender=Agent(id="mallory@tests")).value, honest.key),
         (made(b'{"text":1}').value, honest.key),
