@@ -43,6 +43,7 @@ class Partition:
         "own",
         "parked",
         "passed_ms",
+        "patient",
         "paused",
         "resting",
         "seen",
@@ -74,6 +75,8 @@ class Partition:
         """Deliveries whose claim or result is being made durable, or that have not gone on since."""
         self.paused = 0
         """How many reasons there are not to fetch from it."""
+        self.patient = 0
+        """Outcomes that pause before they are tried again."""
         self.most_open = MAX_SPAN
         """So long may its span be."""
         self.full = False

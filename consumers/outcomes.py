@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -240,7 +241,9 @@ class Outcomes:
         if message is None or not wants_report(message, failure.reason):
             return
         try:
-            sealed = report_of(self._publisher, message, failure.reason, self._plan.agent_id)
+            make = partial(report_of, self._publisher, message, failure.reason, self._plan.agent_id)
+            # When its life is over nobody waits for the report any more.
+            sealed = await self._settlement.seal(make, delivery.partition, within_s=self._intake.remaining_s(delivery))
             await self._settlement.send([sealed.record], delivery.partition)
             reach("reported")
         except (PublishRejected, RecordTooLargeError, TopicMissingError) as error:

@@ -1,7 +1,8 @@
 """Settling: making an outcome durable before its offset counts (design section 5).
 
-Owns appends that must succeed however long it takes: outputs, retries, dead letters. An append that fails for a reason that may pass pauses
-the partition and is repeated with an alarm; a dead letter that can never be stored becomes a stub. Deciding the outcome is `consumers.retry`'s.
+Owns appends that must succeed however long it takes: outputs, retries, dead letters and reports of them. An append that fails for a reason that
+may pass pauses the partition and is repeated with an alarm; a dead letter that can never be stored becomes a stub. Deciding the outcome is
+`consumers.retry`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, RecordTooLargeError, TopicMissingError
+from bus.errors import BusError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
 from bus.logs import get_logger
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
@@ -19,6 +20,7 @@ from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
 from consumers.logclock import LogClock
 from producers.publisher import Publisher
+from producers.sealer import Sealed
 
 __all__ = ["GaveUpError", "Settlement"]
 
@@ -53,8 +55,8 @@ class Settlement:
         Raises GaveUpError, RecordTooLargeError, and TopicMissingError for a reply topic that has not appeared after some seconds: anybody can
         name one in a message, so it must not stop a partition for ever.
         """
-        waiting, pause_s, held = list(records), _FIRST_PAUSE_S, False
-        try:
+        waiting = list(records)
+        with _Patience(partition, self._clock, self._hold) as patience:
             while True:
                 waiting, error = await self._try(waiting)
                 if not waiting:
@@ -65,19 +67,24 @@ class Settlement:
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
+                pause_s = patience.pause_s
                 if isinstance(error, TopicMissingError) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
                     raise TopicMissingError(str(error))
-                if not held:
-                    held = True
-                    self._hold(partition, True)
                 _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
-                await self._clock.sleep(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-                if partition.closed:
-                    raise GaveUpError
-        finally:
-            if held:
-                self._hold(partition, False)
+                await patience.wait()
+
+    async def seal(self, make: Callable[[], Sealed], partition: Partition, *, within_s: float) -> Sealed:
+        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds. Raises GaveUpError, PublishRejected."""
+        ends_s = self._clock.monotonic_s() + within_s
+        with _Patience(partition, self._clock, self._hold) as patience:
+            while True:
+                try:
+                    return make()
+                except PublishRejected as error:
+                    if not isinstance(error.__cause__, SigningError) or self._clock.monotonic_s() + patience.pause_s > ends_s:
+                        raise
+                    _log.error("settlement.not_signed", error=str(error), again_in_s=patience.pause_s)
+                await patience.wait()
 
     async def bury(self, delivery: Delivery, failure: Failure) -> None:
         """Append the dead letter of *delivery*, or its stub. Raises GaveUpError."""
@@ -126,6 +133,38 @@ class Settlement:
                 failed.append(record)
                 first = first or outcome
         return failed, first
+
+
+class _Patience:
+    """The pauses between tries, ever longer; from the first of them to the end *partition* is held."""
+
+    def __init__(self, partition: Partition, clock: Clock, hold: Callable[[Partition, bool], None]) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._hold = hold
+        self._held = False
+        self.pause_s = _FIRST_PAUSE_S
+
+    def __enter__(self) -> _Patience:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._held:
+            self._hold(self._partition, False)
+
+    async def wait(self) -> None:
+        """Raises GaveUpError."""
+        if not self._held:
+            self._held = True
+            self._hold(self._partition, True)
+        self._partition.patient += 1
+        try:
+            await self._clock.sleep(self.pause_s)
+        finally:
+            self._partition.patient -= 1
+        self.pause_s = min(_LONGEST_PAUSE_S, self.pause_s * 2)
+        if self._partition.closed:
+            raise GaveUpError
 
 
 def _is_reply_topic(topic: str) -> bool:

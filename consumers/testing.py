@@ -6,7 +6,7 @@ Owns driving a worker until nothing more can happen, and reading back what was s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -26,6 +26,7 @@ from bus.transports.base import Record, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, read_dead_letter
 from consumers.process import make_worker
+from consumers.runners import Runner
 from producers.connection import make_publisher
 from producers.draft import Draft, Options, RequestOptions
 from producers.publisher import Publisher, Receipt
@@ -151,8 +152,7 @@ class AppBus:
         """Whether nothing can happen before time passes: no handler runs, less those that wait for answers, and every answer was read."""
         runners, requests = self._worker.runners, (self._requests, self._worker.requests)
         waiting = self._worker.requests.waiting.causes()
-        messages = [runner.delivery.message for runner in runners.running() if runner.delivery is not None]
-        if any(message is None or message.message_id not in waiting for message in messages):
+        if not all(_waits(runner, waiting) for runner in runners.running()):
             return False
         lanes = self._worker.lanes
         if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not runners.full) or any(asked.waiting.moving for asked in requests):
@@ -216,7 +216,24 @@ async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[A
             yield bus
         finally:
             # Also when the test has failed: its handlers would keep the event loop from ending.
-            await worker.stop(0)
+            await _stop(worker, clock)
             await bus.close()
     finally:
         await transport.close()
+
+
+async def _stop(worker: Worker, clock: ManualClock) -> None:
+    """Stop *worker* in time that passes: some of what it does then waits for that."""
+    stopping = asyncio.get_running_loop().create_task(worker.stop(0))
+    while not stopping.done():
+        await asyncio.wait([stopping], timeout=_GLANCE_S)
+        clock.advance(1.0)
+    await stopping
+
+
+def _waits(runner: Runner, waiting: Set[str]) -> bool:
+    """Whether *runner* waits for time to pass: for an answer, as the messages *waiting* do, or to try again to make an outcome durable."""
+    delivery = runner.delivery
+    if delivery is None or (delivery.partition.patient and not runner.in_handler):
+        return True
+    return delivery.message is not None and delivery.message.message_id in waiting

@@ -352,6 +352,21 @@ async def test_an_answer_that_cannot_be_signed_just_now_is_made_again() -> None:
         assert not bus.dead
 
 
+async def test_a_death_whose_report_cannot_be_signed_just_now_is_reported_when_it_can() -> None:
+    app = App("signing@tests", signer=Fickle(failures=3))
+
+    @app.on(Lookup)
+    async def look_up(lookup: Lookup) -> Facts:
+        raise Reject("no")
+
+    async with app.test() as bus:
+        started_s = bus.clock.monotonic_s()
+        with pytest.raises(RequestFailed):
+            await bus.request(Lookup(query="x"), Facts, timeout_s=30)
+        assert bus.clock.monotonic_s() - started_s < 10
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
+
+
 class Keyless(Fickle):
     """Reads which key it has each time; just now there is none."""
 
