@@ -35,6 +35,7 @@ Not here: deciding what a failure leads to (`consumers.retry`), and foreign exce
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ __all__ = [
     "UnknownTypeError",
     "UnreachableError",
     "text_of",
+    "trace_of",
 ]
 
 
@@ -270,8 +272,17 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 def text_of(error: BaseException) -> str:
-    """What *error* says. Foreign exceptions may raise from their own `__str__`; nobody's message is to be stuck over that."""
+    """What *error* says. Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that."""
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - see above
+        # Not a kind of text of their own either, which may do so later.
+        return str.__str__(str(error))
+    except BaseException:  # noqa: BLE001 - see above
         return f"<{type(error).__name__} that cannot be printed>"
+
+
+def trace_of(error: BaseException) -> str:
+    """The trace of *error* and of what it was caused by, taken with the same care."""
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except BaseException:  # noqa: BLE001 - see above
+        return text_of(error)

@@ -13,6 +13,7 @@ from typing import TextIO, cast
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from bus.errors import trace_of
 from bus.terminal import printable
 
 __all__ = ["configure", "configure_unless_done", "get_logger"]
@@ -34,7 +35,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
+            structlog.processors.ExceptionRenderer(lambda info: trace_of(info[1])),
             *([_escaped] if console else []),
             renderer,
         ],

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from bus import canonical, native
-from bus.errors import ContractError, UnknownTypeError
+from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.fields import knows_field
 from bus.guards import Guard, make_decoded_guard, make_full_guard, make_guard
 from bus.names import is_message_type, is_schema_version
@@ -138,7 +138,7 @@ class PayloadType:
                 return data
             raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
         except (TypeError, ValueError, RecursionError) as error:
-            raise ContractError(f"cannot be written as JSON: {error}", "/data", "schema_violation") from error
+            raise ContractError(f"cannot be written as JSON: {text_of(error)}", "/data", "schema_violation") from error
 
     def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
         """For keys that are no text: written as text, if all of them read back."""
@@ -197,7 +197,7 @@ class PayloadType:
         try:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ContractError(f"{self.name} was upcast to what is no JSON: {error}", "/data", "schema_violation") from error
+            raise ContractError(f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation") from error
 
     def check_critical(self, pointers: tuple[str, ...]) -> None:
         """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the envelope knows."""

@@ -6,13 +6,12 @@ listing them `consumers.deadletters`'s.
 
 from __future__ import annotations
 
-import traceback
 from typing import Final
 
 import msgspec
 
 from bus import canonical
-from bus.errors import NameRefusedError
+from bus.errors import NameRefusedError, trace_of
 from bus.reasons import gate_of
 from bus.times import format_ms
 from bus.topics import dead_letter_topic, read_topic
@@ -152,7 +151,7 @@ def _describe(failure: Failure, *, details: bool) -> bytes:
         return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
     text = f"{failure.error}: {failure.text}"
     if failure.exception is not None:
-        text += "\n" + "".join(traceback.format_exception(failure.exception))
+        text += "\n" + trace_of(failure.exception)
     return text.encode("utf-8", "replace")[:_MAX_DETAILS]
 
 

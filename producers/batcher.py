@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from functools import partial
 
 from bus.clock import Clock, Timer
-from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError
+from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError, text_of
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.room import Room
 
@@ -156,7 +156,7 @@ class Batcher:
             return
         except Exception as error:  # noqa: BLE001 - an adapter's own fault must not leave callers waiting for ever
             for item in items:
-                item.fail(AppendUnknownError(str(error) or type(error).__name__))
+                item.fail(AppendUnknownError(text_of(error) or type(error).__name__))
             return
         self._answers += _has_answered(outcomes)
         at = 0

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import click
 
-from bus.errors import BusError, ConfigurationError
+from bus.errors import BusError, ConfigurationError, text_of
 from bus.terminal import printable
 from consumers.app import App
 
@@ -63,7 +63,7 @@ def _failed(name: str, error: Exception) -> ImportFailedError:
     own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     click.echo("Traceback (most recent call last):", err=True)
     click.echo("".join([*traceback.format_list(own), *traceback.format_exception_only(error)]), err=True, nl=False)
-    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {error}")
+    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}")
 
 
 def _known_apps(module: ModuleType, name: str) -> str:

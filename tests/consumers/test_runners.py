@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from bus.clock import ManualClock
+from bus.settings import load
 from bus.transports.base import NewRecord
 from consumers.lanes import Lane, Lanes
 from consumers.runners import Runner, Runners
@@ -170,21 +171,46 @@ async def test_a_runner_that_something_else_cancels_is_not_gone_in_silence() -> 
 
 
 class UnprintableError(Exception):
+    def __init__(self, ends_in: BaseException | str) -> None:
+        self.ends_in = ends_in
+
     def __str__(self) -> str:
-        raise AttributeError("there is no response")
+        if isinstance(self.ends_in, BaseException):
+            raise self.ends_in
+        return self.ends_in
+
+    __repr__ = __str__
 
 
-async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_other() -> None:
+class UntraceableError(UnprintableError):
+    @property
+    def __notes__(self) -> None:
+        raise SystemExit
+
+
+class Odd(str):
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("details", [False, True])
+@pytest.mark.parametrize("kind", [UnprintableError, UntraceableError])
+@pytest.mark.parametrize("ends_in", [AttributeError("there is no response"), SystemExit(1), KeyboardInterrupt(), Odd()], ids=repr)
+async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_other(
+    ends_in: BaseException | str, kind: type[UnprintableError], details: bool
+) -> None:
     app = App("runner@tests")
 
     @app.on(Job, retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1))
     async def handle(job: Job) -> None:
-        raise UnprintableError
+        raise kind(ends_in)
 
-    async with app.test() as bus:
+    async with app.test(load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
         await bus.publish(Job(how="odd"))
         await bus.advance(5)
-        assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "UnprintableError")]
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [("retries_exhausted", kind.__name__)]
 
 
 async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:

@@ -19,6 +19,7 @@ from bus.errors import (
     TopicMissingError,
     TransportError,
     UnreachableError,
+    text_of,
 )
 
 __all__ = ["is_certain", "is_denial", "is_refusal", "said", "translated"]
@@ -48,7 +49,7 @@ _LOST_MEMBERSHIP = (errors.CommitFailedError, errors.IllegalGenerationError, err
 
 def said(error: BaseException) -> str:
     """What *error* says, or at least its name."""
-    text = str(error).strip()
+    text = text_of(error).strip()
     name = type(error).__name__
     return text if name in text else f"{name}: {text}" if text else name
 
