@@ -26,8 +26,14 @@ _MIB = 1_048_576
 # What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
 _DURATION = {"duration": True}
 
-Duration: TypeAlias = Annotated[float, Meta(gt=0, extra=_DURATION)]
-Pause: TypeAlias = Annotated[float, Meta(ge=0, extra=_DURATION)]
+_DAY_S = 86_400
+# Counted in milliseconds, and no time that is reckoned from them leaves the calendar or 64 bits.
+Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * _DAY_S, extra=_DURATION)]
+Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * _DAY_S, extra=_DURATION)]
+# Kafka's protocol has 31 bits for their milliseconds.
+Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * _DAY_S, extra=_DURATION)]
+# Less than the 224 days that a link of a proof chain may be old: whoever handles a message at the end of its life may still answer.
+Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * _DAY_S, extra=_DURATION)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,16 +53,16 @@ class Topics(_Section, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=1000)]
     create: bool | Literal["auto"]
     retention_s: Duration
-    deadletter_retention_s: Duration
+    deadletter_retention_s: Annotated[float, Meta(ge=1, le=36_500 * _DAY_S, extra=_DURATION)]
     retention_bytes: Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class Publish(_Section, frozen=True):
     """Lifetimes, and how much may wait unacknowledged."""
 
-    ttl_s: Duration
-    max_ttl_s: Duration
-    timeout_s: Duration
+    ttl_s: Lifetime
+    max_ttl_s: Lifetime
+    timeout_s: Timeout
     max_message_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
     buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
 
@@ -68,8 +74,8 @@ class Worker(_Section, frozen=True):
     max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)]
     max_in_flight_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
     timeout_s: Duration
-    drain_timeout_s: Pause
-    commit_interval_s: Duration
+    drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * _DAY_S, extra=_DURATION)]
+    commit_interval_s: Annotated[float, Meta(ge=0.01, le=_DAY_S, extra=_DURATION)]
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
 
 
@@ -107,7 +113,7 @@ class Inbox(_Section, frozen=True):
             extra={"expected": "auto, off, sqlite:///..., memory:// or postgresql://..."},
         ),
     ]
-    lease_s: Annotated[float, Meta(ge=1, extra=_DURATION)]
+    lease_s: Annotated[float, Meta(ge=1, le=7 * _DAY_S, extra=_DURATION)]
     keep_s: Duration
     local: bool
 
@@ -125,10 +131,10 @@ class Kafka(_Section, frozen=True):
     key_file: str
     key_password: Annotated[str, Meta(extra={"secret": True})]
     compression: Literal["none", "zstd", "lz4", "snappy", "gzip"]
-    request_timeout_s: Duration
-    session_timeout_s: Duration
-    heartbeat_s: Duration
-    poll_timeout_s: Duration
+    request_timeout_s: Timeout
+    session_timeout_s: Timeout
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=_DAY_S, extra=_DURATION)]
+    poll_timeout_s: Timeout
 
 
 class Log(_Section, frozen=True):
@@ -222,7 +228,8 @@ def _convert(name: str, given: sources.Given) -> object:
             value = _tiers(value)
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
-        raise _wrong(name, given, str(error).removeprefix("Expected ")) from error
+        told = _range(kind) if isinstance(value, float) else ""
+        raise _wrong(name, given, told or str(error).removeprefix("Expected ")) from error
 
 
 def _tiers(value: object) -> list[str]:
@@ -249,6 +256,12 @@ def _expectation(kind: Any) -> str:
     return ", ".join(choices[:-1]) + f" or {choices[-1]}" if len(choices) > 1 else ""
 
 
+def _range(kind: Any) -> str:
+    """The durations that are allowed."""
+    limits = next((meta for meta in get_args(kind) if isinstance(meta, Meta) and meta.extra == _DURATION), None)
+    return "" if limits is None else f"{durations.text(limits.ge or 0)} to {durations.text(limits.le or 0)}"
+
+
 def _shown(value: object, kind: Any) -> str:
     if _extra(kind, "secret"):
         return "***" if value else ""
@@ -273,6 +286,7 @@ def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
         ("worker.max_in_flight_bytes", worker.max_in_flight_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
         ("retry.cap_s", retry.cap_s >= retry.base_s, "at least retry.base_s"),
         ("retry.tiers", retry.tiers_s[0] > 0 and _ascend(retry.tiers_s), "durations above 0, each longer than the one before"),
+        ("retry.tiers", retry.tiers_s[-1] <= 36_500 * _DAY_S, "durations of at most 36500d"),
         ("kafka.username", not needs_user or bool(kafka.username), f"a user for {kafka.sasl_mechanism}"),
         ("kafka.password", not needs_user or bool(kafka.password), "the password of kafka.username"),
         ("kafka.token", not needs_token or bool(kafka.token), "MODULE:FUNCTION, where bearer tokens come from"),
