@@ -72,6 +72,12 @@ class Shell(click.Group):
             ctx.exit(exit_code(error))
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except click.Abort as error:
+            # A question is given up by a no, by the end of the input, and by Ctrl-C.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             _silence_stdout()
             ctx.exit(BROKEN_PIPE)

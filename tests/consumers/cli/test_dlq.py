@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 import uuid
 from collections import Counter
@@ -196,6 +197,22 @@ def test_times_may_be_as_late_as_there_are_and_no_later(folder: Any) -> None:
     assert desk.states() == {"open": 1}
     assert desk.call("dlq", "redrive", "--until", "9999-12-31T23:59:59.999999Z", "--extend", "18000d", "--yes").exit_code == 0
     assert desk.states() == {"redriven": 1}
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_ctrl_c_at_the_question_is_an_interrupt_and_a_no_is_not(folder: Any, verb: str) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    desk.reject_one(1)
+    assert desk.call("dlq", verb, stdin="n\n").exit_code == 1
+    asking = folder.start("dlq", verb, *desk.common, stdin=subprocess.PIPE)
+    said = ""
+    while not said.endswith("[y/N]"):
+        said += (letter := asking.stderr.read(1))
+        assert letter, said
+    asking.send_signal(signal.SIGINT)
+    assert asking.wait(20) == 130
+    assert "Traceback" not in asking.stderr.read()
+    assert desk.states() == {"open": 1}
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
