@@ -5,13 +5,14 @@ Does not own the verbs, nor which error has which exit code (`consumers.cli.outc
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -57,12 +58,19 @@ class Shell(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line, also where a caller has closed standard streams."""
+        """Run the command line, also where a caller has closed standard streams, or where there is no room behind them."""
         _open_standard_streams()
-        return super().main(*args, **kwargs)
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            # A full disk behind the output, an input that cannot be read.
+            _silence_stdout()
+            click.echo(f"error: {printable(str(error))}", err=True)
+            click.echo("hint: what was done before that stays done", err=True)
+            sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; no error of the bus, of a file or of a stream leaves here as a traceback."""
+        """Run the verb; no error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main` as one."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -81,12 +89,6 @@ class Shell(click.Group):
         except BrokenPipeError:
             _silence_stdout()
             ctx.exit(BROKEN_PIPE)
-        except OSError as error:
-            # A full disk behind the output, an input that cannot be read.
-            _silence_stdout()
-            click.echo(f"error: {printable(str(error))}", err=True)
-            click.echo("hint: what was done before that stays done", err=True)
-            ctx.exit(FAILED)
         ctx.exit(code if isinstance(code, int) else 0)
 
 
@@ -115,6 +117,25 @@ def _exists(module: str) -> bool:
         return False
 
 
+class _Forgiving:
+    """Standard error, where what there is no room for is lost: it must not change what a command does and how it ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
 def _open_standard_streams() -> None:
     """A stream that is closed is an empty one, and no file that is opened later takes its number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -123,6 +144,8 @@ def _open_standard_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a locale has no letters for, as on standard error: ids and keys may hold any.
         sys.stdout.reconfigure(errors="backslashreplace")
+    if not isinstance(sys.stderr, _Forgiving):
+        sys.stderr = cast("TextIO", _Forgiving(sys.stderr))
 
 
 def _silence_stdout() -> None:

@@ -21,13 +21,20 @@ def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) 
     assert len(folder.call("tail", "job.run", "--all").stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", ["tail job.run --all", "publish job.run --app agents:app", "topics list"])
+@pytest.mark.parametrize(
+    "arguments", ["tail job.run --all", "publish job.run --app agents:app", "topics list", "--version", "--help", "tail --help"]
+)
 def test_an_output_without_room_ends_in_a_sentence(folder: Any, arguments: str) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
     done = run(folder, arguments, ">/dev/full")
     assert done.returncode == 1
     assert "error: [Errno 28] No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("no-such-verb", 2), ("dlq --no-such-option", 2), ("tail x --bus ftp://x", 78), ("tail x", 69)])
+def test_an_error_that_there_is_no_room_to_tell_of_has_its_exit_code(folder: Any, arguments: str, code: int) -> None:
+    assert run(folder, arguments, "2>/dev/full").returncode == code
 
 
 def test_an_input_that_is_closed_is_empty(folder: Any) -> None:
