@@ -1,7 +1,7 @@
 """PostgreSQL by way of asyncpg, which is imported only when a URL asks for it.
 
-Owns finding the driver, making pools, what a failure of the server or of the way to it means, and showing URLs without their passwords. Does not
-own any statement.
+Owns finding the driver, making pools, what a failure of the server or of the way to it means, which way to it cannot be used, and showing URLs
+without their passwords. Does not own any statement about our tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ from urllib.parse import urlsplit
 
 from bus.errors import BusError, ConfigurationError, InboxError
 
-__all__ = ["TIMEOUT_S", "cut", "driver", "failures", "is_late", "is_of_store", "place", "pool", "translated", "translating"]
+__all__ = [
+    "TIMEOUT_S",
+    "cut",
+    "driver",
+    "failures",
+    "is_late",
+    "is_of_store",
+    "place",
+    "pool",
+    "refuse_shared_session",
+    "translated",
+    "translating",
+]
 
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
@@ -25,6 +37,9 @@ TIMEOUT_S: Final = 10.0
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
 # Who it is, which database, which schema, rights, parameters in the URL.
 _OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
+# A prepared statement that is there already, or not any more.
+_ASTRAY: Final = ("42P05", "26000")
+_PROCESS: Final = "SELECT pg_backend_pid()"
 _OF_URL: Final = (ValueError, OverflowError)
 """What the driver says of a host, a port or a parameter that is none."""
 
@@ -113,3 +128,31 @@ def translating(where: str, connection: Any = None, *, at_start: bool = False) -
         if connection is not None and is_of_store(error) and not is_late(error):
             cut(connection)
         raise translated(error, where, at_start=at_start) from error
+
+
+async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s: float) -> None:
+    """Raise ConfigurationError where the next transaction of *connection* may be another session's.
+
+    A pooler that gives its sessions out by the transaction does that, and then locks and roles are anybody's. Where the server's process is
+    the one that it said at first, there is none in between; else a second connection, open at the same time, shows whether each has its own.
+    """
+    try:
+        process = await connection.fetchval(_PROCESS)
+        if process == connection.get_server_pid():
+            return
+        other = await driver().connect(url, timeout=timeout_s, command_timeout=timeout_s)
+        try:
+            async with other.transaction():
+                is_shared = await other.fetchval(_PROCESS) == process or await connection.fetchval(_PROCESS) != process
+        finally:
+            cut(other)
+    except driver().PostgresError as error:
+        # Prepared statements are a session's too.
+        is_shared = error.sqlstate in _ASTRAY
+        if not is_shared:
+            raise
+    if is_shared:
+        raise ConfigurationError(
+            f"the database {where} is reached by way of a pooler that gives sessions out by the transaction, and locks, roles and prepared "
+            "statements go astray there: use the server itself, or a pool in session mode (PgBouncer: pool_mode = session)"
+        )

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from bus.databases.postgres import TIMEOUT_S, cut, driver, failures, place, translating
+from bus.databases.postgres import TIMEOUT_S, cut, driver, failures, place, refuse_shared_session, translating
 from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, PendingRow
 
@@ -44,12 +44,9 @@ SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE
 FROM sealbus_outbox GROUP BY topic ORDER BY topic"""
 
 # A relay whose machine has vanished is given up by the server after about ten seconds, not after hours.
-_SERVER_SETTINGS: Final = {
-    "application_name": "sealbus outbox relay",
-    "tcp_keepalives_idle": "4",
-    "tcp_keepalives_interval": "2",
-    "tcp_keepalives_count": "3",
-}
+# Set and not asked for at the start: a pooler in between refuses a start that asks for what it does not know.
+_ABANDON: Final = "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
+_SERVER_SETTINGS: Final = {"application_name": "sealbus outbox relay"}
 
 
 async def create(connection: Any) -> None:
@@ -70,6 +67,7 @@ class PostgresRows:
 
     async def open(self) -> None:
         async with self._connected(at_start=True) as connection:
+            await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
             if not await connection.fetchval(_EXISTS):
                 await connection.execute(_CREATE)
 
@@ -120,6 +118,7 @@ class PostgresRows:
                     self._connection = await driver().connect(
                         self._url, timeout=self._timeout_s, command_timeout=self._timeout_s, server_settings=_SERVER_SETTINGS
                     )
+                    await self._connection.execute(_ABANDON)
                 try:
                     yield self._connection
                 except BaseException:

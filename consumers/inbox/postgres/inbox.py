@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
-from bus.databases.postgres import TIMEOUT_S, failures, place, pool, translating
+from bus.databases.postgres import TIMEOUT_S, failures, place, pool, refuse_shared_session, translating
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
@@ -75,6 +75,7 @@ class PostgresInbox:
                 await self._pool
                 await self._sessions.open()
             async with self._connection(at_start=True) as connection:
+                await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
                 self._place = await statements.migrate(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
@@ -289,8 +290,7 @@ class PostgresInbox:
         """Whether that *process* of the server runs a statement; not where the server does not say."""
         with contextlib.suppress(InboxError):
             async with self._connection() as connection:
-                is_active: bool = await connection.fetchval(statements.IS_ACTIVE, process)
-                return is_active
+                return bool(await connection.fetchval(statements.IS_ACTIVE, process))
         return False
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -19,6 +21,7 @@ from consumers.inbox.postgres.together import Asked
 from producers.outbox.postgres import PostgresRows
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 from tests.databases import Postgres
+from tests.pooler import pooled
 
 
 @pytest.fixture
@@ -308,3 +311,14 @@ async def test_tables_of_a_newer_sealbus_are_refused(inbox: PostgresInbox, url: 
     await connection.close()
     with pytest.raises(ConfigurationError, match="install the newer sealbus"):
         await PostgresInbox(url, owner="b", clock=SystemClock()).open()
+
+
+@pytest.mark.parametrize("store", [PostgresRows, partial(PostgresInbox, owner="a", clock=SystemClock())], ids=["outbox", "inbox"])
+async def test_a_pooler_that_gives_sessions_out_by_the_transaction_is_refused(url: str, store: Callable[[str], Any]) -> None:
+    async with pooled(url, by_transaction=True) as way:
+        with pytest.raises(ConfigurationError, match=r"pool in session mode"):
+            await store(way).open()
+    async with pooled(url, by_transaction=False) as way:
+        opened = store(way)
+        await opened.open()
+        await opened.close()
