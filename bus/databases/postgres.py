@@ -6,8 +6,9 @@ without their passwords. Does not own any statement about our tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -17,6 +18,7 @@ from bus.errors import BusError, ConfigurationError, InboxError
 
 __all__ = [
     "TIMEOUT_S",
+    "closing",
     "cut",
     "driver",
     "failures",
@@ -116,6 +118,27 @@ def cut(connection: Any) -> None:
     # One that has failed may have gone back to its pool by itself.
     with suppress(driver().InterfaceError):
         connection.terminate()
+
+
+@asynccontextmanager
+async def closing(where: str, most_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
+    """Translate, as `translating`, what closing meets, and let it take *most_s* seconds; then *terminate* what is to be closed.
+
+    A statement that is only cancelled waits for the server all the same, in the driver.
+    """
+
+    def end() -> None:
+        terminate()
+        limit.reschedule(loop.time())
+
+    loop = asyncio.get_running_loop()
+    with translating(where):
+        async with asyncio.timeout(None) as limit:
+            timer = loop.call_later(most_s, end)
+            try:
+                yield
+            finally:
+                timer.cancel()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
-from bus.databases.postgres import TIMEOUT_S, failures, place, pool, refuse_shared_session, translating
+from bus.databases.postgres import TIMEOUT_S, closing, failures, place, pool, refuse_shared_session, translating
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
@@ -37,6 +37,8 @@ T = TypeVar("T")
 _NAME: Final = "sealbus inbox"
 _CONNECTIONS: Final = 8
 _PURGED_AT_ONCE: Final = 5_000
+# What a server that hangs is not told then, it finds out by itself when the lease ends: as after a death.
+_CLOSING_S: Final = 4.0
 
 _log = get_logger("inbox")
 
@@ -80,14 +82,13 @@ class PostgresInbox:
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
         except BaseException:
-            self._pool.terminate()
-            self._sessions.terminate()
+            self._terminate()
             self._pool = None
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
-        identity, text = _named(key)
+        identity, text = statements.named(key)
         task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
         try:
             return await asyncio.shield(task)
@@ -98,7 +99,7 @@ class PostgresInbox:
 
     def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
-            (identity, text), answered = _named(ask.key), partial(answer, told, ask)
+            (identity, text), answered = statements.named(ask.key), partial(answer, told, ask)
             ask.identity = identity
             asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone)
             alone = partial(self._together.apart, answered, self._claim, identity, text, asker)
@@ -157,20 +158,25 @@ class PostgresInbox:
         if self._renewal is None or self._sessions is None:
             return
         self._renewal.cancel()
-        await asyncio.wait([self._renewal])
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        await self._sessions.undo()
         try:
-            async with self._connection() as connection:
-                await connection.execute(statements.STRIKE, self._owner)
+            async with closing(self._where, _CLOSING_S, self._terminate):
+                await asyncio.wait([self._renewal])
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._sessions.undo()
+                async with self._connection() as connection:
+                    await connection.execute(statements.STRIKE, self._owner)
+                await self._pool.close()
+                await self._sessions.close()
         except BusError as error:
             _log.warning("inbox.lease_left", error=str(error))
         self._renewal = None
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._pool.close(), self._timeout_s)
+        self._terminate()
+
+    def _terminate(self) -> None:
         self._pool.terminate()
-        await self._sessions.close()
+        if self._sessions is not None:
+            self._sessions.terminate()
 
     async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
         if identity in self._asking:
@@ -292,9 +298,3 @@ class PostgresInbox:
             async with self._connection() as connection:
                 return bool(await connection.fetchval(statements.IS_ACTIVE, process))
         return False
-
-
-def _named(key: Key) -> tuple[bytes, str]:
-    """What the row of *key* is found by, and what people read beside it."""
-    text = key_text(key)
-    return key_digest(text), statements.legible(text)

@@ -6,7 +6,6 @@ no server that has gone. Does not own what a transaction is (`session`), nor the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -52,10 +51,8 @@ class Sessions:
             await transaction.rollback()
 
     async def close(self) -> None:
-        """End within a while, whatever the server does."""
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._pool.close(), self._timeout_s)
-        self.terminate()
+        """End in order."""
+        await self._pool.close()
 
     def terminate(self) -> None:
         """End at once."""

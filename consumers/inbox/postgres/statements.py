@@ -10,6 +10,8 @@ import json
 from typing import Any, Final
 
 from bus.errors import ConfigurationError
+from consumers.inbox.base import Key
+from consumers.inbox.outputs import key_digest, key_text
 from consumers.inbox.rules import CLOSED, Row
 
 __all__ = [
@@ -27,9 +29,9 @@ __all__ = [
     "STRIKE",
     "UPDATE",
     "leave",
-    "legible",
     "locked_row",
     "migrate",
+    "named",
     "placed",
     "rest_s",
     "row_values",
@@ -136,9 +138,11 @@ def placed(statement: str, place: str | None) -> str:
     return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 
-def legible(text: str) -> str:
-    """The `key_text` as it is written beside its digest: JSON still, and in no character that the database's encoding may not have."""
-    return text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
+def named(key: Key) -> tuple[bytes, str]:
+    """What the row of *key* is found by, and what people read beside it: its text, in no character that the database's encoding may not have."""
+    text = key_text(key)
+    legible = text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
+    return key_digest(text), legible
 
 
 async def locked_row(connection: Any, identity: bytes) -> Row | None:

@@ -238,6 +238,28 @@ async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_c
     assert isinstance(await claim(inbox, "m-1", "h"), Claimed)
 
 
+@pytest.mark.parametrize("begun", [0, 3])
+async def test_a_server_that_hangs_does_not_keep_whoever_closes(
+    url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, begun: int
+) -> None:
+    monkeypatch.setattr("consumers.inbox.postgres.inbox._CLOSING_S", 1.0)
+    inbox = PostgresInbox(url, owner="a", clock=SystemClock(), lease_s=1.5)
+    await inbox.open()
+    for _ in range(begun):
+        await inbox.begin()
+    postgres.freeze()
+    try:
+        asked = [asyncio.create_task(claim(inbox, f"m-{number}")) for number in range(3)]
+        # In the middle of a renewal.
+        await asyncio.sleep(0.7)
+        started_s = time.monotonic()
+        await inbox.close()
+        assert time.monotonic() - started_s < 4
+        assert [type(answer) for answer in await asyncio.gather(*asked, return_exceptions=True)] == [InboxError] * 3
+    finally:
+        postgres.thaw()
+
+
 async def test_a_server_that_is_not_there_is_an_inbox_error() -> None:
     inbox = PostgresInbox("postgresql://nobody@127.0.0.1:1/none", owner="a", clock=SystemClock())
     with pytest.raises(InboxError, match=r"127\.0\.0\.1/none"):
