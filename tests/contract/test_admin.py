@@ -149,7 +149,7 @@ async def test_a_group_tells_what_it_has_committed(log):
     await member.receive(3)
     (first,) = [assignment for assignment in member.subscription.assignments() if assignment.partition == 0]
     await member.subscription.commit({first: 2})
-    assert dict(await transport.admin.committed("g")) == {("a.b", 0): 2}
+    assert dict(await transport.admin.committed("g")) == {("a.b", 0): 2, ("a.b", 1): 0}
 
 
 async def test_retention_by_age_deletes_and_raises_the_start(embedded_log):

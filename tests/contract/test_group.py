@@ -85,6 +85,17 @@ async def test_reading_goes_on_at_the_commit(log):
     assert [r.offset for r in await again.receive(2)] == [3, 4]
 
 
+async def test_a_group_stands_where_it_began_before_it_has_settled_anything(log):
+    """Else what retention deletes before that would be missed by nobody."""
+    transport = log.open()
+    await log.topic(transport, partitions=2)
+    await log.fill(transport, 3)
+    member = await log.join(transport)
+    await member.receive(3)
+    await member.subscription.close()
+    assert await transport.admin.committed("g") == {("a.b", 0): 0, ("a.b", 1): 0}
+
+
 async def test_groups_are_independent(log):
     transport = log.open()
     await log.topic(transport)
@@ -92,7 +103,7 @@ async def test_groups_are_independent(log):
     one, two = await log.join(transport, group="one"), await log.join(log.open(), group="two")
     assert len(await one.receive(3)) == len(await two.receive(3)) == 3
     await one.subscription.commit({one.subscription.assignments()[0]: 3})
-    assert {g.name: g.committed for g in await transport.admin.groups()} == {"one": {("a.b", 0): 3}, "two": {}}
+    assert {g.name: g.committed for g in await transport.admin.groups()} == {"one": {("a.b", 0): 3}, "two": {("a.b", 0): 0}}
 
 
 async def test_added_partitions_are_assigned_and_written_to(log):

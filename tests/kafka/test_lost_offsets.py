@@ -80,6 +80,21 @@ async def test_deleted_records_stop_the_member_instead_of_jumping(opened, topic,
         await receive(again, 1)
 
 
+async def test_records_deleted_before_a_group_had_any_stop_its_next_member(opened, topic, admin) -> None:
+    transport = opened()
+    await filled(transport, topic, [])
+    member = await joined(transport, topic, Listener())
+    await receive(member, 0)
+    while not await transport.admin.committed(group_of(topic)):
+        await member.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)
+    await member.close()
+    await filled(transport, topic, values(10))
+    await deleted_until(admin, topic, 7)
+    again = await joined(transport, topic, Listener())
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 0 .* 7 to 10"):
+        await receive(again, 1)
+
+
 async def test_records_deleted_under_a_reading_member_stop_it(opened, topic, admin) -> None:
     transport, listener = opened(), Listener()
     await filled(transport, topic, values(3))

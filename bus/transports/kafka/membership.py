@@ -27,7 +27,7 @@ from bus.transports.kafka.holdings import Held, Holdings
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.member import Consumer
 from bus.transports.kafka.options import Options
-from bus.transports.kafka.positions import positions
+from bus.transports.kafka.positions import Positions
 
 __all__ = ["Membership"]
 
@@ -42,7 +42,7 @@ _log = get_logger("kafka")
 
 
 class Membership:
-    """One member of one group. *changed* is called whenever whoever polls should look again."""
+    """One member of one group. *changed* is called whenever whoever polls should look again, *positions* knows where the group stands."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Membership:
         link: Link,
         clock: Clock,
         changed: Callable[[], None],
+        positions: Positions,
     ) -> None:
         self.group = group
         self.holdings = Holdings()
@@ -70,6 +71,7 @@ class Membership:
         self._link = link
         self._clock = clock
         self._changed = changed
+        self._positions = positions
         self._tasks: set[asyncio.Task[None]] = set()
         self._polled_s = self._ticked_s = clock.monotonic_s()
         self._astray = False
@@ -90,8 +92,7 @@ class Membership:
         """Leave the group, and end within seconds."""
         self._closed = True
         self.holdings.clear()
-        current = asyncio.current_task()
-        others = self._tasks - {current}
+        others = self._tasks - {asyncio.current_task()}
         # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back of whoever closes.
         for task in others:
             task.cancel()
@@ -219,7 +220,7 @@ class Membership:
         """Look up where the group stands, for as long as it takes, and begin there."""
         while pending := [held for held in gained if held.position is None and self.holdings.get(held.assignment) is held]:
             try:
-                found = await positions(self._link, self.group, [held.place for held in pending])
+                found = await self._positions(pending)
             except BusError as error:
                 if not error.retriable:
                     self.fail(error)
@@ -228,9 +229,7 @@ class Membership:
                 await self._clock.sleep(_PAUSE_S)
                 continue
             for held in pending:
-                if held.position is None and self.holdings.get(held.assignment) is held:
-                    at = found[held.place]
-                    held.committed = at.committed
+                if held.position is None and self.holdings.get(held.assignment) is held and (at := found.get(held.place)) is not None:
                     if at.fault is not None:
                         self.fail(at.fault)
                     self.place(held, at.offset)

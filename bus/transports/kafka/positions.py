@@ -5,7 +5,8 @@ Owns looking up where a member begins with a partition, and saying so when what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 from aiokafka import TopicPartition
@@ -13,9 +14,10 @@ from aiokafka import TopicPartition
 from bus.errors import OffsetOutOfRangeError
 from bus.transports.base import PartitionRange
 from bus.transports.kafka.commits import commits
+from bus.transports.kafka.holdings import Held
 from bus.transports.kafka.link import Link
 
-__all__ = ["Position", "out_of_range", "positions"]
+__all__ = ["Position", "Positions", "out_of_range", "positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -24,6 +26,10 @@ class Position(msgspec.Struct, frozen=True):
     offset: int
     committed: int
     fault: OffsetOutOfRangeError | None = None
+
+
+Positions: TypeAlias = Callable[[Sequence[Held]], Awaitable[Mapping[TopicPartition, Position]]]
+"""Where the group goes on in each of these, without those that it may not be asked about just now."""
 
 
 async def positions(link: Link, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:

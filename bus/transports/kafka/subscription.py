@@ -22,7 +22,7 @@ from bus.transports.kafka.link import Link
 from bus.transports.kafka.member import Committing, Consumer
 from bus.transports.kafka.membership import Membership
 from bus.transports.kafka.options import Options
-from bus.transports.kafka.positions import out_of_range
+from bus.transports.kafka.positions import Position, out_of_range, positions
 
 __all__ = ["KafkaSubscription"]
 
@@ -44,7 +44,17 @@ class KafkaSubscription:
         self._link = link
         self._clock = clock
         self._wake = asyncio.Event()
-        self._life = Membership(group, topics, listener, member=member, options=options, link=link, clock=clock, changed=self._wake.set)
+        self._life = Membership(
+            group,
+            topics,
+            listener,
+            member=member,
+            options=options,
+            link=link,
+            clock=clock,
+            changed=self._wake.set,
+            positions=self._positions,
+        )
         self._holdings = self._life.holdings
         self._fetching: asyncio.Task[None] | None = None
         self._fetching_from: Consumer | None = None
@@ -221,6 +231,23 @@ class KafkaSubscription:
         finally:
             timer.cancel()
         return self._clock.monotonic_s() - started_s < timeout_s
+
+    async def _positions(self, gained: Sequence[Held]) -> Mapping[TopicPartition, Position]:
+        """Where the group goes on in *gained*; where it has never committed, that is committed first.
+
+        A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has settled any.
+        """
+        found = await positions(self._link, self._group, [held.place for held in gained])
+        for held in gained:
+            held.committed = found[held.place].committed
+        begun, consumer = {held: found[held.place].offset for held in gained if held.committed < 0}, self._life.consumer
+        if not begun:
+            return found
+        if consumer is not None and await self._life.wait_until_steady() and await self._committed(consumer, begun) is Committing.TAKEN:
+            return found
+        # Overtaken: some of these may be another's by now.
+        await self._clock.sleep(_AGAIN_S)
+        return {}
 
     async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> Committing:
         def is_current() -> bool:

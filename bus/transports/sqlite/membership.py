@@ -39,11 +39,11 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A lease that was taken, and what was committed before."""
+    """A lease that was taken, and where the group stands."""
 
     part: int
     assignment: Assignment
-    committed: int | None
+    committed: int
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def release(log: Log, group: str, member_id: int, holdings: Sequence[Holding]) -
 
 def commit(log: Log, group: str, member_id: int, offsets: Mapping[Holding, int]) -> list[Holding]:
     """Move commits forward where the lease is still this member's; answers with the refused ones."""
-    statement = """UPDATE leases SET committed = max(coalesce(committed, 0), ?)
+    statement = """UPDATE leases SET committed = max(committed, ?)
         WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?"""
     return [
         (part, epoch)
@@ -177,11 +177,13 @@ def _leases(log: Log, group: str) -> dict[int, _Lease]:
 def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
-    statement = """INSERT INTO leases (grp, part, owner, epoch) VALUES (?, ?, ?, 1)
-        ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1 RETURNING epoch, committed"""
+    # A group stands where it began before it has settled anything: else it would not miss what retention deletes until then.
+    statement = """INSERT INTO leases (grp, part, owner, epoch, committed) SELECT ?, id, ?, 1, start_offset FROM partitions WHERE id = ?
+        ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1, committed = coalesce(committed, excluded.committed)
+        RETURNING epoch, committed"""
     taken = []
     for part in parts:
-        epoch, committed = log.connection.execute(statement, (member.group, part, own)).fetchone()
+        epoch, committed = log.connection.execute(statement, (member.group, own, part)).fetchone()
         topic, partition = places[part]
         taken.append(Taken(part, Assignment(topic, partition, epoch), committed))
     return taken

@@ -31,12 +31,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
-    """One partition to read; position None stands for the earliest record."""
+    """One partition to read, from *position* on."""
 
     topic: str
     partition: int
     part: int
-    position: int | None
+    position: int
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ def fetch(connection: sqlite3.Connection, wants: Sequence[Want], max_records: in
     ranges = _ranges(connection, wants)
     placed = [(want, _position(want, ranges[want.part], strict=strict)) for want in wants if want.part in ranges]
     ready = [(want, position) for want, position in placed if position < ranges[want.part].end]
-    chunks = [Chunk(want, (), position) for want, position in placed if want.position is None]
+    chunks: list[Chunk] = []
     for index, (want, position) in enumerate(ready):
         quota, must = -(-max_records // (len(ready) - index)), not any(chunk.records for chunk in chunks)
         chunk, size = _read(connection, want, position, ranges[want.part].end, max_records=quota, max_bytes=max_bytes, must=must)
@@ -88,8 +88,6 @@ def _ranges(connection: sqlite3.Connection, wants: Sequence[Want]) -> dict[int, 
 
 
 def _position(want: Want, kept: PartitionRange, *, strict: bool) -> int:
-    if want.position is None:
-        return kept.start
     if strict and not kept.start <= want.position <= kept.end:
         raise OffsetOutOfRangeError(
             f"{want.topic} partition {want.partition}: offset {want.position} is outside the kept offsets {kept.start} to {kept.end}; "

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
+from aiokafka import TopicPartition
 
 from bus.clock import ManualClock, SystemClock
 from bus.transports.base import Assignment
 from bus.transports.kafka import membership
+from bus.transports.kafka.holdings import Held
 from bus.transports.kafka.membership import Membership
+from bus.transports.kafka.positions import Position
 from bus.transports.kafka.subscription import KafkaSubscription
 
 
@@ -36,12 +39,18 @@ class Reachable:
         return True
 
 
+async def nowhere(_: Sequence[Held]) -> dict[TopicPartition, Position]:
+    """The positions of a member that gains nothing."""
+    return {}
+
+
 class Watched(Membership):
     """Joins a cluster that does not exist, and looks around all the time."""
 
     def __init__(self, refreshed_s: float) -> None:
         options = SimpleNamespace(poll_timeout_s=60.0, session_timeout_s=60.0)
-        super().__init__("g", ["t"], None, member="m", options=options, link=Reachable(), clock=SystemClock(), changed=lambda: None)
+        clock = SystemClock()
+        super().__init__("g", ["t"], None, member="m", options=options, link=Reachable(), clock=clock, changed=lambda: None, positions=nowhere)
         self.joined: list[SlowToLeave] = []
         self._refreshed_s = refreshed_s
 

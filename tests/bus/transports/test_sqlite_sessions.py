@@ -115,7 +115,7 @@ async def test_a_member_that_blocked_its_process_for_too_long_commits_what_it_di
     (assignment,) = (each for each in one.subscription.assignments() if each.partition == 0)
     one.clock._elapsed_s += 6
     assert list(await one.subscription.commit({assignment: 1})) == []
-    assert await one.transport.admin.committed("g") == {("a.b", 0): 1}
+    assert await one.transport.admin.committed("g") == {("a.b", 0): 1, ("a.b", 1): 0}
 
 
 async def test_what_a_member_gave_up_after_a_silence_goes_to_one_that_came_meanwhile(processes, monkeypatch):
