@@ -25,13 +25,14 @@ __all__ = ["groups"]
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of one group; *lag* counts what is not settled."""
+    """One partition of one group; *lag* counts what is kept and not settled."""
 
     group: str
     topic: str
     partition: int
     owner: str | None
     committed: int | None
+    start: int
     end: int
     lag: int
 
@@ -57,7 +58,7 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 def groups(session: Session, group: str | None, *, skip_lost: bool, why: str, dry_run: bool, yes: bool) -> int:
     """Show groups: members, and per partition its owner, committed offset, end and lag.
 
-    LAG counts the records that the group has not settled yet.
+    LAG counts the records kept that the group has not settled yet.
 
     A worker does not start where retention has deleted what its group would read next, for it may have lost something. --skip-lost is for when
     that is known: the group, whose workers are stopped, goes on at the oldest record that is kept. It skips nothing that is kept.
@@ -85,6 +86,7 @@ def groups(session: Session, group: str | None, *, skip_lost: bool, why: str, dr
                     print_json(row)
             else:
                 _print(info, rows)
+            _warn(info, list(_lost(info, ranges)))
         if not chosen:
             click.echo("no group has read anything yet; `sealbus worker MODULE:APP` starts one", err=True)
         return 0
@@ -134,6 +136,17 @@ def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
             yield _Lost(group=info.name, topic=place[0], partition=place[1], committed=committed, start=kept.start, end=kept.end)
 
 
+def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
+    """Say what a lag of what is kept hides: a group that has lost records, and stands still."""
+    if lost:
+        first = lost[0]
+        click.echo(
+            f"{printable(info.name)}: in {len(lost)} partitions what it would read next is not kept, as in {first.topic}/{first.partition} "
+            f"(committed {first.committed}, kept {first.start} to {first.end}); no worker reads on there before --skip-lost",
+            err=True,
+        )
+
+
 def _print_lost(session: Session, lost: Sequence[_Lost]) -> None:
     if session.as_json:
         for each in lost:
@@ -181,7 +194,14 @@ def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
         kept, committed = ranges[place], info.committed.get(place)
         lag = kept.end - max(kept.start, kept.start if committed is None else committed)
         yield _Row(
-            group=info.name, topic=place[0], partition=place[1], owner=owners.get(place), committed=committed, end=kept.end, lag=max(0, lag)
+            group=info.name,
+            topic=place[0],
+            partition=place[1],
+            owner=owners.get(place),
+            committed=committed,
+            start=kept.start,
+            end=kept.end,
+            lag=max(0, lag),
         )
 
 

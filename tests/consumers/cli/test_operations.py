@@ -118,6 +118,23 @@ def test_what_waits_for_a_stopped_group_is_counted_also_where_it_never_committed
     assert sum(row["lag"] for row in rows if row["topic"] == "agents.job.run") == 30
 
 
+def test_a_group_whose_next_records_were_deleted_is_told_apart_from_one_that_is_through(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(20), "--app", "agents:app")
+    worker = folder.worker()
+    folder.wait_until(lambda: len(folder.handled()) == 20)
+    assert folder.end(worker) == 0
+    assert "not kept" not in folder.call("groups").stderr
+    with sqlite3.connect(folder.path / "sealbus.db") as log:
+        log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
+        log.execute("DELETE FROM records")
+    shown = folder.call("groups", "--output", "json")
+    lost = [row for row in folder.objects(shown.stdout) if row["start"] > row["committed"]]
+    assert lost
+    assert all(row["lag"] == 0 for row in lost)
+    assert f"in {len(lost)} partitions what it would read next is not kept" in shown.stderr
+    assert "--skip-lost" in shown.stderr
+
+
 def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(folder: Any) -> None:
     folder.call("publish", "job.run", folder.jobs(20), "--app", "agents:app")
     worker = folder.worker()
