@@ -23,7 +23,6 @@ from bus.errors import (
     PublishRejected,
     RecordTooLargeError,
     SigningError,
-    TopicMissingError,
     text_of,
 )
 from bus.failpoints import reach
@@ -44,7 +43,7 @@ from consumers.intake import Intake
 from consumers.plan import Plan
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide, effective
 from consumers.runners import HandlerTimeoutError
-from consumers.settlement import Settlement
+from consumers.settlement import NO_REPLY, Settlement
 from producers.publisher import Publisher
 
 __all__ = ["Outcomes"]
@@ -94,7 +93,7 @@ class Outcomes:
             text = f"its output is too large for the log: {error}"
             await self.bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
             return
-        except TopicMissingError as error:
+        except NO_REPLY as error:
             # Whoever could be told of it would be told in that very topic.
             failure = Failure(reason="rejected", error=type(error).__name__, text=f"nobody reads its answer: {error}")
             await self._settlement.bury(delivery, failure)
@@ -246,7 +245,7 @@ class Outcomes:
             sealed = await self._settlement.seal(make, delivery.partition, within_s=self._intake.remaining_s(delivery))
             await self._settlement.send([sealed.record], delivery.partition)
             reach("reported")
-        except (PublishRejected, RecordTooLargeError, TopicMissingError) as error:
+        except (PublishRejected, RecordTooLargeError, *NO_REPLY) as error:
             _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
 
     def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:

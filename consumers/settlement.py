@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
+from bus.errors import BusError, NotPermittedError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
 from bus.logs import get_logger
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
@@ -22,12 +22,15 @@ from consumers.logclock import LogClock
 from producers.publisher import Publisher
 from producers.sealer import Sealed
 
-__all__ = ["GaveUpError", "Settlement"]
+__all__ = ["NO_REPLY", "GaveUpError", "Settlement"]
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-# A topic made a moment ago may be unknown to a broker for a moment.
+# A topic made a moment ago, or a right that was given, may be unknown to a broker for a moment.
 _PATIENCE_WITH_REPLIES_S = 4.0
+
+NO_REPLY = (TopicMissingError, NotPermittedError)
+"""Why an answer may find no place: its topic is not there, or is not this worker's to write."""
 
 _log = get_logger("settlement")
 
@@ -52,8 +55,8 @@ class Settlement:
     async def send(self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None) -> None:
         """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
 
-        Raises GaveUpError, RecordTooLargeError, and TopicMissingError for a reply topic that has not appeared after some seconds: anybody can
-        name one in a message, so it must not stop a partition for ever.
+        Raises GaveUpError, RecordTooLargeError, and one of NO_REPLY for a reply topic where that has not changed after some seconds: anybody
+        can name one in a message, so it must not stop a partition for ever.
         """
         waiting = list(records)
         with _Patience(partition, self._clock, self._hold) as patience:
@@ -68,8 +71,8 @@ class Settlement:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
                 pause_s = patience.pause_s
-                if isinstance(error, TopicMissingError) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
-                    raise TopicMissingError(str(error))
+                if isinstance(error, NO_REPLY) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
+                    raise type(error)(str(error))
                 _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
                 await patience.wait()
 

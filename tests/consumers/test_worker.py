@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -13,7 +14,17 @@ from structlog.testing import capture_logs
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Metadata, RetryPolicy, Routing
-from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryLater, UnreachableError
+from bus.errors import (
+    BusError,
+    ContractError,
+    DependencyDown,
+    InboxError,
+    NotPermittedError,
+    Reject,
+    RetryLater,
+    TopicMissingError,
+    UnreachableError,
+)
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.reasons import gate_of
@@ -22,7 +33,7 @@ from bus.settings import Settings, load
 from bus.times import format_ms
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports import open_transport
-from bus.transports.base import NewRecord, Record, TopicSpec
+from bus.transports.base import NewRecord, Outcome, Record, TopicSpec
 from bus.vocabulary.core import ErrorReported
 from consumers.app import App
 from consumers.context import Context
@@ -644,6 +655,30 @@ async def test_the_requester_is_told_of_a_death() -> None:
         assert report.message_type == "error.reported"
         assert report.metadata.correlation_id == receipt.message_id
         assert msgspec.json.decode(report.data)["error_code"] == "rejected"
+
+
+@pytest.mark.parametrize("error", [TopicMissingError("there is no such topic"), NotPermittedError("ask for an ACL")])
+@pytest.mark.parametrize("handler", ["answers", "rejects"])
+async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: str, error: BusError) -> None:
+    """Anybody can name one in a message."""
+
+    async def handle(job: Job) -> Done:
+        if handler == "rejects":
+            raise Reject("no")
+        return Done(n=job.n)
+
+    app = app_of(handle)
+    async with app.test() as bus:
+        append = bus.transport.append
+
+        async def refusing(records: Sequence[NewRecord], **options: Any) -> Sequence[Outcome]:
+            return [error if record.topic == REPLY else (await append([record], **options))[0] for record in records]
+
+        with mock.patch.object(bus.transport, "append", refusing):
+            await bus.publish(Job(n=1), reply_to=REPLY)
+            await bus.advance(10)
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert await unsettled(bus, app.group) == 0
 
 
 async def test_a_type_that_a_tier_reader_does_not_know_goes_round_again_without_an_attempt() -> None:
