@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from members import MIB, Listener, receive
 
-from bus.errors import RecordTooLargeError, TopicMissingError
+from bus.errors import ConfigurationError, RecordTooLargeError, TopicMissingError
 from bus.partitioning import partition_of
 from bus.transports.base import Appended, NewRecord, Record, TopicSpec
 from bus.transports.kafka.decompressing import MOST_BYTES
@@ -234,6 +234,21 @@ async def test_any_key_value_and_headers_come_back(kafka, key, value, headers) -
         assert (record.key, record.value, record.headers) == (key, value, tuple(headers))
     finally:
         await transport.close()
+
+
+async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_from_a_log_that_fails(opened, topic, kafka) -> None:
+    transport, group = opened(), "g" + topic.replace(".", "-")
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
+    stranger = Consumer({"bootstrap.servers": kafka, "group.id": group})
+    stranger.subscribe([topic])
+    try:
+        while not stranger.assignment():
+            await asyncio.to_thread(stranger.poll, 0.1)
+        member = await transport.subscribe(group, [topic], Listener(), member="m")
+        with pytest.raises(ConfigurationError, match="another program"):
+            await receive(member, 1)
+    finally:
+        await asyncio.to_thread(stranger.close)
 
 
 async def test_the_longest_name_works(opened) -> None:

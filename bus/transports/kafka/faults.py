@@ -12,6 +12,7 @@ from aiokafka import errors
 
 from bus.errors import (
     BusError,
+    ConfigurationError,
     DeadlineError,
     FencedError,
     NotPermittedError,
@@ -79,6 +80,8 @@ def translated(error: BaseException, doing: str) -> BusError:
         return RecordTooLargeError(f"{doing}: larger than the topic takes (max.message.bytes)")
     if isinstance(error, _MISSING):
         return TopicMissingError(f"{doing}: there is no such topic; create it with `sealbus topics apply`")
+    if isinstance(error, errors.InconsistentGroupProtocolError):
+        return ConfigurationError(f"{doing}: another program reads as this group in a way of its own; stop it, or give the app another group")
     if isinstance(error, _LOST_MEMBERSHIP):
         return FencedError(f"{doing}: the group has rebalanced ({said(error)})")
     if isinstance(error, asyncio.TimeoutError | errors.RequestTimedOutError | errors.KafkaTimeoutError):
