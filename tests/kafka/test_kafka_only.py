@@ -100,6 +100,8 @@ async def test_gaps_of_transactions_are_passed_over(opened, topic, kafka) -> Non
             producer.begin_transaction()
             for part in range(3):
                 producer.produce(topic, b"%d-%d" % (number, part))
+            # Else an abort forgets them before they are sent.
+            producer.flush(20)
             if commits:
                 producer.commit_transaction(20)
             else:

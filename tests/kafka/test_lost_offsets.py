@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from members import MIB, Listener, receive
 
@@ -59,6 +59,18 @@ async def deleted_until(admin: AdminClient, topic: str, offset: int) -> None:
         await asyncio.to_thread(done.result, 15)
 
 
+def transact(kafka: str, topic: str, ends: Sequence[bool]) -> None:
+    """A transaction of one record for each of *ends*, which says whether it is committed; each leaves a marker behind."""
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(20)
+    for commits in ends:
+        producer.begin_transaction()
+        producer.produce(topic, b"transacted")
+        # Else an abort forgets it before it is sent.
+        producer.flush(20)
+        (producer.commit_transaction if commits else producer.abort_transaction)(20)
+
+
 async def gone(admin: AdminClient, topic: str) -> None:
     for done in admin.delete_topics([topic]).values():
         await asyncio.to_thread(done.result, 15)
@@ -93,6 +105,26 @@ async def test_records_deleted_before_a_group_had_any_stop_its_next_member(opene
     again = await joined(transport, topic, Listener())
     with pytest.raises(OffsetOutOfRangeError, match=r"offset 0 .* 7 to 10"):
         await receive(again, 1)
+
+
+@pytest.mark.parametrize("ends", [[True], [False], [True, False, False]], ids=["committed", "aborted", "both"])
+async def test_what_is_no_record_is_not_missed_when_it_is_deleted(opened, topic, admin, kafka, ends) -> None:
+    transport, listener = opened(), Listener()
+    await filled(transport, topic, [])
+    await asyncio.to_thread(transact, kafka, topic, ends)
+    member = await joined(transport, topic, listener)
+    records = await receive(member, sum(ends))
+    if records:
+        await member.commit(dict.fromkeys(listener.held, records[-1].offset + 1))
+    end = 2 * len(ends)
+    async with asyncio.timeout(10):
+        while await transport.admin.committed(group_of(topic)) != {(topic, 0): end}:
+            assert list(await member.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)) == []
+    await member.close()
+    await deleted_until(admin, topic, end)
+    again = await joined(transport, topic, Listener())
+    await filled(transport, topic, values(1))
+    assert [record.value for record in await receive(again, 1)] == values(1)
 
 
 async def test_records_deleted_under_a_reading_member_stop_it(opened, topic, admin) -> None:

@@ -21,7 +21,7 @@ _AHEAD_BYTES = 16 * 1_048_576
 class Held:
     """One partition held. *position* is None until the group's commit has been looked up."""
 
-    __slots__ = ("assignment", "buffer", "buffered_bytes", "committed", "leaving", "paused", "place", "position", "version")
+    __slots__ = ("assignment", "buffer", "buffered_bytes", "committed", "gap", "leaving", "paused", "place", "position", "version")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -32,6 +32,8 @@ class Held:
         self.leaving = False
         self.buffer: deque[Record] = deque()
         self.buffered_bytes = 0
+        self.gap = range(0)
+        """The last offsets that are no records: markers of transactions, what was aborted. Nobody settles them."""
         self.version = 0
         """Changes with each seek: what was fetched before it is not what is wanted now."""
 
@@ -49,6 +51,16 @@ class Held:
     def next_offset(self) -> int | None:
         """Where fetching goes on: behind what lies here already."""
         return self.buffer[-1].offset + 1 if self.buffer else self.position
+
+    def pass_over(self, position: int) -> None:
+        """Fetching stands at *position*, and nothing lies here: before that there is no record."""
+        if self.position is not None and not self.buffer and position > self.position:
+            self.gap = range(self.gap.start if self.gap.stop == self.position else self.position, position)
+            self.position = position
+
+    def settled(self, offset: int) -> int:
+        """What may be committed where all below *offset* is settled."""
+        return self.gap.stop if offset in self.gap else offset
 
     @property
     def readable(self) -> bool:

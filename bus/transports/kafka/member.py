@@ -147,6 +147,12 @@ class Consumer:
         if self._assigned((place,)):
             self._consumer.seek(place, offset)
 
+    def position(self, place: TopicPartition) -> int | None:
+        """Where fetching stands, if that is known: behind all that `fetch` has answered with."""
+        assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - the public way waits until it is known
+        state = assignment.state_value(place) if assignment is not None else None
+        return int(state.position) if state is not None and state.has_valid_position else None
+
     def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
         """After a rebalance, in which the library forgets: go on at these offsets, at once or when resumed; None means that none is known."""
         for place, known in places.items():

@@ -7,6 +7,7 @@ not own how partitions come and go (`membership`) or the buffers (`holdings`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from aiokafka import TopicPartition
@@ -58,6 +59,7 @@ class KafkaSubscription:
         self._holdings = self._life.holdings
         self._fetching: asyncio.Task[None] | None = None
         self._fetching_from: Consumer | None = None
+        self._committing = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> None:
@@ -96,7 +98,7 @@ class KafkaSubscription:
             held = self._holdings.chosen(offsets)
             consumer = self._life.consumer
             stale = [] if self._life.knows(consumer) else held
-            moved = {item: offsets[item.assignment] for item in held if offsets[item.assignment] > item.committed}
+            moved = {item: offset for item in held if (offset := item.settled(offsets[item.assignment])) > item.committed}
             if stale or consumer is None or not moved:
                 break
             # A commit that reaches the group behind the answer to a new round costs the membership.
@@ -183,6 +185,7 @@ class KafkaSubscription:
                 self._fetching = None
         for place, records in batch.items():
             self._store(place, records, wanted.get(place), consumer)
+        self._pass_over(wanted, consumer)
         if batch:
             self._wake.set()
         elif not self._closed and not self._life.faults:
@@ -197,6 +200,19 @@ class KafkaSubscription:
         else:
             # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
             consumer.seek(place, held.next_offset or 0)
+
+    def _pass_over(self, wanted: Mapping[TopicPartition, tuple[Held, int]], consumer: Consumer) -> None:
+        """Go on behind what are no records, and commit that where all before it is settled: whoever handles records never will."""
+        for place, (held, version) in wanted.items():
+            if held.version == version and consumer is self._life.consumer and (position := consumer.position(place)) is not None:
+                held.pass_over(position)
+        passed = {held: held.gap.stop for held in self._holdings.all() if held.committed in held.gap}
+        if passed and self._life.steady and not self._committing.locked():
+            self._life.spawn(self._passed(consumer, passed))
+
+    async def _passed(self, consumer: Consumer, passed: Mapping[Held, int]) -> None:
+        with contextlib.suppress(BusError):
+            await self._committed(consumer, passed)
 
     async def _fetch_failed(self, error: Exception) -> None:
         fault = translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
@@ -254,17 +270,20 @@ class KafkaSubscription:
             # A coordinator that is away for long may have given these to another when it is back.
             return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
 
-        try:
-            outcome = await consumer.commit({item.place: offset for item, offset in moved.items()}, is_current)
-        except KafkaError as error:
-            fault = translated(error, f"committing for group {self._group!r}")
-            if isinstance(fault, FencedError):
-                return Committing.FENCED
-            raise fault from error
-        if outcome is Committing.TAKEN:
-            for item, offset in moved.items():
-                item.committed = max(item.committed, offset)
-        return outcome
+        # One after the other: of two under way at once the smaller may come last.
+        async with self._committing:
+            ahead = {item: offset for item, offset in moved.items() if offset > item.committed}
+            try:
+                outcome = await consumer.commit({item.place: offset for item, offset in ahead.items()}, is_current)
+            except KafkaError as error:
+                fault = translated(error, f"committing for group {self._group!r}")
+                if isinstance(fault, FencedError):
+                    return Committing.FENCED
+                raise fault from error
+            if outcome is Committing.TAKEN:
+                for item, offset in ahead.items():
+                    item.committed = offset
+            return outcome
 
     def _check(self) -> None:
         self._check_open()

@@ -43,6 +43,9 @@ class Full:
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._offsets[place] = offset
 
+    def position(self, place: TopicPartition) -> int:
+        return self._offsets[place]
+
 
 def reading(*assignments: Assignment, value: bytes = b"v") -> KafkaSubscription:
     """A member that holds *assignments*, each from its beginning."""
