@@ -52,14 +52,15 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
             continue
         known = _known(partition)
         at = max(kept.start, commits.get((topic, number), kept.start) if known is None else known)
-        seconds = 0.0
+        messages, seconds = 0, 0.0
+        # Offsets alone are no messages: transactions leave markers behind, also after the last of them.
         if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
-            seconds = max(0.0, (clock.now_ms() - oldest_ms) / 1000)
+            messages, seconds = kept.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
         partition.measured = at
         if partition.tier is not None:
             # Whatever is in a tier now is due after its delay, also where no clock says when it came and it is fetched much later.
             partition.seen.see(kept.end - 1, clock.monotonic_s())
-        lags.append(Lag(topic, number, max(0, kept.end - at), seconds))
+        lags.append(Lag(topic, number, messages, seconds))
     return lags
 
 

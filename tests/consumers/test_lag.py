@@ -13,7 +13,7 @@ from bus.clock import ManualClock
 from bus.errors import UnreachableError
 from bus.metrics import Metrics
 from bus.transports import open_transport
-from bus.transports.base import Assignment, NewRecord, TopicSpec, Transport
+from bus.transports.base import Assignment, NewRecord, Record, TopicSpec, Transport
 from consumers import lag
 from consumers.app import App
 from consumers.delivery import Partition
@@ -94,6 +94,18 @@ async def test_where_nothing_was_delivered_yet_the_lag_is_what_the_group_has_not
 async def test_the_lag_of_a_group_that_has_never_committed_is_all_that_is_kept(clock: ManualClock, transport: Transport) -> None:
     (found,) = await measure(transport, [arrived()], clock, GROUP)
     assert found.messages == RECORDS
+
+
+async def test_offsets_without_a_record_are_no_lag(clock: ManualClock, transport: Transport) -> None:
+    """As those of the markers that transactions leave behind, which nobody settles."""
+
+    async def nothing(*_: object, **__: object) -> list[Record]:
+        return []
+
+    await commit(transport, RECORDS - 1)
+    with mock.patch.object(transport, "read", nothing):
+        (found,) = await measure(transport, [arrived()], clock, GROUP)
+    assert (found.messages, found.seconds) == (0, 0.0)
 
 
 async def test_what_was_delivered_says_more_than_the_commit(clock: ManualClock, transport: Transport) -> None:
