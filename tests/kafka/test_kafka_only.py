@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from members import MIB, Listener, receive
+from structlog.testing import capture_logs
 
 from bus.errors import ConfigurationError, RecordTooLargeError, TopicMissingError
 from bus.partitioning import partition_of
@@ -251,6 +252,28 @@ async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_f
             await receive(member, 1)
     finally:
         await asyncio.to_thread(stranger.close)
+
+
+async def test_a_member_says_which_of_its_topics_are_gone_and_when_they_are_back(opened, topic, admin) -> None:
+    transport, other = opened(), f"{topic}.other"
+    wanted = [TopicSpec(name=name, partitions=1) for name in (topic, other)]
+    await transport.admin.create_topics(wanted)
+    member = await transport.subscribe("g" + topic.replace(".", "-"), [topic, other], Listener(), member="m")
+
+    async def told(event: str) -> list[str]:
+        async with asyncio.timeout(30):
+            while not (found := [entry for entry in entries if entry["event"] == event]):
+                await member.poll(timeout_s=0.1, max_records=1, max_bytes=MIB)
+        return [name for entry in found for name in entry["topics"]]
+
+    with capture_logs() as entries:
+        while len(member.assignments()) < 2:
+            await member.poll(timeout_s=0.1, max_records=1, max_bytes=MIB)
+        assert not [entry for entry in entries if "topics" in entry]
+        await asyncio.to_thread(admin.delete_topics([other])[other].result, 15)
+        assert await told("kafka.topics_gone") == [other]
+        await opened().admin.create_topics(wanted)
+        assert await told("kafka.topics_back") == [other]
 
 
 async def test_the_longest_name_works(opened) -> None:

@@ -2,7 +2,8 @@
 
 Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as the brokers are away,
 a commit that is tried again is sent in the name of whatever generation it is by then, errors of a rebalance listener are swallowed, a member
-that was thrown out of an empty group may rewind its offsets. Does not own what partitions mean to the bus: see `subscription`.
+that was thrown out of an empty group may rewind its offsets, of topics that are gone nothing is said. Does not own what partitions mean to
+the bus: see `subscription`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError, RebalanceInProgressError
 
 from bus.errors import DeadlineError
+from bus.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
 
@@ -32,6 +34,8 @@ _KILL_S = 3.0
 _COMMIT_S = 10.0
 
 Rebalance = Callable[[Iterable[TopicPartition]], Awaitable[None]]
+
+_log = get_logger("kafka")
 
 _is_current: ContextVar[Callable[[], bool]] = ContextVar("is_current")
 """Whether the commit that is under way may be sent just now."""
@@ -62,8 +66,12 @@ class Committing(enum.Enum):
 class Consumer:
     """A started member of a group."""
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, group: str, topics: Sequence[str]) -> None:
         self._consumer = consumer
+        self._group = group
+        self._topics = frozenset(topics)
+        self._seen: set[str] = set()
+        self._gone: set[str] = set()
         self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
         """When the cluster last answered this client (monotonic)."""
@@ -92,7 +100,7 @@ class Consumer:
             await _killed(consumer)
             raise
         _fence(consumer._coordinator)  # noqa: SLF001 - there is no public way
-        joined = cls(consumer)
+        joined = cls(consumer, group, topics)
         consumer.subscribe(list(topics), listener=_Bridge(revoked, assigned))
         return joined
 
@@ -169,8 +177,18 @@ class Consumer:
         held = self._consumer.assignment()
         return [place for place in places if place in held]
 
-    def _refreshed(self, _: object) -> None:
+    def _refreshed(self, cluster: Any) -> None:
         self.refreshed_s = time.monotonic()
+        there = {topic for topic in self._topics if cluster.partitions_for_topic(topic) is not None}
+        gone = self._seen - there
+        self._seen |= there
+        if news := gone - self._gone:
+            # To whoever holds their partitions it looks as if others had taken them.
+            denied = sorted(news & cluster.unauthorized_topics)
+            _log.error("kafka.topics_gone", group=self._group, topics=sorted(news), denied=denied, detail="not read until they are back")
+        if news := self._gone - gone:
+            _log.info("kafka.topics_back", group=self._group, topics=sorted(news))
+        self._gone = gone
 
 
 def _fence(coordinator: Any) -> None:
