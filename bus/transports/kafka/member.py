@@ -25,7 +25,7 @@ from bus.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
 
-__all__ = ["Committing", "Consumer", "Rebalance"]
+__all__ = ["Committing", "Consumer", "Rebalance", "killed"]
 
 # What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and cold when its turn comes.
 _FETCH_RECORDS = 500
@@ -97,7 +97,7 @@ class Consumer:
             async with asyncio.timeout(_START_S):
                 await consumer.start()
         except BaseException:
-            await _killed(consumer)
+            await killed(consumer)
             raise
         _fence(consumer._coordinator)  # noqa: SLF001 - there is no public way
         joined = cls(consumer, group, topics)
@@ -170,7 +170,7 @@ class Consumer:
     async def kill(self) -> None:
         """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever waits is cancelled."""
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(_killed(self._consumer))
+            self._ending = asyncio.get_running_loop().create_task(killed(self._consumer))
         await asyncio.shield(self._ending)
 
     def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -211,7 +211,8 @@ def _heard(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def _killed(consumer: AIOKafkaConsumer) -> None:
+async def killed(consumer: AIOKafkaConsumer) -> None:
+    """End *consumer* within seconds, whatever the brokers do. Where they are away its own stopping may end as if it were cancelled."""
     # Whoever waits for an assignment would wait for ever: stopping does not wake it.
     consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - there is no public way
     quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)

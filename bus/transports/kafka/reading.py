@@ -7,7 +7,6 @@ not own groups (`subscription`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Sequence
 
@@ -15,10 +14,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from bus.clock import Clock
-from bus.errors import BusError, ClosedError, TopicMissingError, UnreachableError
+from bus.errors import ClosedError, TopicMissingError, UnreachableError
 from bus.transports.base import Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.link import Link
+from bus.transports.kafka.member import killed
 from bus.transports.kafka.options import Options
 
 __all__ = ["Reading"]
@@ -94,8 +94,7 @@ class Reading:
             async with asyncio.timeout(_START_S):
                 await consumer.start()
         except BaseException as error:
-            with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                await asyncio.wait_for(consumer.stop(), _CLOSE_S)
+            await _ended(consumer)
             if isinstance(error, KafkaError | OSError | TimeoutError):
                 raise translated(error, f"reading {place.topic}") from error
             raise
@@ -181,5 +180,9 @@ async def _closed(reader: _Reader) -> None:
     consumer, reader.consumer = reader.consumer, None
     reader.expected = -1
     if consumer is not None:
-        with contextlib.suppress(KafkaError, OSError, TimeoutError, BusError):
-            await asyncio.wait_for(consumer.stop(), _CLOSE_S)
+        await _ended(consumer)
+
+
+async def _ended(consumer: AIOKafkaConsumer) -> None:
+    # In a task of its own, which may be left behind, and of which nothing but its end is heard.
+    await asyncio.wait((asyncio.get_running_loop().create_task(killed(consumer)),), timeout=_CLOSE_S)

@@ -1,0 +1,76 @@
+"""Reading without a group when the brokers have gone elsewhere: whoever reads hears of it, and goes on with a new client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+from aiokafka import TopicPartition
+
+from bus.clock import ManualClock
+from bus.errors import UnreachableError
+from bus.transports.base import PartitionRange
+from bus.transports.kafka import reading
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.reading import Reading
+
+PLACE = TopicPartition("a.b", 0)
+
+
+class Astray:
+    """A library's consumer whose brokers have new addresses: it fetches nothing, and its fetcher, waiting to try again, ends as cancelled."""
+
+    clock: ManualClock
+    let_go: list[Astray]
+
+    def __init__(self, **_: object) -> None:
+        self._subscription = SimpleNamespace(abort_waiters=lambda _: None)
+        self._coordinator = self._fetcher = None
+        self._client = self
+
+    async def start(self) -> None: ...
+
+    def assign(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def seek(self, place: TopicPartition, offset: int) -> None: ...
+
+    async def position(self, place: TopicPartition) -> int:
+        return 0
+
+    async def getmany(self, place: TopicPartition, timeout_ms: int) -> Mapping[TopicPartition, Sequence[object]]:
+        self.clock.advance(timeout_ms / 1000)
+        return {}
+
+    async def stop(self) -> None:
+        raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        self.let_go.append(self)
+
+
+class Link:
+    """Answers, and knows of one record."""
+
+    async def topic(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(partitions=1)
+
+    async def spans(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, PartitionRange]:
+        return dict.fromkeys(places, PartitionRange(0, 1))
+
+
+@pytest.fixture
+def astray() -> Reading:
+    Astray.clock, Astray.let_go = ManualClock(), []
+    return Reading(Options(bootstrap=("localhost:1",)), Link(), Astray.clock)
+
+
+async def test_whoever_reads_through_a_client_that_has_lost_its_way_is_told_and_not_cancelled(astray: Reading) -> None:
+    with mock.patch.object(reading, "AIOKafkaConsumer", Astray):
+        for number in range(2):
+            with pytest.raises(UnreachableError, match=r"a\.b partition 0 was not answered"):
+                await astray.read("a.b", 0, 0, max_records=1, max_bytes=1, wait_s=5)
+            assert len(Astray.let_go) == number + 1
+    await astray.close()
