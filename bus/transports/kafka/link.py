@@ -8,7 +8,6 @@ a new client. Does not own records: see `producing`, `subscription`, `reading`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -221,8 +220,11 @@ class _NoTopics(set[str]):
 
 
 async def _closed(client: Any) -> None:
-    with contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError):
-        await asyncio.wait_for(client.close(), _CLOSE_S)
+    # In a task of its own, which may end as cancelled: that is not the same as whoever waits for it being cancelled.
+    closing = asyncio.get_running_loop().create_task(client.close())
+    closing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait((closing,), timeout=_CLOSE_S)
+    closing.cancel()
 
 
 async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:

@@ -1,0 +1,40 @@
+"""Questions to a cluster that does not answer: whoever asks can be ended at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError
+
+from bus.clock import ManualClock
+from bus.transports.kafka.link import Link
+from bus.transports.kafka.options import Options
+
+
+class Client:
+    """A library's client that takes its time to close."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closing.set()
+        await self.may_close.wait()
+
+
+async def failing(_: object) -> None:
+    raise KafkaConnectionError
+
+
+async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_more() -> None:
+    link, client = Link(Options(bootstrap=("localhost:1",)), ManualClock()), Client()
+    link._clients[AIOKafkaClient] = client
+    link._advertised = lambda: ()
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await client.closing.wait()
+    asking.cancel()
+    await asyncio.wait((asking,), timeout=1)
+    assert asking.cancelled()
+    client.may_close.set()
