@@ -191,7 +191,7 @@ def _show_result(session: Session, result: Result, plan: Plan) -> None:
     if result.outcome in hints:
         click.echo(f"hint: {hints[result.outcome]}", err=True)
     _show_unreachable(result.unreachable)
-    gone = plan.total(*_DOES) - sum((result.sent, result.parked, result.twins, result.refused, result.found))
+    gone = plan.total(*_DOES, "unreachable") - sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
     if result.outcome == "finished" and gone > 0:
         click.echo(
             f"hint: {gone} of those that were counted were not there any more: retention deleted them (topics.deadletter_retention_s), "
