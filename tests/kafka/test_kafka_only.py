@@ -120,6 +120,31 @@ async def test_gaps_of_transactions_are_passed_over(opened, topic, kafka) -> Non
         assert [record.value for record in await everything(transport, topic)] == wanted
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+async def test_a_transaction_that_somebody_has_left_open_is_told(opened, topic, kafka) -> None:
+    transport = opened()
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+
+    def leave_open() -> None:
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, b"open")
+        producer.flush(20)
+
+    await asyncio.to_thread(leave_open)
+    await transport.append([NewRecord(topic, None, b"behind it")], timeout_s=20)
+    member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
+    with capture_logs() as entries:
+        async with asyncio.timeout(40):
+            while not (told := [entry for entry in entries if entry["event"] == "kafka.transaction_open"]):
+                assert list(await member.poll(timeout_s=0.2, max_records=9, max_bytes=MIB)) == []
+    assert [entry["partitions"] for entry in told] == [[f"{topic}/0"]]
+    await asyncio.to_thread(producer.abort_transaction, 20)
+    assert [record.value for record in await receive(member, 1)] == [b"behind it"]
+
+
 async def test_gaps_of_compaction_are_passed_over(opened, topic, admin) -> None:
     transport = opened()
     create(

@@ -24,6 +24,7 @@ from bus.errors import DeadlineError
 from bus.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
+from bus.transports.kafka.unfinished import Unfinished
 
 __all__ = ["Committing", "Consumer", "Rebalance", "killed"]
 
@@ -32,6 +33,7 @@ _FETCH_RECORDS = 500
 _START_S = 15.0
 _KILL_S = 3.0
 _COMMIT_S = 10.0
+_FRESH_S = 5.0
 
 Rebalance = Callable[[Iterable[TopicPartition]], Awaitable[None]]
 
@@ -72,6 +74,7 @@ class Consumer:
         self._topics = frozenset(topics)
         self._seen: set[str] = set()
         self._gone: set[str] = set()
+        self._unfinished = Unfinished()
         self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
         """When the cluster last answered this client (monotonic)."""
@@ -179,6 +182,10 @@ class Consumer:
 
     def _refreshed(self, cluster: Any) -> None:
         self.refreshed_s = time.monotonic()
+        self._say_what_is_gone(cluster)
+        self._say_what_is_held_up()
+
+    def _say_what_is_gone(self, cluster: Any) -> None:
         there = {topic for topic in self._topics if cluster.partitions_for_topic(topic) is not None}
         gone = self._seen - there
         self._seen |= there
@@ -189,6 +196,19 @@ class Consumer:
         if news := self._gone - gone:
             _log.info("kafka.topics_back", group=self._group, topics=sorted(news))
         self._gone = gone
+
+    def _say_what_is_held_up(self) -> None:
+        if late := self._unfinished.late(self._held_up(), self.refreshed_s):
+            places = [f"{place.topic}/{place.partition}" for place in late]
+            detail = "another program has left a transaction open: nothing behind it is read until it ends, or the broker ends it"
+            _log.error("kafka.transaction_open", group=self._group, partitions=places, detail=detail)
+
+    def _held_up(self) -> dict[TopicPartition, int]:
+        """By partition that was fetched from a moment ago, the offset at which reading ends although there are records behind it."""
+        assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
+        states = {place: assignment.state_value(place) for place in assignment.tps} if assignment is not None else {}
+        fresh_ms = (time.time() - _FRESH_S) * 1000
+        return {place: state.lso for place, state in states.items() if (state.timestamp or 0) > fresh_ms and state.lso < state.highwater}
 
 
 def _fence(coordinator: Any) -> None:
