@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeError
 
 from bus.clock import Clock
 from bus.errors import ClosedError, TopicMissingError, UnreachableError
@@ -142,7 +142,7 @@ class Reading:
             reader.expected = max(reader.expected, span.start)
             consumer.seek(place, min(reader.expected, span.end))
             return
-        except KafkaError as error:
+        except (KafkaError, ConsumerStoppedError) as error:
             if self._closed:
                 raise ClosedError("the transport is closed") from error
             fault = translated(error, f"reading {place.topic}")
