@@ -18,15 +18,15 @@ def _taken_s(call: Callable[[], object]) -> float:
 
 
 @pytest.fixture
-def best_of_ten() -> Callable[[Callable[[], object], float], float]:
-    """The shortest of up to ten runs in processor time, for another process may take the machine away from some of them.
+def best_of_thirty() -> Callable[[Callable[[], object], float], float]:
+    """The shortest of up to thirty runs in processor time, for another process may take the machine away from some of them.
 
     In seconds of a machine that reads an ordinary megabyte as fast as `_ORDINARY_S` says, where this one is slower than that.
     """
 
     def best(call: Callable[[], object], limit_s: float) -> float:
         ordinary_s = shortest_s = float("inf")
-        for _ in range(10):
+        for _ in range(30):
             ordinary_s = min(ordinary_s, _taken_s(lambda: json.loads(_ORDINARY)))
             shortest_s = min(shortest_s, _taken_s(call))
             if shortest_s < limit_s:
