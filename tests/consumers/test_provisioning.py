@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
@@ -15,6 +16,7 @@ from bus.metrics import Metrics
 from bus.settings import load
 from bus.transports import open_transport
 from bus.transports.base import Transport
+from consumers import provisioning
 from consumers.process import make_worker
 from sealbus import App, payload
 
@@ -39,7 +41,12 @@ async def start_and_stop(transport: Transport, **flags: object) -> None:
 
 
 @pytest.mark.parametrize(("setting", "value"), [("topics__retention_s", "14d"), ("topics__partitions", 8)])
-async def test_a_worker_with_other_settings_leaves_topics_as_they_are_and_names_them(setting: str, value: object) -> None:
+async def test_a_worker_with_other_settings_leaves_topics_as_they_are_and_names_them(
+    setting: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever level an earlier test has left.
+    every = structlog.make_filtering_bound_logger(0)
+    monkeypatch.setattr(provisioning, "_log", structlog.wrap_logger(structlog.PrintLogger(), wrapper_class=every))
     transport = open_transport("memory://", clock=ManualClock())
     await start_and_stop(transport, topics__retention_s="90d", topics__partitions=2)
     before = await transport.admin.topics()
