@@ -270,9 +270,10 @@ class KafkaSubscription:
             # A coordinator that is away for long may have given these to another when it is back.
             return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
 
-        # One after the other: of two under way at once the smaller may come last.
+        # One after the other: of two under way at once the smaller may come last, and the other may have taken it all along.
         async with self._committing:
-            ahead = {item: offset for item, offset in moved.items() if offset > item.committed}
+            if not (ahead := {item: offset for item, offset in moved.items() if offset > item.committed}):
+                return Committing.TAKEN
             try:
                 outcome = await consumer.commit({item.place: offset for item, offset in ahead.items()}, is_current)
             except KafkaError as error:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.util import commit_structure_validate
 
 from bus.clock import SystemClock
 from bus.transports.base import Assignment, Record
 from bus.transports.kafka.holdings import _AHEAD_BYTES
+from bus.transports.kafka.member import Committing
 from bus.transports.kafka.subscription import KafkaSubscription
 
 WAITING, OTHER = Assignment("waiting", 0, 1), Assignment("other", 0, 1)
@@ -42,6 +44,10 @@ class Full:
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._offsets[place] = offset
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], is_current: object) -> Committing:
+        commit_structure_validate(offsets)
+        return Committing.TAKEN
 
     def position(self, place: TopicPartition) -> int:
         return self._offsets[place]
@@ -113,4 +119,14 @@ async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_st
             found = await polled(subscription, 1)
         assert (found[0].topic, found[0].offset) == (assignment.topic, next_offset)
         subscription.pause([assignment])
+    subscription._closed = True
+
+
+async def test_what_another_commit_has_taken_meanwhile_is_taken_and_not_committed_again() -> None:
+    subscription = reading(OTHER)
+    held = subscription._holdings.get(OTHER)
+    assert held is not None
+    committing = [subscription._committed(subscription._life.consumer, {held: 7}) for _ in range(2)]
+    assert await asyncio.gather(*committing) == [Committing.TAKEN, Committing.TAKEN]
+    assert held.committed == 7
     subscription._closed = True
