@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from bus import canonical, native
+from bus import native
+from bus.encoding import DATA_ROOM, Encoder
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.fields import knows_field
-from bus.guards import Guard, make_decoded_guard, make_full_guard, make_guard
+from bus.guards import Guard, make_decoded_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
@@ -26,7 +27,6 @@ Risk = Literal["low", "medium", "high"]
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"
-_DATA_DEPTH = 2
 _MAX_MAJOR_DIGITS = 9
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
@@ -38,10 +38,9 @@ class PayloadType:
     __slots__ = (
         "_decode",
         "_decoded_guard",
-        "_full_guard",
-        "_guard",
         "_resolved",
         "cls",
+        "encoder",
         "major",
         "name",
         "risk",
@@ -60,8 +59,7 @@ class PayloadType:
         self.upcasters = dict(upcasters)
         self._resolved = False
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
-        self._guard: Guard | None = None
-        self._full_guard: Guard | None = None
+        self.encoder = Encoder(self.decode)
         self._decoded_guard: Guard | None = None
         # A class that refers to itself, or to one further down, is marked before that name is there.
         with contextlib.suppress(NameError):
@@ -71,8 +69,7 @@ class PayloadType:
         """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
         if not self._resolved:
             self._decode = msgspec.json.Decoder(self.cls).decode
-            self._guard = make_guard(self.cls)
-            self._full_guard = make_full_guard(self.cls)
+            self.encoder = Encoder(self.decode, self.cls, self._decode)
             self._decoded_guard = make_decoded_guard(self.cls)
             self._resolved = True
 
@@ -81,24 +78,13 @@ class PayloadType:
         return self._decode(data)
 
     def encode(self, subject: msgspec.Struct) -> bytes:
-        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
-
-        A Struct's constructor checks nothing: the guard does, or the data is decoded again by its own type.
-        """
-        if self._full_guard is not None and self._full_guard(subject):
-            try:
-                return _encode_sorted(subject)
-            except (TypeError, ValueError):
-                # Such as a lone surrogate: the exact way names it.
-                pass
-        data = self._encode_plain(subject) or self._encode_exactly(subject)
-        self.decode(data)
-        return data
+        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept."""
+        return self.encoder.encode(subject)
 
     def prove(self, data: bytes) -> msgspec.Struct | None:
         """The payload in *data*, if these are proven to be the canonical form of an object; None says nothing."""
         if native.core is not None:
-            return self.read(data) if native.core.is_canonical_object(data, canonical.MAX_DEPTH + 1 - _DATA_DEPTH) else None
+            return self.read(data) if native.core.is_canonical_object(data, DATA_ROOM) else None
         try:
             if self._decoded_guard is None:
                 return None
@@ -116,38 +102,6 @@ class PayloadType:
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything
-            return None
-
-    def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
-        if self._guard is None or not self._guard(subject):
-            return None
-        try:
-            data = _encode_sorted(subject)
-        except (TypeError, ValueError):
-            return None
-        # A double that is no number, in a field where none belongs, is written as null: the exact way names it.
-        return None if b"null" in data else data
-
-    def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
-        if isinstance(subject, type):
-            raise ContractError(f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation")
-        try:
-            return canonical.encode(_plain(subject), depth=_DATA_DEPTH)
-        except ContractError as error:
-            if (data := self._encode_keyed(subject)) is not None:
-                return data
-            raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ContractError(f"cannot be written as JSON: {text_of(error)}", "/data", "schema_violation") from error
-
-    def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
-        """For keys that are no text: written as text, if all of them read back."""
-        try:
-            data = canonical.encode(_plain(subject, str_keys=True), depth=_DATA_DEPTH)
-            again = self.decode(data)
-            # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be compared.
-            return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None
-        except (ContractError, TypeError, ValueError, RecursionError):
             return None
 
     def decode(self, data: bytes) -> msgspec.Struct:
@@ -230,21 +184,6 @@ def payload(
         return cls
 
     return mark
-
-
-def _plain(subject: msgspec.Struct, *, str_keys: bool = False) -> object:
-    try:
-        return msgspec.to_builtins(subject, str_keys=str_keys, order="sorted")
-    except TypeError:
-        # Sets of what can't be compared have no order of their own; any order is a list all the same.
-        return msgspec.to_builtins(subject, str_keys=str_keys)
-
-
-def _listed(plain: object) -> object:
-    """*plain* with lists for tuples."""
-    if isinstance(plain, dict):
-        return {key: _listed(value) for key, value in plain.items()}
-    return [_listed(item) for item in plain] if isinstance(plain, list | tuple) else plain
 
 
 def payload_type(subject: object) -> PayloadType:

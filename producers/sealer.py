@@ -15,7 +15,6 @@ from bus.clock import Clock
 from bus.errors import ContractError, PublishRejected, SigningError, UnknownTypeError
 from bus.names import Entropy, is_traceparent, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
-from bus.plans import encoding_plan
 from bus.sealing import Message
 from bus.settings import Settings
 from bus.signing import Signer
@@ -216,6 +215,6 @@ class _Prepared(Template):
         self.topic = message_topic(origin.namespace, kind.name)
         self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
         self.sealer = None
-        if native.core is not None and (plan := encoding_plan(kind.cls)) is not None:
+        if native.core is not None and (compiled := kind.encoder.compiled) is not None:
             kinds, common = (Sealed, NewRecord, Draft), (self.message_type, self.topic, self.headers)
-            self.sealer = native.core.Sealer(plan, self.identity, self.stated, self.ttl_ms, max_message_bytes, *common, kinds, OTHER_OPTIONS)
+            self.sealer = native.core.Sealer(compiled, self.identity, self.stated, self.ttl_ms, max_message_bytes, *common, kinds, OTHER_OPTIONS)

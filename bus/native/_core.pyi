@@ -44,10 +44,14 @@ class Caster:
     ) -> None: ...
     def cast(self, value: bytes, moulds: dict[str, Any], room: int, /) -> Any | str | None: ...
 
+class Encoder:
+    def __init__(self, plan: tuple[Any, ...], decode: Callable[[bytes], Any] | None, room: int, /) -> None: ...
+    def encode(self, subject: Any, /) -> bytes | None: ...
+
 class Sealer:
     def __init__(
         self,
-        plan: tuple[Any, ...],
+        encoder: Encoder,
         identity: bytes,
         stated: bytes,
         ttl_ms: int,

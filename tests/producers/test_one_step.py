@@ -16,7 +16,6 @@ from bus.clock import ManualClock
 from bus.errors import PublishRejected
 from bus.metrics import Metrics
 from bus.payloads import payload
-from bus.plans import encoding_plan
 from bus.settings import load
 from producers.connection import make_publisher
 from producers.draft import Draft
@@ -63,6 +62,13 @@ class Checked(msgspec.Struct):
     def __post_init__(self) -> None:
         if self.n < 0:
             raise ValueError("negative")
+
+
+def checked(n: int) -> Checked:
+    """One that may have become what it must not be since it was built."""
+    made = Checked(1)
+    made.n = n
+    return made
 
 
 @payload("steps.open")
@@ -122,7 +128,7 @@ RICH = st.builds(
     empty=mostly(st.builds(Empty)),
 )
 KEYS = st.none() | st.sampled_from(["k", "", "a" * 256, "a" * 257, 'quo"te', "back\\slash", "\x7f", "é", Loud("k"), 7])
-PAYLOADS = RICH | st.builds(Omitting, INTEGERS) | st.builds(Open, ODD)
+PAYLOADS = RICH | st.builds(Omitting, INTEGERS) | st.builds(Open, ODD) | st.builds(checked, st.integers(-3, 9))
 DRAFTS = st.builds(
     Draft,
     payload=PAYLOADS,
@@ -156,7 +162,8 @@ def sealed_by(each: Publisher, item: Any) -> Sealed | str:
 @given(PAYLOADS | DRAFTS)
 def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
     quick, plain = publisher(), publisher()
-    sealed_by(quick, Rich())
+    for first in (Rich(), Omitting(), Checked(1), Open(None)):
+        sealed_by(quick, first)
     quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
     with mock.patch.object(native, "core", None):
         expected = sealed_by(plain, item)
@@ -169,7 +176,8 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
     quick = publisher()
     quick._entropy = bytes  # type: ignore[method-assign]
-    sealed_by(quick, Rich())
+    for first in (Rich(), Omitting(), Checked(1), Open(None)):
+        sealed_by(quick, first)
     given_items = tuple(items) if as_tuple else items
     at = 0
     while at < len(items):
@@ -209,14 +217,32 @@ def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> 
         quick.seal_plain(large)
 
 
-@pytest.mark.parametrize("cls", [Omitting, Checked, Open])
-def test_types_whose_annotations_do_not_say_it_all_have_no_plan(cls: type[msgspec.Struct]) -> None:
-    assert encoding_plan(cls) is None
-
-
 def test_a_payload_with_an_unset_field_is_left_to_python() -> None:
     quick = publisher()
     quick.seal_plain(Rich())
     broken = Rich()
     del broken.text
     assert quick._seal_at_once(broken, broken) is None
+
+
+ITEMS_OF_GREEDY: list[Any] = []
+
+
+@payload("steps.greedy")
+class Greedy(msgspec.Struct):
+    hungry: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hungry:
+            ITEMS_OF_GREEDY.clear()
+
+
+@compiled
+def test_a_type_whose_own_code_empties_the_list_that_is_sent_ends_the_run() -> None:
+    quick = publisher()
+    quick.seal_plain(Greedy())
+    greedy = Greedy()
+    greedy.hungry = True
+    ITEMS_OF_GREEDY[:] = [Greedy(), greedy, Greedy(), Greedy()]
+    sealed, records, _ = quick.seal_run(ITEMS_OF_GREEDY, 0, most=100, room=1 << 20)
+    assert len(sealed) == len(records) == 2

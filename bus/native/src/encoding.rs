@@ -1,58 +1,20 @@
 //! Writing a payload as canonical JSON (RFC 8785) straight from its Struct, where every value is exactly of its annotated type.
 //!
-//! Never refuses: `None` says nothing, and the general way (`bus.payloads`) writes the payload or names the field. What a type looks like comes
-//! from `bus.plans`. Nothing here runs Python code, so that what is borrowed from a list or a Struct stays there meanwhile.
+//! Never refuses: `None` says nothing, and the general way (`bus.encoding`) writes the payload or names the field. What a type looks like comes
+//! from `bus.plans`. Writing runs no Python code, so that what is borrowed from a list or a Struct stays there meanwhile; a type's own code,
+//! its `__post_init__`, runs after it, when what was written is decoded to be sure of it.
 
-use std::ffi::c_int;
+use std::collections::HashMap;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use crate::canonical;
-
-const SAFE_INTEGER: i64 = (1 << 53) - 1;
-const LARGEST_NUMBER: f64 = 1e15;
-const LARGEST_SHORT: f64 = 1e9;
-const PLACES: usize = 4;
-
-/// Where a Struct keeps one of its fields.
-pub struct Slot {
-    offset: usize,
-}
-
-impl Slot {
-    /// Raises TypeError where `name` is no plain slot of `cls`.
-    pub fn of(cls: &Bound<'_, PyType>, name: &Bound<'_, PyString>) -> PyResult<Slot> {
-        let descriptor = cls.getattr(name)?;
-        let none = || PyTypeError::new_err(format!("{name} is no field of {cls}"));
-        // SAFETY: the type of the descriptor is checked before it is read as one; it is kept by its class meanwhile.
-        unsafe {
-            if ffi::Py_TYPE(descriptor.as_ptr()) != &raw mut ffi::PyMemberDescr_Type {
-                return Err(none());
-            }
-            let member = &*descriptor.as_ptr().cast::<ffi::PyMemberDescrObject>();
-            let is_of = ffi::PyType_IsSubtype(cls.as_type_ptr(), member.d_common.d_type) != 0;
-            let definition = &*member.d_member;
-            match usize::try_from(definition.offset) {
-                Ok(offset) if is_of && definition.type_code == ffi::Py_T_OBJECT_EX && definition.flags & RELATIVE == 0 => Ok(Slot { offset }),
-                _ => Err(none()),
-            }
-        }
-    }
-
-    /// What is in the slot of `subject`, borrowed from it; None where nothing is.
-    ///
-    /// SAFETY: `subject` is an instance of the class of this slot.
-    pub unsafe fn read(&self, subject: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
-        // SAFETY: a slot of this kind is a pointer at this offset in every instance, which is what the interpreter itself reads.
-        let content = unsafe { *subject.byte_add(self.offset).cast::<*mut ffi::PyObject>() };
-        (!content.is_null()).then_some(content)
-    }
-}
-
-const RELATIVE: c_int = 8;
+use crate::scalars::{put_integer, put_number, text_of};
+use crate::slots::Slot;
 
 /// How the values of one annotation are written.
 pub enum Plan {
@@ -62,9 +24,50 @@ pub enum Plan {
     Null,
     Integer,
     Number,
+    /// Whatever JSON has a form for, as Python's own classes.
+    Any,
     Optional(Box<Plan>),
+    /// The first one that fits.
+    Either(Vec<Plan>),
     Items(Box<Plan>),
+    Row(Vec<Plan>),
+    Map(Box<Plan>),
+    Members(Members),
+    Leaf(Leaf),
+    Constant(Vec<u8>),
     Struct { cls: Py<PyType>, fields: Vec<Field> },
+}
+
+/// The texts of an Enum's members, by where they live; `all` keeps them there.
+pub struct Members {
+    texts: HashMap<usize, Vec<u8>>,
+    _all: Py<PyTuple>,
+}
+
+/// A class that msgspec writes as a string of ASCII. A time of day whose offset is found by somebody's own code is not written here.
+pub struct Leaf {
+    cls: Py<PyType>,
+    encode: Py<PyAny>,
+    zones: Option<Py<PyType>>,
+}
+
+impl Leaf {
+    /// SAFETY: as for `Plan::write`.
+    unsafe fn write(&self, subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+        // SAFETY: the interpreter is attached, and `subject` lives.
+        let (py, subject) = unsafe {
+            let py = Python::assume_attached();
+            (py, Borrowed::from_ptr(py, subject))
+        };
+        subject.get_type().is(&self.cls).then_some(())?;
+        if let Some(zones) = &self.zones {
+            let zone = subject.getattr(intern!(py, "tzinfo")).ok()?;
+            (zone.is_none() || zone.get_type().is(zones)).then_some(())?;
+        }
+        let text = self.encode.bind(py).call1((subject,)).ok()?.cast_into::<PyBytes>().ok()?;
+        out.extend_from_slice(text.as_bytes());
+        Some(())
+    }
 }
 
 /// What stands before a value, in a place of fixed size where it is short: that is written without a call.
@@ -99,47 +102,104 @@ impl Lead {
     }
 }
 
-/// A field: what stands before its value, and where the value is.
+/// A field: what stands before its value, and where the value is; without a slot it is the same for all.
 pub struct Field {
     lead: Lead,
-    slot: Slot,
+    slot: Option<Slot>,
     plan: Plan,
+    left_out: Option<LeftOut>,
+}
+
+/// The value with which a field is not written at all: this very object, or a list or dict without anything in it.
+enum LeftOut {
+    Is(Py<PyAny>),
+    EmptyList,
+    EmptyDict,
+}
+
+impl LeftOut {
+    fn read(spec: &Bound<'_, PyTuple>) -> PyResult<LeftOut> {
+        match spec.get_item(0)?.extract::<String>()?.as_str() {
+            "is" => Ok(LeftOut::Is(spec.get_item(1)?.unbind())),
+            "list" => Ok(LeftOut::EmptyList),
+            "dict" => Ok(LeftOut::EmptyDict),
+            other => Err(PyValueError::new_err(format!("no such default: {other}"))),
+        }
+    }
+
+    /// SAFETY: as for `Plan::write`.
+    unsafe fn is(&self, content: *mut ffi::PyObject) -> bool {
+        // SAFETY: the class is checked before the size is asked for.
+        unsafe {
+            match self {
+                LeftOut::Is(object) => content == object.as_ptr(),
+                LeftOut::EmptyList => ffi::PyList_CheckExact(content) != 0 && ffi::PyList_GET_SIZE(content) == 0,
+                LeftOut::EmptyDict => ffi::PyDict_CheckExact(content) != 0 && ffi::PyDict_Size(content) == 0,
+            }
+        }
+    }
+}
+
+impl Field {
+    fn read(cls: &Bound<'_, PyType>, spec: &Bound<'_, PyTuple>) -> PyResult<Field> {
+        // Whichever comes first has its comma made the bracket that opens the object.
+        let mut lead = vec![b','];
+        lead.extend_from_slice(spec.get_item(0)?.cast_into::<PyBytes>()?.as_bytes());
+        lead.push(b':');
+        let (name, left_out) = (spec.get_item(1)?, spec.get_item(3)?);
+        Ok(Field {
+            lead: Lead::of(lead),
+            slot: if name.is_none() { None } else { Some(Slot::of(cls, &name.cast_into()?)?) },
+            plan: Plan::read(&spec.get_item(2)?.cast_into()?)?,
+            left_out: if left_out.is_none() { None } else { Some(LeftOut::read(&left_out.cast_into()?)?) },
+        })
+    }
 }
 
 impl Plan {
     /// The plan that `bus.plans` describes as nested tuples.
     pub fn read(spec: &Bound<'_, PyTuple>) -> PyResult<Plan> {
         let part = |at: usize| -> PyResult<Box<Plan>> { Ok(Box::new(Plan::read(&spec.get_item(at)?.cast_into()?)?)) };
-        match spec.get_item(0)?.extract::<String>()?.as_str() {
-            "text" => Ok(Plan::Text),
-            "choice" => Ok(Plan::Choice(spec.get_item(1)?.extract::<Vec<String>>()?.into_iter().map(String::into_bytes).collect())),
-            "flag" => Ok(Plan::Flag),
-            "null" => Ok(Plan::Null),
-            "integer" => Ok(Plan::Integer),
-            "number" => Ok(Plan::Number),
-            "optional" => Ok(Plan::Optional(part(1)?)),
-            "items" => Ok(Plan::Items(part(1)?)),
+        let parts = || -> PyResult<Vec<Plan>> {
+            spec.get_item(1)?.cast_into::<PyTuple>()?.iter().map(|each| Plan::read(&each.cast_into()?)).collect()
+        };
+        Ok(match spec.get_item(0)?.extract::<String>()?.as_str() {
+            "text" => Plan::Text,
+            "choice" => Plan::Choice(spec.get_item(1)?.extract::<Vec<String>>()?.into_iter().map(String::into_bytes).collect()),
+            "flag" => Plan::Flag,
+            "null" => Plan::Null,
+            "integer" => Plan::Integer,
+            "number" => Plan::Number,
+            "any" => Plan::Any,
+            "optional" => Plan::Optional(part(1)?),
+            "either" => Plan::Either(parts()?),
+            "items" => Plan::Items(part(1)?),
+            "row" => Plan::Row(parts()?),
+            "map" => Plan::Map(part(1)?),
+            "members" => Plan::Members(Members::read(spec.get_item(1)?.cast_into()?)?),
+            "leaf" => {
+                let zones = spec.get_item(3)?;
+                Plan::Leaf(Leaf {
+                    cls: spec.get_item(1)?.cast_into()?.unbind(),
+                    encode: spec.get_item(2)?.unbind(),
+                    zones: if zones.is_none() { None } else { Some(zones.cast_into()?.unbind()) },
+                })
+            }
+            "constant" => Plan::Constant(spec.get_item(1)?.cast_into::<PyBytes>()?.as_bytes().to_vec()),
             "struct" => {
                 let cls = spec.get_item(1)?.cast_into::<PyType>()?;
-                let mut fields = Vec::new();
-                for entry in spec.get_item(2)?.cast_into::<PyTuple>()?.iter() {
-                    let entry = entry.cast_into::<PyTuple>()?;
-                    let mut lead = vec![if fields.is_empty() { b'{' } else { b',' }];
-                    lead.extend_from_slice(entry.get_item(0)?.cast_into::<PyBytes>()?.as_bytes());
-                    lead.push(b':');
-                    let slot = Slot::of(&cls, &entry.get_item(1)?.cast_into()?)?;
-                    fields.push(Field { lead: Lead::of(lead), slot, plan: Plan::read(&entry.get_item(2)?.cast_into()?)? });
-                }
-                Ok(Plan::Struct { cls: cls.unbind(), fields })
+                let fields = spec.get_item(2)?.cast_into::<PyTuple>()?;
+                let fields = fields.iter().map(|field| Field::read(&cls, &field.cast_into()?)).collect::<PyResult<_>>()?;
+                Plan::Struct { cls: cls.unbind(), fields }
             }
-            other => Err(PyValueError::new_err(format!("no such plan: {other}"))),
-        }
+            other => return Err(PyValueError::new_err(format!("no such plan: {other}"))),
+        })
     }
 
-    /// Write `subject` behind what is in `out`. None: it has to go the general way, and `out` holds a part of it.
+    /// Write `subject`, of at most `room` levels, behind what is in `out`. None: it has to go the general way, and `out` holds a part of it.
     ///
     /// SAFETY: the interpreter is attached, and `subject` is a living object.
-    pub unsafe fn write(&self, subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+    pub unsafe fn write(&self, subject: *mut ffi::PyObject, room: usize, out: &mut Vec<u8>) -> Option<()> {
         // SAFETY: each access below is that of the class which was checked right before, and what is borrowed is held by `subject`.
         unsafe {
             match self {
@@ -154,26 +214,23 @@ impl Plan {
                 Plan::Null if subject == ffi::Py_None() => out.extend_from_slice(b"null"),
                 Plan::Flag | Plan::Null => return None,
                 Plan::Integer => put_integer(subject, out)?,
-                Plan::Number if ffi::PyFloat_CheckExact(subject) != 0 => {
-                    let number = ffi::PyFloat_AS_DOUBLE(subject);
-                    // Also false for what is no number.
-                    (number.abs() < LARGEST_NUMBER).then_some(())?;
-                    if put_short_fraction(number, out) {
-                        return Some(());
-                    }
-                    out.extend_from_slice(ryu_js::Buffer::new().format_finite(number).as_bytes());
-                }
-                Plan::Number => put_integer(subject, out)?,
+                Plan::Number => put_number(subject, out)?,
+                Plan::Any => put_any(subject, room, out)?,
                 Plan::Optional(_) if subject == ffi::Py_None() => out.extend_from_slice(b"null"),
-                Plan::Optional(plan) => plan.write(subject, out)?,
-                Plan::Items(plan) => put_items(plan, subject, out)?,
+                Plan::Optional(plan) => plan.write(subject, room, out)?,
+                Plan::Either(plans) => put_either(plans, subject, room, out)?,
+                Plan::Items(plan) => put_items(|_| Some(plan), subject, room, out).map(|_| ())?,
+                Plan::Row(plans) => {
+                    let count = put_items(|place| plans.get(place), subject, room, out)?;
+                    (count == plans.len()).then_some(())?;
+                }
+                Plan::Map(plan) => put_map(plan, subject, room, out)?,
+                Plan::Members(members) => out.extend_from_slice(members.texts.get(&subject.addr())?),
+                Plan::Leaf(leaf) => leaf.write(subject, out)?,
+                Plan::Constant(text) => out.extend_from_slice(text),
                 Plan::Struct { cls, fields } => {
                     (ffi::Py_TYPE(subject) == cls.as_ptr().cast()).then_some(())?;
-                    for field in fields {
-                        field.lead.write(out);
-                        field.plan.write(field.slot.read(subject)?, out)?;
-                    }
-                    out.extend_from_slice(if fields.is_empty() { b"{}" } else { b"}" });
+                    put_fields(fields, subject, room.checked_sub(1)?, out)?;
                 }
             }
         }
@@ -181,88 +238,115 @@ impl Plan {
     }
 }
 
-/// The UTF-8 of a str, which keeps it; None for any other object and for a text that has none.
-///
+impl Members {
+    fn read(members: Bound<'_, PyTuple>) -> PyResult<Members> {
+        let mut texts = HashMap::new();
+        for entry in members.iter() {
+            let entry = entry.cast_into::<PyTuple>()?;
+            texts.insert(entry.get_item(0)?.as_ptr().addr(), entry.get_item(1)?.cast_into::<PyBytes>()?.as_bytes().to_vec());
+        }
+        Ok(Members { texts, _all: members.unbind() })
+    }
+}
+
+/// Writes payloads of one type as canonical data.
+#[pyclass(frozen)]
+pub struct Encoder {
+    plan: Plan,
+    /// Reads data as the type, where only that tells whether a receiver can.
+    decode: Option<Py<PyAny>>,
+    room: usize,
+}
+
+#[pymethods]
+impl Encoder {
+    /// `plan` is what `bus.plans` says of the type, `decode` raises for data that can't be of it, `room` is how deep a payload may be.
+    #[new]
+    fn new(plan: &Bound<'_, PyTuple>, decode: Option<Py<PyAny>>, room: usize) -> PyResult<Encoder> {
+        Ok(Encoder { plan: Plan::read(plan)?, decode, room })
+    }
+
+    /// The canonical data of `subject`; None where it has to go the general way.
+    fn encode<'py>(&self, subject: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let mut data = Vec::with_capacity(1024);
+        // SAFETY: the interpreter is attached.
+        if unsafe { self.write(subject.as_ptr(), &mut data) }.is_none() {
+            return Ok(None);
+        }
+        let data = PyBytes::new(subject.py(), &data);
+        Ok(self.reads(&data)?.then_some(data))
+    }
+}
+
+impl Encoder {
+    /// `Plan::write` of a whole payload, whose data `may_be_read` is still to be asked about.
+    ///
+    /// SAFETY: as there.
+    pub unsafe fn write(&self, subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+        // SAFETY: said above.
+        unsafe { self.plan.write(subject, self.room, out) }
+    }
+
+    /// Whether receivers can read what was written. Runs the type's own code where it has any.
+    pub fn may_be_read(&self, py: Python<'_>, data: &[u8]) -> PyResult<bool> {
+        if self.decode.is_none() { Ok(true) } else { self.reads(&PyBytes::new(py, data)) }
+    }
+
+    fn reads(&self, data: &Bound<'_, PyBytes>) -> PyResult<bool> {
+        let py = data.py();
+        match self.decode.as_ref().map(|decode| decode.bind(py).call1((data,))) {
+            // Not a verdict on the payload.
+            Some(Err(error)) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
+            Some(Err(_)) => Ok(false),
+            _ => Ok(true),
+        }
+    }
+}
+
 /// SAFETY: as for `Plan::write`.
-pub unsafe fn text_of<'a>(subject: *mut ffi::PyObject) -> Option<&'a [u8]> {
-    // SAFETY: the class is checked; the bytes live as long as the str.
+unsafe fn put_any(subject: *mut ffi::PyObject, room: usize, out: &mut Vec<u8>) -> Option<()> {
+    // SAFETY: the classes are checked by those who are called.
     unsafe {
-        (ffi::PyUnicode_CheckExact(subject) != 0).then_some(())?;
-        let mut length = 0;
-        let start = ffi::PyUnicode_AsUTF8AndSize(subject, &raw mut length);
-        if start.is_null() {
-            ffi::PyErr_Clear();
-            return None;
-        }
-        Some(std::slice::from_raw_parts(start.cast(), length as usize))
-    }
-}
-
-/// Write a number of at most four decimals, if it is one; whether it is.
-///
-/// A quotient of integers below 2^53 is the double next to it, so that the decimal is a text of the number where the quotient is the number; and
-/// two decimals of at most 15 digits are never the same double, so that there is no shorter one.
-fn put_short_fraction(number: f64, out: &mut Vec<u8>) -> bool {
-    let size = number.abs();
-    if size >= LARGEST_SHORT {
-        return false;
-    }
-    let mut power = 10_u64;
-    for places in 1..=PLACES {
-        let shifted = (size * power as f64 + 0.5) as u64;
-        if shifted as f64 / power as f64 == size && shifted % 10 > 0 {
-            if number < 0.0 {
-                out.push(b'-');
-            }
-            put_digits(shifted / power, out);
-            out.push(b'.');
-            let mut digits = [b'0'; PLACES];
-            let mut rest = shifted % power;
-            for place in (0..places).rev() {
-                digits[place] = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
-            out.extend_from_slice(&digits[..places]);
-            return true;
-        }
-        power *= 10;
-    }
-    false
-}
-
-fn put_digits(number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+        if let Some(text) = text_of(subject) {
+            canonical::put_string(text, out);
+        } else if subject == ffi::Py_None() {
+            out.extend_from_slice(b"null");
+        } else if ffi::PyBool_Check(subject) != 0 {
+            Plan::Flag.write(subject, room, out)?;
+        } else if ffi::PyDict_CheckExact(subject) != 0 {
+            put_map(&Plan::Any, subject, room, out)?;
+        } else if ffi::PyList_CheckExact(subject) != 0 || ffi::PyTuple_CheckExact(subject) != 0 {
+            put_items(|_| Some(&Plan::Any), subject, room, out)?;
+        } else {
+            put_number(subject, out)?;
         }
     }
-    out.extend_from_slice(&digits[at..]);
-}
-
-/// SAFETY: as for `Plan::write`.
-unsafe fn put_integer(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
-    let mut overflow = 0;
-    // SAFETY: the class is checked, so that no __index__ of somebody's is called.
-    let number = unsafe {
-        (ffi::PyLong_CheckExact(subject) != 0).then_some(())?;
-        ffi::PyLong_AsLongLongAndOverflow(subject, &raw mut overflow)
-    };
-    (overflow == 0 && (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number)).then_some(())?;
-    if number < 0 {
-        out.push(b'-');
-    }
-    put_digits(number.unsigned_abs(), out);
     Some(())
 }
 
 /// SAFETY: as for `Plan::write`.
-unsafe fn put_items(plan: &Plan, subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+unsafe fn put_either(plans: &[Plan], subject: *mut ffi::PyObject, room: usize, out: &mut Vec<u8>) -> Option<()> {
+    let start = out.len();
+    for plan in plans {
+        // SAFETY: said above.
+        if unsafe { plan.write(subject, room, out) }.is_some() {
+            return Some(());
+        }
+        out.truncate(start);
+    }
+    None
+}
+
+/// Write a list or tuple, each item as the plan of its place says; how many there are.
+///
+/// SAFETY: as for `Plan::write`.
+unsafe fn put_items<'a>(
+    plan_of: impl Fn(usize) -> Option<&'a Plan>,
+    subject: *mut ffi::PyObject,
+    room: usize,
+    out: &mut Vec<u8>,
+) -> Option<usize> {
+    let room = room.checked_sub(1)?;
     // SAFETY: the class is checked; nobody changes a list meanwhile, since no Python code runs.
     unsafe {
         let is_list = ffi::PyList_CheckExact(subject) != 0;
@@ -274,9 +358,67 @@ unsafe fn put_items(plan: &Plan, subject: *mut ffi::PyObject, out: &mut Vec<u8>)
                 out.push(b',');
             }
             let item = if is_list { ffi::PyList_GET_ITEM(subject, place) } else { ffi::PyTuple_GET_ITEM(subject, place) };
-            plan.write(item, out)?;
+            plan_of(place as usize)?.write(item, room, out)?;
         }
         out.push(b']');
+        Some(count as usize)
+    }
+}
+
+/// From here on the order of UTF-8 is not always that of UTF-16.
+const ABOVE_SURROGATES: u8 = 0xee;
+
+/// SAFETY: as for `Plan::write`.
+unsafe fn put_map(plan: &Plan, subject: *mut ffi::PyObject, room: usize, out: &mut Vec<u8>) -> Option<()> {
+    let room = room.checked_sub(1)?;
+    // SAFETY: the class is checked; nobody changes a dict meanwhile, since no Python code runs.
+    unsafe {
+        (ffi::PyDict_CheckExact(subject) != 0).then_some(())?;
+        let mut entries: Vec<(&[u8], *mut ffi::PyObject)> = Vec::with_capacity(ffi::PyDict_Size(subject) as usize);
+        let (mut place, mut key, mut content) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        while ffi::PyDict_Next(subject, &raw mut place, &raw mut key, &raw mut content) != 0 {
+            let name = text_of(key)?;
+            name.iter().all(|&byte| byte < ABOVE_SURROGATES).then_some(())?;
+            entries.push((name, content));
+        }
+        entries.sort_unstable_by_key(|&(name, _)| name);
+        out.push(b'{');
+        for (place, (name, content)) in entries.into_iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            canonical::put_string(name, out);
+            out.push(b':');
+            plan.write(content, room, out)?;
+        }
+        out.push(b'}');
+    }
+    Some(())
+}
+
+/// SAFETY: as for `Plan::write`; `subject` is an instance of the class whose fields these are.
+unsafe fn put_fields(fields: &[Field], subject: *mut ffi::PyObject, room: usize, out: &mut Vec<u8>) -> Option<()> {
+    let start = out.len();
+    for field in fields {
+        // SAFETY: said above.
+        unsafe {
+            let content = match &field.slot {
+                Some(slot) => slot.read(subject)?,
+                None => subject,
+            };
+            if field.left_out.as_ref().is_some_and(|value| value.is(content)) {
+                continue;
+            }
+            field.lead.write(out);
+            field.plan.write(content, room, out)?;
+        }
+    }
+    match out.get_mut(start) {
+        Some(first) => {
+            *first = b'{';
+            out.push(b'}');
+        }
+        None => out.extend_from_slice(b"{}"),
     }
     Some(())
 }

@@ -6,7 +6,9 @@ mod encoding;
 mod outcomes;
 mod publishing;
 mod records;
+mod scalars;
 mod sealing;
+mod slots;
 
 use pyo3::prelude::*;
 
@@ -28,6 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
     module.add_class::<casting::Caster>()?;
+    module.add_class::<encoding::Encoder>()?;
     module.add_class::<publishing::Sealer>()?;
     module.add_class::<outcomes::Receipts>()?;
     Ok(())

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyString, PyType};
 
-use crate::encoding::Slot;
+use crate::slots::Slot;
 
 /// Put `kind(topic, partition, offset, timestamp_ms)` of records written one after the other into their places among `outcomes`, where
 /// nothing is yet; how many those were.

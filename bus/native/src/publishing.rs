@@ -1,12 +1,16 @@
 //! From payloads to sealed records in one step, for what a template can seal: what `producers.publisher` does with `producers.template`.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
-use crate::encoding::{Plan, Slot, text_of};
+use crate::encoding::Encoder;
 use crate::records::untrack;
+use crate::scalars::text_of;
 use crate::sealing::{ENTROPY, FRONT, Frame, Keys, Moment, ascii, complete};
+use crate::slots::Slot;
 
 /// What a record takes in a publisher's buffer besides its key and value.
 const BUFFER_OVERHEAD: usize = 64;
@@ -61,9 +65,9 @@ impl DraftShape {
 }
 
 /// Seals payloads of one type in the name of one publisher.
-#[pyclass]
+#[pyclass(frozen)]
 pub struct Sealer {
-    plan: Plan,
+    encoder: Py<Encoder>,
     identity: Vec<u8>,
     stated: Vec<u8>,
     ttl_ms: i64,
@@ -75,19 +79,22 @@ pub struct Sealer {
     sealed: Py<PyAny>,
     record: Py<PyAny>,
     draft: DraftShape,
-    room: Vec<u8>,
+    room: Mutex<Vec<u8>>,
 }
 
+/// A Sealed, its record, and what that takes in a buffer.
 type Made<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, usize);
+/// An id, and a key.
+type Written<'py> = ([u8; 36], Option<Bound<'py, PyBytes>>);
 
 #[pymethods]
 impl Sealer {
-    /// `plan` is what `bus.plans` says of the type; `kinds` are the classes Sealed, NewRecord and Draft, `others` the options of a Draft that
+    /// `encoder` writes the type's payloads; `kinds` are the classes Sealed, NewRecord and Draft, `others` the options of a Draft that
     /// a template does not know and what each is when not given.
     #[new]
     #[allow(clippy::too_many_arguments)]
     fn new<'py>(
-        plan: &Bound<'py, PyTuple>,
+        encoder: Py<Encoder>,
         identity: Vec<u8>,
         stated: Vec<u8>,
         ttl_ms: i64,
@@ -99,7 +106,7 @@ impl Sealer {
         others: &Bound<'py, PyDict>,
     ) -> PyResult<Sealer> {
         Ok(Sealer {
-            plan: Plan::read(plan)?,
+            encoder,
             identity,
             stated,
             ttl_ms,
@@ -111,12 +118,12 @@ impl Sealer {
             sealed: kinds.0.into_any().unbind(),
             record: kinds.1.into_any().unbind(),
             draft: DraftShape::of(&kinds.2, others)?,
-            room: Vec::new(),
+            room: Mutex::default(),
         })
     }
 
     /// The Sealed of one payload or Draft; None for what has to go the general way.
-    fn one<'py>(&mut self, py: Python<'py>, item: &Bound<'py, PyAny>, now_ms: i64, entropy: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn one<'py>(&self, py: Python<'py>, item: &Bound<'py, PyAny>, now_ms: i64, entropy: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(moment) = Moment::of(now_ms, self.ttl_ms) else { return Ok(None) };
         Ok(self.make(py, item, &moment, entropy)?.map(|(sealed, _, _)| sealed))
     }
@@ -124,7 +131,7 @@ impl Sealer {
     /// Of `items` from `start` on as many as `entropy` is for, as can be sealed here, and as fit `room` bytes (the last one may exceed it):
     /// their Sealed, their records, and what they take in a buffer.
     fn many<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         items: &Bound<'py, PyAny>,
         start: usize,
@@ -143,7 +150,9 @@ impl Sealer {
         };
         let length = items.len()?;
         for (place, piece) in (start..length).zip(entropy.chunks_exact(ENTROPY)) {
-            let Some((each, record, takes)) = self.make(py, &at(place)?, &moment, piece)? else { break };
+            // A type's own code may have taken items away.
+            let Ok(item) = at(place) else { break };
+            let Some((each, record, takes)) = self.make(py, &item, &moment, piece)? else { break };
             sealed.append(each)?;
             records.append(record)?;
             size += takes;
@@ -156,38 +165,54 @@ impl Sealer {
 }
 
 impl Sealer {
-    fn make<'py>(&mut self, py: Python<'py>, item: &Bound<'py, PyAny>, moment: &Moment, entropy: &[u8]) -> PyResult<Option<Made<'py>>> {
-        let mut value = std::mem::take(&mut self.room);
+    fn make<'py>(&self, py: Python<'py>, item: &Bound<'py, PyAny>, moment: &Moment, entropy: &[u8]) -> PyResult<Option<Made<'py>>> {
+        // Taken, not borrowed: a type's own code may run before it is given back.
+        let mut value = std::mem::take(&mut *self.room.lock().unwrap_or_else(PoisonError::into_inner));
         value.clear();
         value.extend_from_slice(FRONT);
-        let made = self.write(item, moment, entropy, &mut value).map(|(id, keys)| {
-            self.wrapped(py, &id, keys.key.or(keys.conversation_id), &value)
+        let made = self.written(item, moment, entropy, &mut value).and_then(|written| match written {
+            Some((id, key)) => self.wrapped(py, &id, key, &value).map(Some),
+            None => Ok(None),
         });
         if value.capacity() <= MOST_KEPT {
-            self.room = value;
+            *self.room.lock().unwrap_or_else(PoisonError::into_inner) = value;
         }
-        made.transpose()
+        made
     }
 
-    /// Write the whole message into `value`; None for what has to go the general way.
-    fn write<'a>(&self, item: &'a Bound<'_, PyAny>, moment: &Moment, entropy: &[u8], value: &mut Vec<u8>) -> Option<([u8; 36], Keys<'a>)> {
-        // SAFETY: `item` keeps what is borrowed from it: it is frozen, and no Python code runs before the record is made.
+    /// Write the whole message into `value`: its id, and its key if it has one of its own. None for what has to go the general way.
+    fn written<'py>(&self, item: &Bound<'py, PyAny>, moment: &Moment, entropy: &[u8], value: &mut Vec<u8>) -> PyResult<Option<Written<'py>>> {
+        let py = item.py();
+        let Some((id, key, data_end)) = self.write(item, moment, entropy, value) else { return Ok(None) };
+        Ok(self.encoder.get().may_be_read(py, &value[FRONT.len()..data_end])?.then_some((id, key)))
+    }
+
+    fn write<'py>(
+        &self,
+        item: &Bound<'py, PyAny>,
+        moment: &Moment,
+        entropy: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Option<([u8; 36], Option<Bound<'py, PyBytes>>, usize)> {
+        // SAFETY: `item` keeps what is borrowed from it: no Python code runs in here.
         let (payload, keys) = if item.get_type().as_ptr() == self.draft.cls.as_ptr() {
             unsafe { self.draft.open(item.as_ptr()) }?
         } else {
             (item.as_ptr(), Keys::default())
         };
         // SAFETY: the interpreter is attached.
-        unsafe { self.plan.write(payload, value) }?;
+        unsafe { self.encoder.get().write(payload, value) }?;
+        let data_end = value.len();
         let frame = Frame { identity: &self.identity, stated: &self.stated };
+        let key = keys.key.or(keys.conversation_id).map(|key| PyBytes::new(item.py(), key));
         let id = complete(value, &frame, moment, entropy, keys)?;
-        (value.len() <= self.max_message_bytes).then_some((id, keys))
+        (value.len() <= self.max_message_bytes).then_some((id, key, data_end))
     }
 
     /// Without a key of its own, a message has its id for one.
-    fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: Option<&[u8]>, value: &[u8]) -> PyResult<Made<'py>> {
+    fn wrapped<'py>(&self, py: Python<'py>, id: &[u8], key: Option<Bound<'py, PyBytes>>, value: &[u8]) -> PyResult<Made<'py>> {
         let id_bytes = PyBytes::new(py, id);
-        let key = key.map_or_else(|| id_bytes.clone(), |key| PyBytes::new(py, key));
+        let key = key.unwrap_or_else(|| id_bytes.clone());
         let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), id_bytes.as_any()])?;
         untrack(&name);
         let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).collect::<Vec<_>>())?;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
-use crate::encoding::Slot;
+use crate::slots::Slot;
 
 fn put_varint(out: &mut Vec<u8>, number: i64) {
     let mut zigzag = ((number << 1) ^ (number >> 63)) as u64;
