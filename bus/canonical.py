@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from bus import numbers
+from bus import native, numbers
 from bus.errors import ContractError
 
 __all__ = ["MAX_DEPTH", "digest", "encode", "encode_parsed", "escape_pointer_token", "is_canonical", "parse"]
@@ -50,6 +50,9 @@ _utf16: Final = codecs.utf_16_be_encode
 
 def digest(data: bytes) -> str:
     """`sha256:` and 64 lower-case hex digits."""
+    if native.core is not None:
+        written: str = native.core.digest(data)
+        return written
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 

@@ -23,7 +23,7 @@ from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
 from producers.draft import DEFAULT_MAX_HOPS, Draft
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 from producers.untyped import untyped
 
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]

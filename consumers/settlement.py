@@ -20,7 +20,7 @@ from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
 from consumers.logclock import LogClock
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 __all__ = ["NO_REPLY", "GaveUpError", "Settlement"]
 

@@ -29,7 +29,7 @@ from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
 from producers.publisher import Publisher, Receipt, Result, check_timeout
 from producers.requests import Requests
-from producers.sealer import sealed_as
+from producers.sealed import sealed_as
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]

@@ -20,6 +20,7 @@ from bus.times import format_ms
 
 __all__ = [
     "DEFAULT_MAX_HOPS",
+    "LAST_MS",
     "PRIORITIES",
     "Draft",
     "Layers",
@@ -29,13 +30,15 @@ __all__ = [
     "check_struct",
     "compose",
     "hop_limit",
+    "is_traced",
 ]
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
 _Text = TypeVar("_Text", str, str | None)
 _MAX_TRACESTATE = 512
-_LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+LAST_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z, the last time that can be written."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -155,7 +158,7 @@ def _compose_metadata(
     draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None, answers: bool
 ) -> Metadata:
     before = cause.metadata if cause else None
-    traced = before is not None and _is_traced(before)
+    traced = before is not None and is_traced(before)
     return Metadata(
         authority=draft.authority,
         causation_id=before.message_id if before else None,
@@ -183,7 +186,7 @@ def _compose_metadata(
     )
 
 
-def _is_traced(before: Metadata) -> bool:
+def is_traced(before: Metadata) -> bool:
     """Whether the cause's trace goes on; a foreign one in a wrong form, of whatever length, is ignored."""
     return before.traceparent is not None and is_traceparent(before.traceparent) and len(before.tracestate or "") <= _MAX_TRACESTATE
 
@@ -194,7 +197,7 @@ def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: s
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")
     # Rounded up: a positive lifetime below a millisecond is still one.
     expires_ms = now_ms + max(1, round(ttl_s * 1000))
-    if expires_ms > _LAST_MS:
+    if expires_ms > LAST_MS:
         raise ContractError("the message would expire after the year 9999", "ttl_s")
     max_hops = draft.max_hops if draft.max_hops is not None else (cause.routing.max_hops if cause else None)
     if cause is not None and cause.metadata.hops + 1 > hop_limit(max_hops):

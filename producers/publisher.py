@@ -30,7 +30,8 @@ from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.batcher import Batcher, size_of
 from producers.draft import Draft, Origin
 from producers.preparation import Preparation
-from producers.sealer import Sealed, Sealer
+from producers.sealed import Sealed
+from producers.sealer import Sealer
 
 __all__ = ["Publisher", "Receipt", "Result", "check_timeout"]
 

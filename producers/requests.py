@@ -38,7 +38,7 @@ from bus.vocabulary.core import ErrorReported
 from producers.draft import Draft, RequestOptions, hop_limit
 from producers.publisher import Publisher
 from producers.replies import Replies, View
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 from producers.waiting import Answer, Asked, Waiter, Waiting
 
 __all__ = ["Requests"]

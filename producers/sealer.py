@@ -1,7 +1,7 @@
 """Sealing in the name of one agent: payload -> sealed message -> the record that carries it.
 
-Owns refusing at the door what receivers would refuse, the record's key and headers (design section 3), and the choice between the three
-ways to the same bytes: one compiled step, a template, and the general way. Does not own appending (`producers.publisher`).
+Owns refusing at the door what receivers would refuse, and the choice between the three ways to the same bytes: one compiled step, a template,
+and the general way. Does not own appending (`producers.publisher`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from bus import native, sealing
 from bus.clock import Clock
 from bus.errors import ContractError, PublishRejected, SigningError, UnknownTypeError
-from bus.names import Entropy, is_traceparent, uuid7
+from bus.names import Entropy, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.sealing import Message
 from bus.settings import Settings
@@ -21,47 +21,15 @@ from bus.signing import Signer
 from bus.topics import message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.draft import Draft, Origin, compose
-from producers.template import OTHER_OPTIONS, Template, has_only_keys
+from producers.heritage import heritage_of
+from producers.prepared import Prepared, PreparedTemplates
+from producers.sealed import Sealed, sealed_as
+from producers.template import shared_options
 
-__all__ = ["CONTENT_TYPE", "Sealed", "Sealer", "record_of", "sealed_as"]
+__all__ = ["Sealer"]
 
-CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 _ENTROPY_BYTES = 10
 _MOST_AT_ONCE = 400
-
-
-class Sealed(msgspec.Struct, frozen=True, gc=False):
-    """A sealed message as the record that carries it."""
-
-    message_id: str
-    message_type: str
-    record: NewRecord
-    made: Message | None = None
-
-    @property
-    def message(self) -> Message:
-        """The message in full; read back from the record where it was made by a template."""
-        return self.made or sealing.parse(self.record.value)
-
-
-def record_of(message: Message, topic: str) -> NewRecord:
-    """The record of *message* for *topic*; headers are hints, gates judge only the value."""
-    metadata = message.metadata
-    headers: list[tuple[str, bytes]] = [
-        ("content-type", CONTENT_TYPE),
-        ("sb-type", metadata.message_type.encode()),
-        ("sb-id", metadata.message_id.encode()),
-    ]
-    if metadata.recipient is not None:
-        headers.append(("sb-to", (metadata.recipient.id or metadata.recipient.role or "").encode()))
-    if metadata.traceparent is not None and is_traceparent(metadata.traceparent):
-        headers.append(("traceparent", metadata.traceparent.encode()))
-    return NewRecord(topic, message.key, message.value, tuple(headers))
-
-
-def sealed_as(message: Message, topic: str) -> Sealed:
-    """*message* with its record for *topic*."""
-    return Sealed(message.message_id, message.message_type, record_of(message, topic), message)
 
 
 class Sealer:
@@ -81,7 +49,7 @@ class Sealer:
         self.settings = settings
         self._signer = signer
         self._entropy = entropy or Entropy()
-        self._templates: dict[type, _Prepared] = {}
+        self._templates = PreparedTemplates(origin, settings.publish.max_message_bytes)
 
     def seal(
         self,
@@ -98,14 +66,13 @@ class Sealer:
         *topic* overrides the type's own, *origin* who this publisher publishes as, *data* what the payload is by now: its canonical form from
         `encode_payload`.
         """
-        if cause is None and topic is None and origin is None and data is None and not answers:
-            sealed = self._seal_at_once(draft, draft.payload)
-            if sealed is None and has_only_keys(draft):
-                sealed = self._seal_by_template(
-                    draft.payload, conversation_id=draft.conversation_id, idempotency_key=draft.idempotency_key, key=draft.key
-                )
-            if sealed is not None:
-                return sealed
+        sealed = None
+        if origin is None and cause is not None:
+            sealed = self._seal_caused(draft, cause, data, topic, answers=answers)
+        elif origin is None and topic is None and data is None and not answers:
+            sealed = self._seal_alike(draft)
+        if sealed is not None:
+            return sealed
         try:
             kind = payload_type(draft.payload)
             data = encode_payload(draft.payload) if data is None else data
@@ -150,7 +117,9 @@ class Sealer:
 
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
         """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
-        return self._seal_at_once(payload, payload) or self._seal_by_template(payload) or self.seal(Draft(payload=payload))
+        template = None if self._signer is not None else self._templates.of(payload)
+        sealed = None if template is None else self._seal_at_once(template, payload) or self._fill(template, payload)
+        return sealed or self.seal(Draft(payload=payload))
 
     def seal_run(self, items: Sequence[object], start: int, *, most: int, room: int) -> tuple[list[Sealed], list[NewRecord], int]:
         """Seal what comes from *start* on as long as it goes in one step: their Sealed, their records, and what they take of *room* bytes.
@@ -158,7 +127,8 @@ class Sealer:
         At most *most*; none where the next one has to go through `seal` or `seal_plain`.
         """
         item = items[start]
-        template = self._templates.get((item.payload if isinstance(item, Draft) else item).__class__)
+        payload, options = (item.payload, shared_options(item)) if isinstance(item, Draft) else (item, ())
+        template = None if options is None else self._templates.known(payload.__class__, options)
         if template is None or template.sealer is None or native.core is None:
             return [], [], 0
         count = min(most, len(items) - start, _MOST_AT_ONCE)
@@ -167,54 +137,63 @@ class Sealer:
         )
         return run
 
-    def _seal_at_once(self, item: msgspec.Struct, payload: msgspec.Struct) -> Sealed | None:
+    def _seal_alike(self, draft: Draft) -> Sealed | None:
+        """By the template of *draft*; None for what none seals."""
+        # Most have keys at most, which the compiled step sees quicker than Python does.
+        plain = self._templates.known(draft.payload.__class__)
+        if plain is not None and (sealed := self._seal_at_once(plain, draft)) is not None:
+            return sealed
+        template = self._template_of(draft)
+        if template is None:
+            return None
+        filled = {"conversation_id": draft.conversation_id, "idempotency_key": draft.idempotency_key, "key": draft.key}
+        sealed = self._seal_at_once(template, draft) if template is not plain else None
+        return sealed or self._fill(template, draft.payload, ttl_s=draft.ttl_s, **filled)
+
+    def _seal_caused(self, draft: Draft, cause: Message, data: bytes | None, topic: str | None, *, answers: bool) -> Sealed | None:
+        """The same for what *cause* has caused."""
+        template = self._template_of(draft) if draft.conversation_id is None else None
+        if template is None:
+            return None
+        data = self._data(template, draft.payload) if data is None else data
+        heritage = heritage_of(cause, answers=answers)
+        keys = {"idempotency_key": draft.idempotency_key, "key": draft.key}
+        sealed = template.seal_caused(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), heritage, ttl_s=draft.ttl_s, **keys)
+        traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
+        return self._sealed(template, sealed, topic or template.topic, traced)
+
+    def _template_of(self, draft: Draft) -> Prepared | None:
+        options = shared_options(draft)
+        return None if options is None or self._signer is not None else self._templates.of(draft.payload, options, draft)
+
+    def _seal_at_once(self, template: Prepared, item: msgspec.Struct) -> Sealed | None:
         """*item*, a payload or its Draft, in one compiled step; None where it takes more."""
-        template = self._templates.get(payload.__class__)
-        if template is None or template.sealer is None or native.core is None:
+        if template.sealer is None or native.core is None:
             return None
         sealed: Sealed | None = template.sealer.one(item, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES))
         return sealed
 
-    def _seal_by_template(self, payload: msgspec.Struct, **keys: str | None) -> Sealed | None:
-        """None for what no template seals."""
-        template = self._templates.get(payload.__class__)
+    def _fill(self, template: Prepared, payload: msgspec.Struct, *, ttl_s: float | None = None, **keys: str | None) -> Sealed | None:
+        """None for what *template* can't seal."""
+        data = self._data(template, payload)
+        sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), ttl_s=ttl_s, **keys)
+        return self._sealed(template, sealed, template.topic, ())
+
+    def _data(self, template: Prepared, payload: msgspec.Struct) -> bytes:
         try:
-            if template is None:
-                kind = payload_type(payload)
-                if self._signer is not None or kind.risk == "high":
-                    return None
-                template = _Prepared(kind, self.origin, self.settings.publish.max_message_bytes)
-                self._templates[payload.__class__] = template
-            data = template.encode(payload)
+            return template.encode(payload)
         except ContractError as error:
             raise _refused(payload, error) from error
-        sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), **keys)
+
+    def _sealed(self, template: Prepared, sealed: tuple[str, bytes, bytes] | None, topic: str, traced: Headers) -> Sealed | None:
         if sealed is None or len(sealed[2]) > self.settings.publish.max_message_bytes:
             return None
         identity, record_key, value = sealed
-        return Sealed(
-            identity, template.message_type, NewRecord(template.topic, record_key, value, (*template.headers, ("sb-id", identity.encode())))
-        )
+        headers = (*template.headers, ("sb-id", identity.encode()), *template.further_headers, *traced)
+        return Sealed(identity, template.message_type, NewRecord(topic, record_key, value, headers))
 
 
 def _refused(payload: msgspec.Struct, error: ContractError) -> PublishRejected:
     if isinstance(payload, Draft):
         error = UnknownTypeError("a Draft is for publish_many: give publish its payload, and its options by name")
     return PublishRejected(f"refused before sending: {error}", error)
-
-
-class _Prepared(Template):
-    """A template with what its records have in common."""
-
-    __slots__ = ("encode", "headers", "message_type", "sealer", "topic")
-
-    def __init__(self, kind: PayloadType, origin: Origin, max_message_bytes: int) -> None:
-        super().__init__(kind, origin)
-        self.encode = kind.encode
-        self.message_type = kind.name
-        self.topic = message_topic(origin.namespace, kind.name)
-        self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
-        self.sealer = None
-        if native.core is not None and (compiled := kind.encoder.compiled) is not None:
-            kinds, common = (Sealed, NewRecord, Draft), (self.message_type, self.topic, self.headers)
-            self.sealer = native.core.Sealer(compiled, self.identity, self.stated, self.ttl_ms, max_message_bytes, *common, kinds, OTHER_OPTIONS)

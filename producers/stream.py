@@ -18,7 +18,7 @@ from bus.transports.base import NewRecord, Outcome
 from producers.batcher import size_of
 from producers.draft import Draft
 from producers.publisher import Publisher, Result, check_timeout
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 __all__ = ["Item", "Source", "publish_stream"]
 

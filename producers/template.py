@@ -1,7 +1,8 @@
-"""Templates: the envelope of a first message with no options but its keys, written once per type and filled in per message.
+"""Templates: the envelope of a message, written once per type and route and filled in per message.
 
 Owns nothing of the contract: what a template makes is byte for byte what `compose` and `bus.sealing.seal` make (a test holds it), without
-building and encoding three Structs for each message of a stream.
+building and encoding three Structs for each message of a stream. Of a message's options, a lifetime and keys are filled in, and those that
+say where it goes and what it is about are the template's; with any other it has to go the general way.
 """
 
 from __future__ import annotations
@@ -11,32 +12,52 @@ from operator import attrgetter
 import msgspec
 
 from bus import canonical, native, shape
-from bus.envelope import PROTOCOL
+from bus.envelope import PROTOCOL, Agent
 from bus.names import uuid7
 from bus.payloads import PayloadType
 from bus.times import format_ms
-from producers.draft import Draft, Origin, compose
+from producers.draft import LAST_MS, Draft, Origin, compose
+from producers.heritage import Heritage
 
-__all__ = ["OTHER_OPTIONS", "Template", "has_only_keys"]
+__all__ = ["Template", "shared_options", "template_options"]
 
 _MAX_TEXT = 256
+_ID = "id"
+_EPOCH = b"1970-01-01T00:00:00.000Z"
+_ROUTED_AT = len(b'{"expires_at":"') + len(_EPOCH)
+
+_FILLED = ("payload", "conversation_id", "idempotency_key", "key", "ttl_s")
+_SHARED = ("to", "priority", "reply_to", "max_hops", "intent", "performative")
+_SCALARS = frozenset({type(None), str, int})
 
 
 class Template:
-    """The envelope of *kind* as *origin* publishes it; only id, times and hashes differ from message to message."""
+    """The envelope of *kind* as *origin* publishes it with the options of *draft*; id, keys, times and hashes differ from message to message."""
 
-    __slots__ = ("identity", "stated", "ttl_ms")
+    __slots__ = ("_caused", "_chained", "_max_hops", "frame", "max_ttl_s", "ttl_ms")
 
-    def __init__(self, kind: PayloadType, origin: Origin) -> None:
-        """Raises ContractError where no message of *kind* could be sealed in the name of *origin*."""
-        layers = compose(Draft(payload=_Nothing()), kind, origin, now_ms=0, message_id="template")
+    def __init__(self, kind: PayloadType, origin: Origin, draft: Draft | None = None) -> None:
+        """Raises ContractError where no message of *kind* could be sealed in the name of *origin*, or with these options."""
+        options = {} if draft is None else {name: getattr(draft, name) for name in _SHARED}
+        layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
         shape.check_metadata(layers.metadata)
         shape.check_routing(layers.routing, layers.metadata)
-        name, space, version, sender = map(_text, (kind.name, origin.namespace, kind.version, origin.sender.id))
-        self.ttl_ms = max(1, round(origin.ttl_s * 1000))
-        what = b',"message_type":%b,"namespace":%b,"protocol":%b' % (name, space, _text(PROTOCOL))
-        self.identity = b'%b,"schema_version":%b,"sender":%b,"timestamp":"' % (what, version, msgspec.json.encode(origin.sender))
-        self.stated = b'%b,"sender":%b,"timestamp":"' % (what, sender)
+        metadata = layers.metadata
+        about = b'%b"message_id":"' % (b"" if metadata.intent is None else b'"intent":%b,' % _text(metadata.intent))
+        kind_of = b'","message_type":%b,"namespace":%b' % (_text(kind.name), _text(origin.namespace))
+        role = b"" if metadata.performative is None else b',"performative":%b' % _text(metadata.performative)
+        to = b"" if metadata.recipient is None else b',"recipient":%b' % msgspec.json.encode(metadata.recipient)
+        route = b'%b,"protocol":%b%b' % (role, _text(PROTOCOL), to)
+        by = b',"schema_version":%b,"sender":%b' % (_text(kind.version), msgspec.json.encode(origin.sender))
+        routed = msgspec.json.encode(layers.routing)[_ROUTED_AT:]
+        stated_by = b',"protocol":%b,"sender":%b,"timestamp":"' % (_text(PROTOCOL), _text(origin.sender.id))
+        self.frame = (b'","hops":0,' + about, b'%b%b%b,"timestamp":"' % (kind_of, route, by), routed, kind_of + stated_by)
+        """What stands between conversation and id, id and time, behind the keys; and, in the statement, between id and time."""
+        self._caused = (about, kind_of, route, by, routed, stated_by)
+        self._chained = kind.risk != "low"
+        self._max_hops = layers.routing.max_hops
+        self.ttl_ms = _in_ms(origin.ttl_s)
+        self.max_ttl_s = origin.max_ttl_s
 
     def seal(
         self,
@@ -47,52 +68,95 @@ class Template:
         conversation_id: str | None = None,
         idempotency_key: str | None = None,
         key: str | None = None,
+        ttl_s: float | None = None,
     ) -> tuple[str, bytes, bytes] | None:
         """Canonical *data* sealed at *now_ms*: the message's id, made of ten bytes of *entropy*, the record's key, and its value.
 
         None for what the general way has to decide, such as texts that are not written as they stand.
         """
-        if not all(text is None or _is_plain_text(text) for text in (conversation_id, idempotency_key, key)):
+        ttl_ms = self._lifetime_ms(ttl_s)
+        if ttl_ms is None or not (_is_plain_text(conversation_id) and _is_plain_text(idempotency_key) and _is_plain_text(key)):
             return None
         if native.core is not None:
             sealed: tuple[str, bytes, bytes] | None = native.core.seal_plain(
-                self.identity, self.stated, data, now_ms, self.ttl_ms, entropy, conversation_id, idempotency_key, key
+                self.frame, data, now_ms, ttl_ms, entropy, conversation_id, idempotency_key, key
             )
             return sealed
+        if now_ms + ttl_ms > LAST_MS:
+            return None
         identity = uuid7(now_ms, entropy)
         talk = identity if conversation_id is None else conversation_id
         keys = "" if idempotency_key is None else f'","idempotency_key":"{idempotency_key}'
         keys += "" if key is None or key == talk else f'","key":"{key}'
-        value = self._fill(data, identity.encode(), now_ms, talk.encode(), keys.encode())
+        times = format_ms(now_ms).encode(), format_ms(now_ms + ttl_ms).encode()
+        value = self._fill(data, identity.encode(), times, talk.encode(), keys.encode())
         return identity, (talk if key is None else key).encode(), value
 
-    def _fill(self, data: bytes, message_id: bytes, now_ms: int, talk: bytes, keys: bytes) -> bytes:
-        timestamp = format_ms(now_ms).encode()
-        expires = format_ms(now_ms + self.ttl_ms).encode()
-        envelope = b'"metadata":{"conversation_id":"%b","hops":0,"message_id":"%b"%b%b"},"routing":{"expires_at":"%b%b"}' % (
-            talk,
-            message_id,
-            self.identity,
-            timestamp,
-            expires,
-            keys,
-        )
+    def seal_caused(
+        self,
+        data: bytes,
+        now_ms: int,
+        entropy: bytes,
+        heritage: Heritage,
+        *,
+        idempotency_key: str | None = None,
+        key: str | None = None,
+        ttl_s: float | None = None,
+    ) -> tuple[str, bytes, bytes] | None:
+        """`seal` for a message with that *heritage*, in the conversation of its cause."""
+        ttl_ms = self._lifetime_ms(ttl_s)
+        if ttl_ms is None or now_ms + ttl_ms > LAST_MS or not (_is_plain_text(idempotency_key) and _is_plain_text(key)):
+            return None
+        if not heritage.bears(self._max_hops):
+            return None
+        about, kind_of, route, by, routed, stated_by = self._caused
+        identity = uuid7(now_ms, entropy)
+        message_id, timestamp, expires = identity.encode(), format_ms(now_ms).encode(), format_ms(now_ms + ttl_ms).encode()
+        times = b',"timestamp":"%b"%b}' % (timestamp, heritage.trace)
+        tasks = (kind_of, heritage.parent_task, route, heritage.run, by, heritage.task, times)
+        metadata = b"%b%d,%b%b%b" % (heritage.front, heritage.hops, about, message_id, b"".join(tasks))
+        if self._max_hops is None and heritage.max_hops is not None:
+            routed = b'","max_hops":%d%b' % (heritage.max_hops, routed[1:])
+        keys = "" if idempotency_key is None else f'","idempotency_key":"{idempotency_key}'
+        keys += "" if key is None or key == heritage.conversation_id else f'","key":"{key}'
+        envelope = b'"metadata":%b,"routing":{"expires_at":"%b%b%b' % (metadata, expires, keys.encode(), routed)
+        links, chain = (b',"links":%d' % heritage.links, b',"proof_chain":' + heritage.chain) if self._chained else (b"", b"")
+        parents = b',"parents":["%b"]' % heritage.seal.encode()
+        content_hash = canonical.digest(data).encode()
+        hashes = b'"content_hash":"%b","envelope_hash":"%b"' % (content_hash, canonical.digest(b"{%b}" % envelope).encode())
+        said = (links, b',"message_id":"', message_id, kind_of, parents, stated_by, timestamp)
+        seal = canonical.digest(b'{%b,"hops":%d%b"}' % (hashes, heritage.hops, b"".join(said))).encode()
+        verification = b'{"content_hash":"%b"%b%b,"seal":"%b"}' % (content_hash, parents, chain, seal)
+        value = b'{"data":%b,%b,"verification":%b}' % (data, envelope, verification)
+        return identity, (heritage.conversation_id if key is None else key).encode(), value
+
+    def _lifetime_ms(self, ttl_s: float | None) -> int | None:
+        """None for a lifetime that has to be refused."""
+        if ttl_s is None:
+            return self.ttl_ms
+        return _in_ms(ttl_s) if ttl_s.__class__ in {int, float} and 0 < ttl_s <= self.max_ttl_s else None
+
+    def _fill(self, data: bytes, message_id: bytes, times: tuple[bytes, bytes], talk: bytes, keys: bytes) -> bytes:
+        timestamp, expires = times
+        to_id, identity, routed, stated = self.frame
+        metadata = b'{"conversation_id":"%b%b%b%b%b"}' % (talk, to_id, message_id, identity, timestamp)
+        envelope = b'"metadata":%b,"routing":{"expires_at":"%b%b%b' % (metadata, expires, keys, routed)
         content_hash = canonical.digest(data).encode()
         envelope_hash = canonical.digest(b"{%b}" % envelope).encode()
-        statement = b'{"content_hash":"%b","envelope_hash":"%b","hops":0,"message_id":"%b"%b%b"}' % (
-            content_hash,
-            envelope_hash,
-            message_id,
-            self.stated,
-            timestamp,
-        )
-        seal = canonical.digest(statement).encode()
+        hashes = b'{"content_hash":"%b","envelope_hash":"%b"' % (content_hash, envelope_hash)
+        seal = canonical.digest(b'%b,"hops":0,"message_id":"%b%b%b"}' % (hashes, message_id, stated, timestamp)).encode()
         return b'{"data":%b,%b,"verification":{"content_hash":"%b","seal":"%b"}}' % (data, envelope, content_hash, seal)
 
 
-def _is_plain_text(text: object) -> bool:
-    """Whether *text* is a text id that is written between quotes as it stands."""
-    return text.__class__ is str and 0 < len(text) <= _MAX_TEXT and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text)
+def _is_plain_text(text: str | None) -> bool:
+    """Whether *text*, where there is one, is a text id that is written between quotes as it stands."""
+    return text is None or (
+        text.__class__ is str and 0 < len(text) <= _MAX_TEXT and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text)
+    )
+
+
+def _in_ms(ttl_s: float) -> int:
+    return max(1, round(ttl_s * 1000))
 
 
 class _Nothing(msgspec.Struct):
@@ -103,14 +167,28 @@ def _text(value: str | None) -> bytes:
     return msgspec.json.encode(value)
 
 
-_KEYS = ("payload", "conversation_id", "idempotency_key", "key")
-OTHER_OPTIONS = {name: getattr(Draft(payload=_Nothing()), name) for name in Draft.__struct_fields__ if name not in _KEYS}
-"""The options of a Draft that no template fills in, with what each is when it is not given."""
-_other_options = attrgetter(*OTHER_OPTIONS)
-_NO_OTHERS = tuple(OTHER_OPTIONS.values())
+_NO_OPTIONS = Draft(payload=_Nothing())
+_RARE = tuple(name for name in Draft.__struct_fields__ if name not in {*_FILLED, *_SHARED})
+_rare, _shared = attrgetter(*_RARE), attrgetter(*_SHARED)
+_NOTHING_RARE, _NOTHING_SHARED = _rare(_NO_OPTIONS), _shared(_NO_OPTIONS)
 
 
-def has_only_keys(draft: Draft) -> bool:
-    """Whether *draft* has no options but its conversation and its keys."""
-    others: tuple[object, ...] = _other_options(draft)
-    return others == _NO_OTHERS
+def shared_options(draft: Draft) -> tuple[object, ...] | None:
+    """What of *draft* is its template's: equal for drafts that have the same template, empty where it has no such options.
+
+    None for drafts that no template seals.
+    """
+    if _rare(draft) != _NOTHING_RARE:
+        return None
+    to, *rest = _shared(draft)
+    shared = (*msgspec.structs.astuple(to), *rest) if to.__class__ is Agent else (to, *rest)
+    if shared == _NOTHING_SHARED:
+        return ()
+    # A bool is equal to an integer, and not as good.
+    kinds = tuple(map(type, shared))
+    return (*shared, *kinds) if _SCALARS.issuperset(kinds) else None
+
+
+def template_options(draft: Draft | None) -> dict[str, object]:
+    """All options that are not filled in, as they are in every message that the template of *draft* seals."""
+    return {name: getattr(draft or _NO_OPTIONS, name) for name in (*_SHARED, *_RARE)}

@@ -20,7 +20,7 @@ from speed.gauging import Gauged, gauge
 from bus.native import core
 from bus.transports.base import NewRecord
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 
 def in_a_budget(**figures: float) -> budgets.Budget:

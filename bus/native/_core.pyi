@@ -4,7 +4,18 @@ from typing import Any
 from typing_extensions import Buffer
 
 def is_canonical_object(data: bytes, room: int, /) -> bool: ...
-def seal_plain(identity: bytes, stated: bytes, data: bytes, now_ms: int, ttl_ms: int, entropy: bytes, /) -> tuple[str, bytes, bytes] | None: ...
+def digest(data: bytes, /) -> str: ...
+def seal_plain(
+    frame: tuple[bytes, bytes, bytes, bytes],
+    data: bytes,
+    now_ms: int,
+    ttl_ms: int,
+    entropy: bytes,
+    conversation_id: str | None,
+    idempotency_key: str | None,
+    key: str | None,
+    /,
+) -> tuple[str, bytes, bytes] | None: ...
 def write_records(records: list[Any], /) -> Section: ...
 def write_batch(
     section: bytes, count: int, attributes: int, timestamp_ms: int, producer_id: int, producer_epoch: int, base_sequence: int, /
@@ -52,15 +63,12 @@ class Sealer:
     def __init__(
         self,
         encoder: Encoder,
-        identity: bytes,
-        stated: bytes,
-        ttl_ms: int,
+        frame: tuple[bytes, bytes, bytes, bytes],
+        lifetimes: tuple[int, float],
         max_message_bytes: int,
-        message_type: str,
-        topic: str,
-        headers: tuple[tuple[str, bytes], ...],
-        kinds: tuple[type, type, type],
-        others: dict[str, object],
+        names: tuple[str, str, tuple[tuple[str, bytes], ...], tuple[tuple[str, bytes], ...]],
+        kinds: tuple[type, type],
+        drafts: tuple[type, dict[str, object], bool],
         /,
     ) -> None: ...
     def one(self, item: Any, now_ms: int, entropy: bytes, /) -> Any | None: ...

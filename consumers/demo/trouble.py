@@ -21,7 +21,7 @@ from bus.vocabulary.core import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.draft import Draft
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 __all__ = ["Trouble", "alter_in_file", "is_locked", "make_trouble"]
 

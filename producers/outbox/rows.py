@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from bus.transports.base import Headers, NewRecord, check_topic_name
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 __all__ = ["Backlog", "NewRow", "PendingRow", "Rows", "row_of", "sealed_of"]
 

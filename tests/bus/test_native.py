@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -123,6 +124,12 @@ def loaded(wish: str) -> str:
     code = "from bus import native; print(native.core is not None)"
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"SEALBUS_NATIVE": wish}, capture_output=True, text=True, check=True)
     return done.stdout
+
+
+@compiled
+@given(st.binary(max_size=300))
+def test_a_digest_is_that_of_the_standard_library(data: bytes) -> None:
+    assert canonical.digest(data) == "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def test_it_can_be_left_aside() -> None:

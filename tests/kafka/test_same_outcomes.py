@@ -21,7 +21,7 @@ from consumers.process import make_worker
 from producers.connection import make_publisher
 from producers.draft import Draft
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 from sealbus import App, Context, Reject, Retry, RetryLater, payload
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bus import native
 from bus.clock import ManualClock
+from bus.envelope import Agent
 from bus.errors import PublishRejected
 from bus.metrics import Metrics
 from bus.payloads import payload
@@ -20,7 +21,7 @@ from bus.settings import load
 from producers.connection import make_publisher
 from producers.draft import Draft
 from producers.publisher import Publisher
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
@@ -135,7 +136,9 @@ DRAFTS = st.builds(
     key=KEYS,
     idempotency_key=KEYS,
     conversation_id=KEYS,
-    ttl_s=st.sampled_from([None, None, None, 5.0]),
+    ttl_s=st.sampled_from([None, None, None, 5.0, 7, 0, True, 0.0015, math.nan, 1e9]),
+    to=st.sampled_from([None, None, "b@svc", "c@svc"]),
+    priority=st.sampled_from([None, None, 5, "high", True, 11]),
     rests_on=st.sampled_from([(), []]),
 )
 ITEMS = st.lists(PAYLOADS | DRAFTS, min_size=1, max_size=6)
@@ -152,7 +155,8 @@ def publisher(**flags: object) -> Publisher:
 
 def sealed_by(each: Publisher, item: Any) -> Sealed | str:
     try:
-        return each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
+        sealed = each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
+        return msgspec.structs.replace(sealed, made=None)
     except PublishRejected as error:
         return str(error)
 
@@ -162,7 +166,7 @@ def sealed_by(each: Publisher, item: Any) -> Sealed | str:
 @given(PAYLOADS | DRAFTS)
 def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
     quick, plain = publisher(), publisher()
-    for first in (Rich(), Omitting(), Checked(1), Open(None)):
+    for first in (Rich(), Omitting(), Checked(1), Open(None), item, item):
         sealed_by(quick, first)
     quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
     with mock.patch.object(native, "core", None):
@@ -176,7 +180,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
     quick = publisher()
     quick._entropy = bytes  # type: ignore[method-assign]
-    for first in (Rich(), Omitting(), Checked(1), Open(None)):
+    for first in (Rich(), Omitting(), Checked(1), Open(None), *items, *items):
         sealed_by(quick, first)
     given_items = tuple(items) if as_tuple else items
     at = 0
@@ -206,6 +210,32 @@ def test_ordinary_messages_are_sealed_in_one_step() -> None:
 
 
 @compiled
+def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_without() -> None:
+    quick = publisher()
+    rich = Rich()
+    addressed = Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=5.0)
+    for _ in range(2):
+        quick.seal(addressed)
+    quick.seal_plain(rich)
+    items = [addressed, Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=9), rich, addressed]
+    sealed, records, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
+    assert [(each.message.metadata.recipient, each.message.metadata.intent, each.message.routing.priority) for each in sealed] == [
+        (Agent(id="b@tests"), "try", 7)
+    ] * 2
+    assert records[0].headers[-1] == ("sb-to", b"b@tests")
+    bare, _, _ = quick.seal_run(items, 2, most=100, room=1 << 20)
+    assert [each.message.metadata.recipient for each in bare] == [None]
+
+
+def test_templates_are_bounded_whatever_options_come() -> None:
+    quick = publisher()
+    for number in range(2_000):
+        for _ in range(2):
+            quick.seal(Draft(payload=Rich(), to=f"agent-{number}@tests"))
+    assert len(quick._templates) <= 1_024
+
+
+@compiled
 def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> None:
     quick = publisher(**{"publish.max_message_bytes": 2_000})
     quick.seal_plain(Rich())
@@ -222,7 +252,7 @@ def test_a_payload_with_an_unset_field_is_left_to_python() -> None:
     quick.seal_plain(Rich())
     broken = Rich()
     del broken.text
-    assert quick._seal_at_once(broken, broken) is None
+    assert quick.seal_run([broken], 0, most=1, room=1 << 20) == ([], [], 0)
 
 
 ITEMS_OF_GREEDY: list[Any] = []

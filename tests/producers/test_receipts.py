@@ -20,7 +20,7 @@ from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, Outcome
 from producers.connection import make_publisher
 from producers.publisher import Publisher, Receipt
-from producers.sealer import Sealed
+from producers.sealed import Sealed
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
 APPENDED = st.builds(Appended, st.sampled_from(["t", "u"]), st.integers(0, 300), st.integers(0, 2**62), st.integers(0, 2**44))

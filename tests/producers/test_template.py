@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import native, sealing
-from bus.envelope import Agent
+from bus.envelope import Agent, Routing
+from bus.errors import ContractError
 from bus.names import uuid7
 from bus.payloads import payload, payload_type
 from producers.draft import Draft, Origin, compose
-from producers.template import Template, has_only_keys
+from producers.template import Template, shared_options
 
 
 @payload("template.tested", version="1.2.3")
@@ -38,55 +41,76 @@ TEXTS = (
 )
 
 
+LIFETIMES = st.none() | st.floats() | st.integers() | st.sampled_from([0, 1, 0.0005, 0.0015, 2.0025, True, 700_000])
+OPTIONS = st.fixed_dictionaries(
+    {"conversation_id": TEXTS, "idempotency_key": TEXTS, "key": TEXTS, "ttl_s": LIFETIMES},
+    optional={
+        "to": st.none() | st.sampled_from(["b@svc", "\u00e9", "", 'q"', Agent(role="r")]),
+        "priority": st.sampled_from([None, 5, 0, 10, True, "high", "none"]),
+        "reply_to": st.sampled_from([None, "tests.reply.a", "a"]),
+        "max_hops": st.sampled_from([None, 0, 3, -1, False]),
+        "intent": st.none() | st.text(max_size=5) | st.just("i" * 201),
+        "performative": st.sampled_from([None, "request", "shout"]),
+        "run_id": st.none() | st.just("run"),
+    },
+)
+
+
 @given(
     agent=agents,
     text=st.text(max_size=50),
-    number=st.floats(allow_nan=False, allow_infinity=False),
-    now_ms=st.integers(0, 2**45),
-    ttl_s=st.floats(0.0001, 600_000),
+    now_ms=st.integers(0, 2**45) | st.just(253_402_300_799_000),
     entropy=st.binary(min_size=10, max_size=10),
-    talk=TEXTS,
-    idempotency_key=TEXTS,
-    key=TEXTS | st.just("same"),
+    options=OPTIONS,
 )
-def test_a_template_seals_as_the_general_way_does(  # noqa: PLR0917 - what is drawn
-    agent: Agent,
-    text: str,
-    number: float,
-    now_ms: int,
-    ttl_s: float,
-    entropy: bytes,
-    talk: str | None,
-    idempotency_key: str | None,
-    key: str | None,
+def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
+    agent: Agent, text: str, now_ms: int, entropy: bytes, options: dict[str, Any]
 ) -> None:
     kind = payload_type(Sample)
-    key = talk if key == "same" else key
-    origin = Origin(sender=agent, namespace="tests", ttl_s=ttl_s, max_ttl_s=1e9)
-    data = kind.encode(Sample(text=text, number=number))
-    identity = uuid7(now_ms, entropy)
+    origin = Origin(sender=agent, namespace="tests", ttl_s=30.0, max_ttl_s=600_000)
+    data = kind.encode(Sample(text=text, number=0.5))
+    draft = Draft(payload=Sample(text=text, number=0.5), **options)
+    try:
+        layers = compose(draft, kind, origin, now_ms=now_ms, message_id=uuid7(now_ms, entropy))
+        expected = sealing.seal(data, layers.metadata, layers.routing)
+    except ContractError:
+        expected = None
+    filled = {name: options.get(name) for name in ("conversation_id", "idempotency_key", "key", "ttl_s")}
     for core in (native.core, None):
         with mock.patch.object(native, "core", core):
-            made = Template(kind, origin).seal(data, now_ms, entropy, conversation_id=talk, idempotency_key=idempotency_key, key=key)
-        if made is None:
-            assert (
-                not all(
-                    plain is None
-                    or (plain.isascii() and plain.isprintable() and '"' not in plain and "\\" not in plain and 0 < len(plain) <= 256)
-                    for plain in (talk, idempotency_key, key)
-                )
-                or now_ms < 0
-            )
-            continue
-        draft = Draft(payload=Sample(text=text, number=number), conversation_id=talk, idempotency_key=idempotency_key, key=key)
-        assert has_only_keys(draft)
-        layers = compose(draft, kind, origin, now_ms=now_ms, message_id=identity)
-        message = sealing.seal(data, layers.metadata, layers.routing)
-        assert made == (identity, message.key, message.value)
-        sealing.check_integrity(sealing.parse(message.value))
+            try:
+                made = None if shared_options(draft) is None else Template(kind, origin, draft).seal(data, now_ms, entropy, **filled)
+            except ContractError:
+                made = None
+        if made is not None:
+            assert expected is not None
+            assert made == (expected.message_id, expected.key, expected.value)
+            sealing.check_integrity(sealing.parse(expected.value))
 
 
-def test_options_beside_the_keys_are_seen() -> None:
-    for name in Draft.__struct_fields__:
-        draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: "x"})
-        assert has_only_keys(draft) == (name in {"payload", "conversation_id", "idempotency_key", "key"})
+@pytest.mark.parametrize("core", [native.core, None])
+def test_ordinary_options_need_no_general_way(core: object) -> None:
+    kind = payload_type(Sample)
+    origin = Origin(sender=Agent(id="a@svc"), namespace="tests", ttl_s=30.0, max_ttl_s=600)
+    draft = Draft(payload=Sample(text="", number=0.5), to="b@svc", priority="high", intent="try", max_hops=3, performative="query")
+    with mock.patch.object(native, "core", core):
+        made = Template(kind, origin, draft).seal(b"{}", 0, bytes(10), key="k", ttl_s=5)
+    assert made is not None
+    assert sealing.parse(made[2]).routing == Routing(expires_at="1970-01-01T00:00:05.000Z", key="k", max_hops=3, priority=7)
+
+
+def test_a_bool_is_no_integer_that_a_template_has() -> None:
+    one, yes = (shared_options(Draft(payload=Sample(text="", number=0.5), priority=priority)) for priority in (1, True))
+    assert one is not None
+    assert yes is None
+
+
+@pytest.mark.parametrize("name", Draft.__struct_fields__)
+def test_an_option_is_filled_in_or_the_templates_or_for_the_general_way(name: str) -> None:
+    draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: "x"})
+    if name in {"payload", "conversation_id", "idempotency_key", "key", "ttl_s"}:
+        assert shared_options(draft) == ()
+    elif name in {"to", "priority", "reply_to", "max_hops", "intent", "performative"}:
+        assert "x" in (shared_options(draft) or ())
+    else:
+        assert shared_options(draft) is None

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::encoding::Encoder;
 use crate::records::untrack;
-use crate::scalars::text_of;
+use crate::scalars::{integer_of, text_of};
 use crate::sealing::{ENTROPY, FRONT, Frame, Keys, Moment, ascii, complete};
 use crate::slots::Slot;
 
@@ -17,50 +17,87 @@ const BUFFER_OVERHEAD: usize = 64;
 /// A buffer that one large message has made larger is not kept.
 const MOST_KEPT: usize = 1 << 20;
 
-/// The options of a message in `producers.draft.Draft`: those that a template fills in, and all others with what they are when not given.
+/// The options of a message in `producers.draft.Draft`: those that are filled in, and all others with what they are in each message of a template.
 struct DraftShape {
     cls: Py<PyType>,
     payload: Slot,
     conversation_id: Slot,
     idempotency_key: Slot,
     key: Slot,
+    ttl_s: Slot,
     others: Vec<(Slot, Py<PyAny>)>,
+    /// Whether a payload by itself, without a Draft, is as good.
+    bare: bool,
+}
+
+/// What is filled in for one message. SAFETY: lives no longer than the Draft it is of.
+struct Opened<'a> {
+    payload: *mut ffi::PyObject,
+    keys: Keys<'a>,
+    ttl: Lifetime,
+}
+
+#[derive(Clone, Copy)]
+enum Lifetime {
+    Usual,
+    Ms(i64),
 }
 
 impl DraftShape {
-    fn of(cls: &Bound<'_, PyType>, others: &Bound<'_, PyDict>) -> PyResult<DraftShape> {
+    fn of(cls: &Bound<'_, PyType>, others: &Bound<'_, PyDict>, bare: bool) -> PyResult<DraftShape> {
         let slot = |name: &str| Slot::of(cls, &PyString::new(cls.py(), name));
         let others = others
             .iter()
-            .map(|(name, otherwise)| Ok((Slot::of(cls, &name.cast_into()?)?, otherwise.unbind())))
+            .map(|(name, value)| Ok((Slot::of(cls, &name.cast_into()?)?, value.unbind())))
             .collect::<PyResult<_>>()?;
         Ok(DraftShape {
             payload: slot("payload")?,
             conversation_id: slot("conversation_id")?,
             idempotency_key: slot("idempotency_key")?,
             key: slot("key")?,
+            ttl_s: slot("ttl_s")?,
             others,
+            bare,
             cls: cls.clone().unbind(),
         })
     }
 
-    /// The payload of `draft` and its keys; None where it has options that no template fills in.
+    /// What is filled in of `item`, a payload or a Draft; None where it has other options.
     ///
-    /// SAFETY: `draft` is an instance of the class, and lives as long as the keys are used.
-    unsafe fn open<'a>(&self, draft: *mut ffi::PyObject) -> Option<(*mut ffi::PyObject, Keys<'a>)> {
-        // SAFETY: the slots are of this class.
+    /// SAFETY: `item` is a living object, and lives as long as the result is used.
+    unsafe fn open<'a>(&self, item: *mut ffi::PyObject, max_ttl_s: f64) -> Option<Opened<'a>> {
+        // SAFETY: the slots are of this class, which is checked first.
         unsafe {
-            for (slot, otherwise) in &self.others {
-                (slot.read(draft)? == otherwise.as_ptr()).then_some(())?;
+            if ffi::Py_TYPE(item) != self.cls.as_ptr().cast() {
+                return self.bare.then_some(Opened { payload: item, keys: Keys::default(), ttl: Lifetime::Usual });
+            }
+            for (slot, value) in &self.others {
+                (slot.read(item)? == value.as_ptr()).then_some(())?;
             }
             let text = |slot: &Slot| -> Option<Option<&'a [u8]>> {
-                let content = slot.read(draft)?;
+                let content = slot.read(item)?;
                 if content == ffi::Py_None() { Some(None) } else { text_of(content).map(Some) }
             };
             let keys =
                 Keys { conversation_id: text(&self.conversation_id)?, idempotency_key: text(&self.idempotency_key)?, key: text(&self.key)? };
-            Some((self.payload.read(draft)?, keys))
+            Some(Opened { payload: self.payload.read(item)?, keys, ttl: Lifetime::of(self.ttl_s.read(item)?, max_ttl_s)? })
         }
+    }
+}
+
+impl Lifetime {
+    /// A lifetime in seconds, rounded as Python rounds, and at least a millisecond.
+    ///
+    /// SAFETY: the interpreter is attached, and `content` is a living object.
+    unsafe fn of(content: *mut ffi::PyObject, max_ttl_s: f64) -> Option<Lifetime> {
+        // SAFETY: the class is checked.
+        let ttl_s = unsafe {
+            if content == ffi::Py_None() {
+                return Some(Lifetime::Usual);
+            }
+            if ffi::PyFloat_CheckExact(content) != 0 { ffi::PyFloat_AS_DOUBLE(content) } else { integer_of(content)? as f64 }
+        };
+        (ttl_s > 0.0 && ttl_s <= max_ttl_s).then(|| Lifetime::Ms(((ttl_s * 1000.0).round_ties_even() as i64).max(1)))
     }
 }
 
@@ -68,13 +105,14 @@ impl DraftShape {
 #[pyclass(frozen)]
 pub struct Sealer {
     encoder: Py<Encoder>,
-    identity: Vec<u8>,
-    stated: Vec<u8>,
+    frame: Py<PyTuple>,
     ttl_ms: i64,
+    max_ttl_s: f64,
     max_message_bytes: usize,
     message_type: Py<PyString>,
     topic: Py<PyString>,
     headers: Vec<Py<PyAny>>,
+    further_headers: Vec<Py<PyAny>>,
     id_header: Py<PyString>,
     sealed: Py<PyAny>,
     record: Py<PyAny>,
@@ -89,35 +127,36 @@ type Written<'py> = ([u8; 36], Option<Bound<'py, PyBytes>>);
 
 #[pymethods]
 impl Sealer {
-    /// `encoder` writes the type's payloads; `kinds` are the classes Sealed, NewRecord and Draft, `others` the options of a Draft that
-    /// a template does not know and what each is when not given.
+    /// `encoder` writes the type's payloads, `frame` are the parts of a `Frame`, `lifetimes` the usual one in ms and the longest in s. `names` are
+    /// the message type, the topic, and the headers before and behind that of the id; `kinds` are the classes Sealed and NewRecord; `drafts` are
+    /// the class Draft, the options that are not filled in with what each is in every message, and whether a payload alone may come, too.
     #[new]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::type_complexity)]
     fn new<'py>(
         encoder: Py<Encoder>,
-        identity: Vec<u8>,
-        stated: Vec<u8>,
-        ttl_ms: i64,
+        frame: Bound<'py, PyTuple>,
+        lifetimes: (i64, f64),
         max_message_bytes: usize,
-        message_type: Bound<'py, PyString>,
-        topic: Bound<'py, PyString>,
-        headers: &Bound<'py, PyTuple>,
-        kinds: (Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>),
-        others: &Bound<'py, PyDict>,
+        names: (Bound<'py, PyString>, Bound<'py, PyString>, Bound<'py, PyTuple>, Bound<'py, PyTuple>),
+        kinds: (Bound<'py, PyType>, Bound<'py, PyType>),
+        drafts: (Bound<'py, PyType>, Bound<'py, PyDict>, bool),
     ) -> PyResult<Sealer> {
+        Frame::of(&frame)?;
+        let (message_type, topic, headers, further_headers) = names;
         Ok(Sealer {
             encoder,
-            identity,
-            stated,
-            ttl_ms,
+            id_header: PyString::new(frame.py(), "sb-id").unbind(),
+            frame: frame.unbind(),
+            ttl_ms: lifetimes.0,
+            max_ttl_s: lifetimes.1,
             max_message_bytes,
             message_type: message_type.unbind(),
             topic: topic.unbind(),
             headers: headers.iter().map(Bound::unbind).collect(),
-            id_header: PyString::new(headers.py(), "sb-id").unbind(),
+            further_headers: further_headers.iter().map(Bound::unbind).collect(),
             sealed: kinds.0.into_any().unbind(),
             record: kinds.1.into_any().unbind(),
-            draft: DraftShape::of(&kinds.2, others)?,
+            draft: DraftShape::of(&drafts.0, &drafts.1, drafts.2)?,
             room: Mutex::default(),
         })
     }
@@ -195,15 +234,17 @@ impl Sealer {
         value: &mut Vec<u8>,
     ) -> Option<([u8; 36], Option<Bound<'py, PyBytes>>, usize)> {
         // SAFETY: `item` keeps what is borrowed from it: no Python code runs in here.
-        let (payload, keys) = if item.get_type().as_ptr() == self.draft.cls.as_ptr() {
-            unsafe { self.draft.open(item.as_ptr()) }?
-        } else {
-            (item.as_ptr(), Keys::default())
+        let Opened { payload, keys, ttl } = unsafe { self.draft.open(item.as_ptr(), self.max_ttl_s) }?;
+        let own = match ttl {
+            Lifetime::Ms(ttl_ms) if ttl_ms != self.ttl_ms => Some(moment.lasting(ttl_ms)?),
+            _ => None,
         };
+        let moment = own.as_ref().unwrap_or(moment);
         // SAFETY: the interpreter is attached.
         unsafe { self.encoder.get().write(payload, value) }?;
         let data_end = value.len();
-        let frame = Frame { identity: &self.identity, stated: &self.stated };
+        let frame = self.frame.bind(item.py());
+        let frame = Frame::of(frame).ok()?;
         let key = keys.key.or(keys.conversation_id).map(|key| PyBytes::new(item.py(), key));
         let id = complete(value, &frame, moment, entropy, keys)?;
         (value.len() <= self.max_message_bytes).then_some((id, key, data_end))
@@ -215,7 +256,7 @@ impl Sealer {
         let key = key.unwrap_or_else(|| id_bytes.clone());
         let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), id_bytes.as_any()])?;
         untrack(&name);
-        let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).collect::<Vec<_>>())?;
+        let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).chain(self.further_headers.iter().map(|header| header.bind(py).clone())).collect::<Vec<_>>())?;
         untrack(&headers);
         let record = self.record.bind(py).call1((self.topic.bind(py), &key, PyBytes::new(py, value), headers))?;
         let sealed = self.sealed.bind(py).call1((ascii(py, id)?, self.message_type.bind(py), &record))?;

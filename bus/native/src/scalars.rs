@@ -88,15 +88,23 @@ pub unsafe fn put_number(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Opti
     Some(())
 }
 
+/// An int of at most 2^53-1.
+///
 /// SAFETY: as for `text_of`.
-pub unsafe fn put_integer(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+pub unsafe fn integer_of(subject: *mut ffi::PyObject) -> Option<i64> {
     let mut overflow = 0;
     // SAFETY: the class is checked, so that no __index__ of somebody's is called.
     let number = unsafe {
         (ffi::PyLong_CheckExact(subject) != 0).then_some(())?;
         ffi::PyLong_AsLongLongAndOverflow(subject, &raw mut overflow)
     };
-    (overflow == 0 && (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number)).then_some(())?;
+    (overflow == 0 && (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number)).then_some(number)
+}
+
+/// SAFETY: as for `text_of`.
+pub unsafe fn put_integer(subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
+    // SAFETY: said above.
+    let number = unsafe { integer_of(subject) }?;
     if number < 0 {
         out.push(b'-');
     }

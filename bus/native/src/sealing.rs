@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use sha2::{Digest, Sha256};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -30,6 +30,12 @@ pub fn hash(parts: &[&[u8]]) -> [u8; HASH_LENGTH] {
         pair.copy_from_slice(&PAIRS[usize::from(byte)]);
     }
     text
+}
+
+/// `sha256:` and 64 lower-case hex digits.
+#[pyfunction]
+pub fn digest<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    ascii(py, &hash(&[data]))
 }
 
 /// The text of a UUID of version 7 (RFC 9562, section 5.7) as `bus.names.uuid7` makes it of a time and ten random bytes.
@@ -108,10 +114,21 @@ pub fn parse_ms(text: &[u8]) -> Option<i64> {
     (format_ms(ms)? == *text).then_some(ms)
 }
 
-/// What a template knows of every message: what stands between the id and the time, in the metadata and in the statement.
+/// What a template knows of every message: what stands between conversation and id, between id and time, and behind the keys; and, in the
+/// statement, between id and time.
 pub struct Frame<'a> {
-    pub identity: &'a [u8],
-    pub stated: &'a [u8],
+    to_id: &'a [u8],
+    identity: &'a [u8],
+    routed: &'a [u8],
+    stated: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The four parts, in that order, as a tuple that keeps them.
+    pub fn of(parts: &'a Bound<'_, PyTuple>) -> PyResult<Frame<'a>> {
+        let part = |place: usize| -> PyResult<&'a [u8]> { Ok(parts.get_borrowed_item(place)?.extract()?) };
+        Ok(Frame { to_id: part(0)?, identity: part(1)?, routed: part(2)?, stated: part(3)? })
+    }
 }
 
 /// The texts of the times of messages that are sealed together; None outside of the years that can be written.
@@ -127,6 +144,11 @@ impl Moment {
             return None;
         }
         Some(Moment { now_ms, timestamp: format_ms(now_ms)?, expires: now_ms.checked_add(ttl_ms).and_then(format_ms)? })
+    }
+
+    /// The same moment for a message that lives for `ttl_ms`.
+    pub fn lasting(&self, ttl_ms: i64) -> Option<Moment> {
+        Some(Moment { expires: self.now_ms.checked_add(ttl_ms).and_then(format_ms)?, ..*self })
     }
 }
 
@@ -158,7 +180,7 @@ pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy
     let content_hash = hash(&[&value[FRONT.len()..]]);
     value.push(b',');
     let begin = value.len();
-    put(value, &[b"\"metadata\":{\"conversation_id\":\"", conversation, TO_ID, &id, b"\"", frame.identity, &moment.timestamp, TO_EXPIRY]);
+    put(value, &[b"\"metadata\":{\"conversation_id\":\"", conversation, frame.to_id, &id, frame.identity, &moment.timestamp, TO_EXPIRY]);
     put(value, &[&moment.expires]);
     if let Some(text) = keys.idempotency_key {
         put(value, &[TO_IDEMPOTENCY, text]);
@@ -166,9 +188,9 @@ pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy
     if let Some(text) = keys.key.filter(|key| *key != conversation) {
         put(value, &[TO_KEY, text]);
     }
-    put(value, &[b"\"}"]);
+    put(value, &[frame.routed]);
     let envelope_hash = hash(&[b"{", &value[begin..], b"}"]);
-    let names = [&b"{\"content_hash\":\""[..], &content_hash, b"\",\"envelope_hash\":\"", &envelope_hash, TO_ID, &id, b"\"", frame.stated];
+    let names = [&b"{\"content_hash\":\""[..], &content_hash, b"\",\"envelope_hash\":\"", &envelope_hash, TO_ID, &id, frame.stated];
     // Written behind the message for a moment: there is room.
     let end = value.len();
     put(value, &names);
@@ -184,8 +206,7 @@ pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub fn seal_plain<'py>(
     py: Python<'py>,
-    identity: &[u8],
-    stated: &[u8],
+    frame: &Bound<'py, PyTuple>,
     data: &[u8],
     now_ms: i64,
     ttl_ms: i64,
@@ -200,9 +221,10 @@ pub fn seal_plain<'py>(
         idempotency_key: idempotency_key.map(str::as_bytes),
         key: key.map(str::as_bytes),
     };
-    let mut value = Vec::with_capacity(data.len() + identity.len() + 1_280);
+    let frame = Frame::of(frame)?;
+    let mut value = Vec::with_capacity(data.len() + frame.identity.len() + 1_280);
     put(&mut value, &[FRONT, data]);
-    let Some(id) = complete(&mut value, &Frame { identity, stated }, &moment, entropy, keys) else { return Ok(None) };
+    let Some(id) = complete(&mut value, &frame, &moment, entropy, keys) else { return Ok(None) };
     let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
     Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
 }

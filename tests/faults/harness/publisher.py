@@ -33,7 +33,7 @@ from bus.topics import message_topic, reply_topic
 from bus.transports.base import Appended, NewRecord
 from producers.connection import Bus, connect
 from producers.draft import Draft
-from producers.sealer import Sealed, sealed_as
+from producers.sealed import Sealed, sealed_as
 
 __all__ = ["Config"]
 

@@ -18,7 +18,7 @@ from consumers.claims import Claims
 from consumers.execution import Execution
 from consumers.inbox import choosing, rules
 from consumers.inbox.base import Done
-from producers.sealer import sealed_as
+from producers.sealed import sealed_as
 
 __all__ = ["BUGS"]
 

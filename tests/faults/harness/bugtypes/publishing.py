@@ -13,7 +13,7 @@ from harness.bugs import Bug
 
 from bus import sealing
 from producers.publisher import Publisher, Receipt
-from producers.sealer import Sealed, sealed_as
+from producers.sealed import Sealed, sealed_as
 
 __all__ = ["BUGS"]
 
