@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bus import canonical
+from bus import canonical, chains
 from bus.envelope import Link, Metadata, Statement, Verification
 from bus.errors import ContractError
 from bus.shape import MAX_LINKS
@@ -45,6 +45,8 @@ def find_fault(statement: Statement, verification: Verification, metadata: Metad
     With a *verifier* every link must be signed, and each signature must be good for that statement's sender and type.
     """
     chain = verification.proof_chain or ()
+    if verifier is None and chains.hold(chain, statement, metadata.causation_id, backwards_ms=BACKWARDS_TOLERANCE_MS, age_ms=MAX_LINK_AGE_MS):
+        return None
     newest = chain[-1].statement
     if newest.message_id != metadata.causation_id:
         return "the newest link is not the cause"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from bus import chains
 from bus.envelope import Agent, Link, Metadata, RetryPolicy, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import (
@@ -33,7 +34,6 @@ MAX_LINKS = 16
 MAX_INTENT = 200
 MAX_PRIORITY = 9
 MAX_ATTEMPTS = 100
-_MOST_REMEMBERED = 1_024
 
 
 def check_metadata(metadata: Metadata) -> None:
@@ -140,35 +140,10 @@ def check_verification(verification: Verification, metadata: Metadata) -> None:
     if verification.proof_chain is not None:
         if not 1 <= len(verification.proof_chain) <= MAX_LINKS:
             raise ContractError("has no link or more than 16", "/verification/proof_chain")
+        if chains.have_form(verification.proof_chain):
+            return
         for index, link in enumerate(verification.proof_chain):
-            # A chain is read with every message that was caused: what is wrong is named only where something is.
-            if link.signature == "" or not _has_form(link.statement):
-                _link(link, f"/verification/proof_chain/{index}")
-
-
-def _has_form(statement: Statement) -> bool:
-    """Whether `_statement` finds nothing to say against *statement*."""
-    return (
-        _is_stated(statement.protocol, statement.namespace, statement.message_type, statement.sender)
-        and is_message_id(statement.message_id)
-        and parse_ms(statement.timestamp) is not None
-        and is_hash(statement.content_hash)
-        and is_hash(statement.envelope_hash)
-        and 0 <= statement.hops <= MAX_SAFE_INTEGER
-        and (statement.links is None or -MAX_SAFE_INTEGER <= statement.links <= MAX_SAFE_INTEGER)
-        and (statement.parents is None or (len(statement.parents) == 1 and is_hash(statement.parents[0])))
-    )
-
-
-def _is_stated(protocol: str, namespace: str, message_type: str, sender: str) -> bool:
-    if len(protocol) + len(namespace) + len(message_type) + len(sender) > _MOST_REMEMBERED:
-        return False
-    return _is_known_stated(protocol, namespace, message_type, sender)
-
-
-@lru_cache(maxsize=1024)
-def _is_known_stated(protocol: str, namespace: str, message_type: str, sender: str) -> bool:
-    return is_protocol(protocol) and is_namespace(namespace) and is_message_type(message_type) and is_text_id(sender)
+            _link(link, f"/verification/proof_chain/{index}")
 
 
 def _link(link: Link, pointer: str) -> None:

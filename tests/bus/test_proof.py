@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus import canonical, sealing
+from bus import canonical, chains, native, sealing, shape
 from bus.envelope import Agent, Link, Metadata, Routing, Statement
+from bus.errors import ContractError
 from bus.proof import MAX_LINK_AGE_MS, encode_statement, extend_chain, find_fault, links_after
 from bus.sealing import Message
 from bus.signing import Signature
@@ -73,7 +75,11 @@ def talk(length: int, *, signed: bool = False, step_ms: int = 1_000, carried_fro
 
 
 def fault(message: Message, verifier: Verifier | None = None) -> str | None:
-    return find_fault(message.statement, message.verification, message.metadata, verifier)
+    found = find_fault(message.statement, message.verification, message.metadata, verifier)
+    if verifier is None:
+        with mock.patch.object(native, "core", None):
+            assert find_fault(message.statement, message.verification, message.metadata) == found
+    return found
 
 
 def with_statement(message: Message, index: int, **changes: Any) -> Message:
@@ -207,3 +213,72 @@ def test_a_links_signature_has_the_one_form() -> None:
     broken = msgspec.structs.replace(chain[0], signature="not..jws!")
     changed = msgspec.structs.replace(message, verification=msgspec.structs.replace(message.verification, proof_chain=(broken, *chain[1:])))
     assert "form" in (fault(changed, Verifier()) or "")
+
+
+HASHES = st.sampled_from(["sha256:" + "0" * 64, "sha256:" + "F" * 64, "sha256:" + "0" * 63, "sha256:" + "0" * 65, "", "md5:" + "0" * 64])
+ODD_LINKS: dict[str, st.SearchStrategy[Any]] = {
+    "content_hash": HASHES,
+    "envelope_hash": HASHES,
+    "hops": st.integers(-1, 3) | st.sampled_from([2**53, True]),
+    "links": st.none() | st.integers(-1, 17),
+    "message_id": st.sampled_from(["", "m-0", "m-1", "m-3", "a b", "\u00e9", 'q"\\', "x" * 128, "x" * 129]),
+    "message_type": st.sampled_from(["a.b", "a-b.c", "a--b", "-a", "a.", ".a", "A.b", "1a", "a1", "dlq", "dlq.a", "a.dlq", "", "a" * 121]),
+    "namespace": st.sampled_from(["agents", "other", "", "a.b", "a" * 63, "a" * 64]),
+    "parents": st.none()
+    | st.lists(HASHES, max_size=2).map(tuple)
+    | st.just(("sha256:" + "0" * 64,) * 2)
+    | st.just(("sha256:" + "0" * 64,) * 17),
+    "protocol": st.sampled_from(["sealbus/1", "sealbus/1.5", "sealbus/2", ""]),
+    "sender": st.sampled_from(["", "a@b", "\u00e9", "\x00", "\u200b", 'q"', "x" * 256, "x" * 257]),
+    "timestamp": st.sampled_from(["2026-01-31T12:00:00.000Z", "2026-02-30T12:00:00.000Z", "0001-01-01T00:00:00.000Z", "2026-01-31", ""]),
+    "trust_level": st.none() | st.sampled_from(["platform_policy", "\u00e9\n"]),
+}
+
+
+@settings(max_examples=1_500, deadline=None)
+@given(
+    length=st.integers(2, 5),
+    place=st.integers(0, 3),
+    changes=st.integers(0, 2)
+    .flatmap(lambda count: st.lists(st.sampled_from(sorted(ODD_LINKS)), min_size=count, max_size=count))
+    .flatmap(lambda names: st.fixed_dictionaries({name: ODD_LINKS[name] for name in names})),
+    signature=st.none() | st.sampled_from(["", "s"]),
+    rehashed=st.booleans(),
+)
+def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
+    length: int, place: int, changes: dict[str, Any], signature: str | None, *, rehashed: bool
+) -> None:
+    message = talk(length)[-1]
+    chain = list(message.verification.proof_chain or ())
+    place = min(place, len(chain) - 1)
+    if rehashed:
+        message = with_statement(message, place, **changes)
+        chain = list(message.verification.proof_chain or ())
+    else:
+        chain[place] = msgspec.structs.replace(chain[place], statement=msgspec.structs.replace(chain[place].statement, **changes))
+    chain[place] = msgspec.structs.replace(chain[place], signature=signature)
+    verification = msgspec.structs.replace(message.verification, proof_chain=tuple(chain))
+    message = msgspec.structs.replace(message, verification=verification)
+    complaints = []
+    for core in (native.core, None):
+        with mock.patch.object(native, "core", core):
+            try:
+                shape.check_verification(verification, message.metadata)
+            except ContractError as error:
+                complaints.append(str(error))
+            else:
+                complaints.append("")
+    assert complaints[0] == complaints[1]
+    if chains.have_form(tuple(chain)):
+        assert not complaints[0]
+    if not complaints[0]:
+        fault(message)
+
+
+@pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
+@pytest.mark.parametrize("length", [2, 5, 17, 20])
+def test_ordinary_chains_are_proven_by_compiled_code(length: int) -> None:
+    message = talk(length)[-1]
+    chain = message.verification.proof_chain or ()
+    assert chains.have_form(chain)
+    assert chains.hold(chain, message.statement, message.metadata.causation_id, backwards_ms=0, age_ms=MAX_LINK_AGE_MS)

@@ -3,6 +3,7 @@
 mod canonical;
 mod casting;
 mod encoding;
+mod links;
 mod outcomes;
 mod publishing;
 mod records;
@@ -32,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
     module.add_class::<casting::Caster>()?;
     module.add_class::<encoding::Encoder>()?;
+    module.add_class::<links::Links>()?;
     module.add_class::<publishing::Sealer>()?;
     module.add_class::<outcomes::Receipts>()?;
     Ok(())
