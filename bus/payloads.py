@@ -61,7 +61,10 @@ class PayloadType:
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
         self.encoder = Encoder(self.decode)
         self._decoded_guard: Guard | None = None
-        # A class that refers to itself, or to one further down, is marked before that name is there.
+        self.resolve_by_now()
+
+    def resolve_by_now(self) -> None:
+        """`resolve` as far as it can be: a class that refers to itself, or to one further down, is marked before that name is there."""
         with contextlib.suppress(NameError):
             self.resolve()
 
@@ -79,6 +82,8 @@ class PayloadType:
 
     def encode(self, subject: msgspec.Struct) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept."""
+        if not self._resolved:
+            self.resolve_by_now()
         return self.encoder.encode(subject)
 
     def prove(self, data: bytes) -> msgspec.Struct | None:

@@ -30,6 +30,7 @@ class Prepared(Template):
 
     def __init__(self, kind: PayloadType, origin: Origin, max_message_bytes: int, draft: Draft | None) -> None:
         super().__init__(kind, origin, draft)
+        kind.resolve_by_now()
         self.encode = kind.encode
         self.message_type = kind.name
         self.topic = message_topic(origin.namespace, kind.name)

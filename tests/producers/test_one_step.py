@@ -276,3 +276,20 @@ def test_a_type_whose_own_code_empties_the_list_that_is_sent_ends_the_run() -> N
     ITEMS_OF_GREEDY[:] = [Greedy(), greedy, Greedy(), Greedy()]
     sealed, records, _ = quick.seal_run(ITEMS_OF_GREEDY, 0, most=100, room=1 << 20)
     assert len(sealed) == len(records) == 2
+
+
+@payload("steps.early")
+class Early(msgspec.Struct):
+    later: Later | None = None
+
+
+class Later(msgspec.Struct):
+    n: int = 1
+
+
+@compiled
+def test_a_type_that_names_a_class_further_down_is_sealed_in_one_step() -> None:
+    quick = publisher()
+    quick.seal_plain(Early(Later()))
+    sealed, _, _ = quick.seal_run([Early(Later(2))], 0, most=1, room=1 << 20)
+    assert [each.message.data for each in sealed] == [b'{"later":{"n":2}}']
