@@ -186,7 +186,9 @@ def shared_options(draft: Draft) -> tuple[object, ...] | None:
         return ()
     # A bool is equal to an integer, and not as good.
     kinds = tuple(map(type, shared))
-    return (*shared, *kinds) if _SCALARS.issuperset(kinds) else None
+    if not _SCALARS.issuperset(kinds) or any(isinstance(option, str) and len(option) > _MAX_TEXT for option in shared):
+        return None
+    return (*shared, *kinds)
 
 
 def template_options(draft: Draft | None) -> dict[str, object]:

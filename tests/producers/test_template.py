@@ -105,6 +105,13 @@ def test_a_bool_is_no_integer_that_a_template_has() -> None:
     assert yes is None
 
 
+def test_a_text_longer_than_any_that_is_right_is_left_to_the_general_way_and_not_remembered() -> None:
+    draft = Draft(payload=Sample(text="", number=0.5), to="a" * 256)
+    assert shared_options(draft) is not None
+    for changes in ({"to": "a" * 257}, {"to": Agent(id="a" * 257)}, {"intent": "i" * 100_000}):
+        assert shared_options(msgspec.structs.replace(draft, **changes)) is None
+
+
 @pytest.mark.parametrize("name", Draft.__struct_fields__)
 def test_an_option_is_filled_in_or_the_templates_or_for_the_general_way(name: str) -> None:
     draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: "x"})
