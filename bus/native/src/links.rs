@@ -207,7 +207,8 @@ impl Links {
     #[new]
     fn new(link: &Bound<'_, PyType>, statement: &Bound<'_, PyType>) -> PyResult<Links> {
         let slot = |name: &str| Slot::of(link, &PyString::new(link.py(), name));
-        Ok(Links { signature: slot("signature")?, statement: slot("statement")?, shape: StatementShape::of(statement)?, cls: link.clone().unbind() })
+        let (signature, shape) = (slot("signature")?, StatementShape::of(statement)?);
+        Ok(Links { signature, statement: slot("statement")?, shape, cls: link.clone().unbind() })
     }
 
     /// Whether every link of `chain` is proven to have its form.
