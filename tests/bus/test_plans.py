@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import gc
 import math
 import uuid
 from collections.abc import Mapping, Sequence
@@ -277,6 +278,39 @@ def test_ctrl_c_in_a_types_own_code_is_no_verdict_on_its_payload() -> None:
     value.first = False
     with pytest.raises(KeyboardInterrupt):
         payload_type(cls).encoder.compiled.encode(cls(before=1, x=value, behind=""))
+
+
+@compiled
+def test_nobodys_code_runs_while_a_payload_is_written() -> None:
+    cls = holder(list[Options | datetime.date])
+    encoder = payload_type(cls).encoder.compiled
+    values = ["".join(("\ud800", "held by nobody else"))]
+    subject = cls(before=1, x=values, behind="")
+
+    def take_away(*_: object) -> None:
+        if armed:
+            values.clear()
+
+    thresholds = gc.get_threshold()
+    armed = False
+    gc.callbacks.append(take_away)
+    try:
+        gc.collect()
+        gc.disable()
+        # Whatever is allocated next makes the collector run.
+        filling: list[object] = [[] for _ in range(50)]
+        gc.set_threshold(10)
+        armed = True
+        gc.enable()
+        written = encoder.encode(subject)
+        armed = False
+    finally:
+        gc.callbacks.remove(take_away)
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    assert filling
+    assert written is None
+    assert values
 
 
 class Tree(msgspec.Struct):

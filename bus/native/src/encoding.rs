@@ -284,7 +284,15 @@ impl Encoder {
     /// SAFETY: as there.
     pub unsafe fn write(&self, subject: *mut ffi::PyObject, out: &mut Vec<u8>) -> Option<()> {
         // SAFETY: said above.
-        unsafe { self.plan.write(subject, self.room, out) }
+        unsafe {
+            // What has no text raises inside, which allocates: a collection would run finalizers, and with them anybody's code.
+            let collects = ffi::PyGC_Disable() != 0;
+            let written = self.plan.write(subject, self.room, out);
+            if collects {
+                ffi::PyGC_Enable();
+            }
+            written
+        }
     }
 
     /// Whether receivers can read what was written. Runs the type's own code where it has any.
