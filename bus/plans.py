@@ -13,6 +13,7 @@ import enum
 import uuid
 from collections.abc import Callable, Iterator
 from inspect import getattr_static
+from types import MemberDescriptorType
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -148,6 +149,9 @@ class _Planner:
     def struct(self, kind: Any, inside: tuple[type, ...]) -> Plan:
         cls = kind.cls
         if kind.array_like or cls in inside:
+            raise _UnsupportedError
+        # A property of that name, say, hides where the field is.
+        if any(getattr(cls, field.name, None).__class__ is not MemberDescriptorType for field in kind.fields):
             raise _UnsupportedError
         if hasattr(cls, "__post_init__"):
             self.certain = False

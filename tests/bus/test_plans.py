@@ -313,6 +313,23 @@ def test_nobodys_code_runs_while_a_payload_is_written() -> None:
     assert values
 
 
+class Named(msgspec.Struct):
+    name: str = "n"
+    size: int = 1
+
+
+class Hiding(Named):
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return 7
+
+
+def test_a_field_that_its_class_hides_is_left_to_the_general_way() -> None:
+    payload("plans.hiding")(Hiding)
+    assert payload_type(Hiding).encoder.compiled is None
+    assert payload_type(Hiding).encode(Hiding()) == b'{"name":"n","size":1}'
+
+
 class Tree(msgspec.Struct):
     children: list[Tree] = []
 
