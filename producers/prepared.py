@@ -75,7 +75,7 @@ class PreparedTemplates:
         try:
             kind = payload_type(payload)
             template = None if kind.risk == "high" else Prepared(kind, self._origin, self._max_message_bytes, draft if options else None)
-        except ContractError:
+        except (ContractError, UnicodeEncodeError):
             # The general way says what is wrong.
             return None
         if template is not None:

@@ -235,6 +235,13 @@ def test_templates_are_bounded_whatever_options_come() -> None:
     assert len(quick._templates) <= 1_024
 
 
+def test_an_option_that_is_no_unicode_text_is_refused_however_often_it_comes() -> None:
+    quick = publisher()
+    for _ in range(3):
+        with pytest.raises(PublishRejected, match="a lone surrogate is not Unicode text"):
+            quick.seal(Draft(payload=Rich(), intent="\ud800"))
+
+
 @compiled
 def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> None:
     quick = publisher(**{"publish.max_message_bytes": 2_000})
