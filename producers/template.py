@@ -7,7 +7,7 @@ say where it goes and what it is about are the template's; with any other it has
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import attrgetter, is_
 
 import msgspec
 
@@ -178,12 +178,14 @@ def shared_options(draft: Draft) -> tuple[object, ...] | None:
 
     None for drafts that no template seals.
     """
-    if _rare(draft) != _NOTHING_RARE:
+    # Not by what is equal: that somebody's own class may say of anything.
+    if not all(map(is_, _rare(draft), _NOTHING_RARE)):
         return None
-    to, *rest = _shared(draft)
-    shared = (*msgspec.structs.astuple(to), *rest) if to.__class__ is Agent else (to, *rest)
-    if shared == _NOTHING_SHARED:
+    options = _shared(draft)
+    if all(map(is_, options, _NOTHING_SHARED)):
         return ()
+    to, *rest = options
+    shared = (*msgspec.structs.astuple(to), *rest) if to.__class__ is Agent else options
     # A bool is equal to an integer, and not as good.
     kinds = tuple(map(type, shared))
     if not _SCALARS.issuperset(kinds) or any(isinstance(option, str) and len(option) > _MAX_TEXT for option in shared):

@@ -121,3 +121,12 @@ def test_an_option_is_filled_in_or_the_templates_or_for_the_general_way(name: st
         assert "x" in (shared_options(draft) or ())
     else:
         assert shared_options(draft) is None
+
+
+@pytest.mark.parametrize("name", Draft.__struct_fields__[1:])
+def test_an_option_that_is_equal_to_anything_is_not_taken_for_none(name: str) -> None:
+    draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: mock.ANY})
+    if name in {"conversation_id", "idempotency_key", "key", "ttl_s"}:
+        assert shared_options(draft) == ()
+    else:
+        assert shared_options(draft) is None
