@@ -67,6 +67,9 @@ class PreparedTemplates:
         like = payload.__class__, options
         if (template := self._templates.get(like)) is not None:
             return template
+        # All classes are of one class.
+        if isinstance(payload, type):
+            return None
         if options and like not in self._glimpsed:
             if len(self._glimpsed) >= _MOST_TEMPLATES:
                 self._glimpsed.clear()

@@ -242,6 +242,14 @@ def test_an_option_that_is_no_unicode_text_is_refused_however_often_it_comes() -
             quick.seal(Draft(payload=Rich(), intent="\ud800"))
 
 
+def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> None:
+    quick = publisher()
+    assert sealed_by(quick, Rich) == "refused before sending: /data: Rich is a class: give an instance of it"
+    refusal = sealed_by(quick, Inner)
+    assert isinstance(refusal, str)
+    assert "Inner is no payload type" in refusal
+
+
 @compiled
 def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> None:
     quick = publisher(**{"publish.max_message_bytes": 2_000})
