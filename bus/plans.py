@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from inspect import getattr_static
 from types import MemberDescriptorType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -147,7 +147,8 @@ class _Planner:
         return ("either", tuple(self.plan(member, inside) for member in kind.types))
 
     def struct(self, kind: Any, inside: tuple[type, ...]) -> Plan:
-        cls = kind.cls
+        # Of a generic Struct with its arguments, the class.
+        cls = get_origin(kind.cls) or kind.cls
         if kind.array_like or cls in inside:
             raise _UnsupportedError
         # A property of that name, say, hides where the field is.

@@ -9,7 +9,7 @@ import gc
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 from unittest import mock
 from zoneinfo import ZoneInfo
 
@@ -24,6 +24,7 @@ from bus.errors import ContractError
 from bus.payloads import payload, payload_type
 from bus.plans import encoding_plan
 
+Item = TypeVar("Item")
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
 
@@ -328,6 +329,34 @@ def test_a_field_that_its_class_hides_is_left_to_the_general_way() -> None:
     payload("plans.hiding")(Hiding)
     assert payload_type(Hiding).encoder.compiled is None
     assert payload_type(Hiding).encode(Hiding()) == b'{"name":"n","size":1}'
+
+
+class Pair(msgspec.Struct, Generic[Item], omit_defaults=True):
+    first: Item
+    others: list[Item] = []
+
+
+class Even(msgspec.Struct, Generic[Item]):
+    items: list[Item]
+
+    def __post_init__(self) -> None:
+        if len(self.items) % 2:
+            raise ValueError("odd")
+
+
+def test_a_generic_struct_is_written_as_what_it_is_made_of() -> None:
+    cls = holder(Pair[int])
+    assert payload_type(cls).encode(cls(before=1, x=Pair(2), behind="")) == b'{"before":1,"behind":"","x":{"first":2}}'
+    with pytest.raises(ContractError, match="/data/x/first"):
+        payload_type(cls).encode(cls(before=1, x=Pair("two"), behind=""))
+
+
+def test_a_generic_struct_runs_its_own_code_before_it_is_written() -> None:
+    cls = holder(Even[int])
+    odd = Even([1, 2])
+    odd.items.append(3)
+    with pytest.raises(ContractError):
+        payload_type(cls).encode(cls(before=1, x=odd, behind=""))
 
 
 class Tree(msgspec.Struct):
