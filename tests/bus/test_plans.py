@@ -8,6 +8,7 @@ import enum
 import gc
 import math
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 from unittest import mock
@@ -312,6 +313,16 @@ def test_nobodys_code_runs_while_a_payload_is_written() -> None:
     assert filling
     assert written is None
     assert values
+
+
+def test_a_payload_class_that_nobody_holds_any_more_is_collected() -> None:
+    def holds_all() -> weakref.ref[type]:
+        annotation: Any = tuple[Any, Mode, Sparse, datetime.datetime, dict[str, Circle | Square], int | str]
+        return weakref.ref(payload_type(holder(annotation)).cls)
+
+    gone = holds_all()
+    gc.collect()
+    assert gone() is None
 
 
 class Named(msgspec.Struct):

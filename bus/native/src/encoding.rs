@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
@@ -41,7 +42,7 @@ pub enum Plan {
 /// The texts of an Enum's members, by where they live; `all` keeps them there.
 pub struct Members {
     texts: HashMap<usize, Vec<u8>>,
-    _all: Py<PyTuple>,
+    all: Py<PyTuple>,
 }
 
 /// A class that msgspec writes as a string of ASCII. A time of day whose offset is found by somebody's own code is not written here.
@@ -238,6 +239,27 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Show the collector what is held, which holds the encoder where it is the class of the payloads.
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Plan::Optional(plan) | Plan::Items(plan) | Plan::Map(plan) => plan.traverse(visit),
+            Plan::Either(plans) | Plan::Row(plans) => plans.iter().try_for_each(|plan| plan.traverse(visit)),
+            Plan::Members(members) => visit.call(&members.all),
+            Plan::Struct { cls, fields } => {
+                visit.call(cls)?;
+                fields.iter().try_for_each(|field| {
+                    if let Some(LeftOut::Is(value)) = &field.left_out {
+                        visit.call(value)?;
+                    }
+                    field.plan.traverse(visit)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Members {
     fn read(members: Bound<'_, PyTuple>) -> PyResult<Members> {
         let mut texts = HashMap::new();
@@ -245,7 +267,7 @@ impl Members {
             let entry = entry.cast_into::<PyTuple>()?;
             texts.insert(entry.get_item(0)?.as_ptr().addr(), entry.get_item(1)?.cast_into::<PyBytes>()?.as_bytes().to_vec());
         }
-        Ok(Members { texts, _all: members.unbind() })
+        Ok(Members { texts, all: members.unbind() })
     }
 }
 
@@ -264,6 +286,11 @@ impl Encoder {
     #[new]
     fn new(plan: &Bound<'_, PyTuple>, decode: Option<Py<PyAny>>, room: usize) -> PyResult<Encoder> {
         Ok(Encoder { plan: Plan::read(plan)?, decode, room })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.decode)?;
+        self.plan.traverse(&visit)
     }
 
     /// The canonical data of `subject`; None where it has to go the general way.
