@@ -1,16 +1,19 @@
-"""What one message costs in processor time, in four places: sealing, judging and dispatching, and both with the embedded log below them.
+"""What one message costs in processor time: sealing, judging with and without ancestors, answering, and the embedded log below them.
 
-Owns the four and the log that is none. Each is prepared once and then run again and again, so that the caller can take turns between them.
+Owns these figures and the log that is none. Each is prepared once and then run again and again, so that the caller can take turns between them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from speed.payloads import TYPE, Report
@@ -24,7 +27,8 @@ from bus.transports.base import Appended, Assignment, Features, Listener, NewRec
 from consumers.process import make_worker
 from consumers.worker import Worker
 from producers.connection import Bus, make_publisher
-from sealbus import App, Receipt
+from producers.draft import Draft
+from sealbus import App, Receipt, payload
 
 __all__ = ["FIGURES", "Figure", "Round"]
 
@@ -36,11 +40,33 @@ Round = Callable[[], AbstractAsyncContextManager[Callable[[], Any]]]
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One of the four; *opened* is entered once, with the payloads and a folder, and yields its rounds."""
+    """One of them; *opened* is entered once, with the payloads and a folder, and yields its rounds."""
 
     name: str
     title: str
     opened: Callable[[Sequence[Report], Path], AbstractAsyncContextManager[Round]]
+
+
+class _Mode(enum.Enum):
+    QUICK = "quick"
+    THOROUGH = "thorough"
+
+
+@payload("bench.call", version="1.0.0")
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents call tools with: a payload whose annotations leave much open, and ask for more than a class."""
+
+    tool: Annotated[str, msgspec.Meta(max_length=80)]
+    arguments: dict[str, Any]
+    mode: _Mode
+    at: datetime
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    @classmethod
+    def of(cls, number: int, report: Report) -> _Call:
+        """One with the contents of *report*."""
+        contents = msgspec.to_builtins(report)
+        return cls(tool="search", arguments=contents, mode=_Mode.THOROUGH, at=datetime.fromtimestamp(number, UTC), retries=number % 3)
 
 
 class _Log:
@@ -51,16 +77,12 @@ class _Log:
             name="none", durable=False, between_processes=False, max_record_bytes=1 << 22, creates_topics_at_start=False, own_clock=True
         )
         self.admin = SimpleNamespace(topics=self._topics)
-        self.appended: list[NewRecord] = []
         self.records: list[Record] = []
-        self.keeps = False
 
     async def _topics(self) -> Mapping[str, object]:
         return {}
 
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
-        if self.keeps:
-            self.appended += records
         return [Appended(record.topic, 0, number, 0) for number, record in enumerate(records)]
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> _Log:
@@ -94,22 +116,24 @@ def _bus(log: Transport, folder: Path) -> Bus:
     return Bus(make_publisher(log, _settings(folder), _AGENT, clock=SystemClock(), metrics=Metrics()), log)
 
 
-async def _publish(bus: Bus, reports: Sequence[Report]) -> None:
-    async for outcome in bus.publish_many(reports):
+async def _publish(bus: Bus, payloads: Sequence[msgspec.Struct]) -> None:
+    async for outcome in bus.publish_many(payloads):
         if not isinstance(outcome, Receipt):
             raise outcome
 
 
 class _Reader:
-    """A worker whose handler only counts."""
+    """A worker whose handler only counts; or *answers*, with what it was given."""
 
-    def __init__(self, log: Transport, folder: Path) -> None:
+    def __init__(self, log: Transport, folder: Path, *, answers: bool = False) -> None:
         app = App("reader@svc", group=_GROUP)
         self.count = 0
 
-        @app.on(Report)
-        async def handle(_: Report) -> None:
+        async def handle(report: Report) -> Report | None:
             self.count += 1
+            return report if answers else None
+
+        app.on(Report)(handle)
 
         self.worker: Worker = make_worker(app, log, _settings(folder), member=_MEMBER, clock=SystemClock(), metrics=Metrics())
 
@@ -122,31 +146,37 @@ class _Reader:
 
 
 @asynccontextmanager
-async def _seal(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+async def _seal(reports: Sequence[Report], folder: Path, *, calls: bool = False) -> AsyncIterator[Round]:
     bus = _bus(_Log(), folder)  # type: ignore[arg-type]
+    payloads = [_Call.of(number, report) for number, report in enumerate(reports)] if calls else reports
 
     @asynccontextmanager
     async def repeat() -> AsyncIterator[Callable[[], Any]]:
-        yield lambda: _publish(bus, reports)
+        yield lambda: _publish(bus, payloads)
 
     yield repeat
     await bus.close()
 
 
+def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[NewRecord]:
+    cause = None
+    for _ in range(ancestors):
+        cause = bus.publisher.seal(Draft(payload=reports[0]), cause=cause).message
+    return [bus.publisher.seal(Draft(payload=report), cause=cause).record for report in reports]
+
+
 @asynccontextmanager
-async def _judge(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
+async def _judge(reports: Sequence[Report], folder: Path, *, ancestors: int = 0, answers: bool = False) -> AsyncIterator[Round]:
     log = _Log()
-    log.keeps = True
-    await _publish(_bus(log, folder), reports)  # type: ignore[arg-type]
+    sealed = _sealed(_bus(log, folder), reports, ancestors)  # type: ignore[arg-type]
     topic, at_ms = message_topic("agents", TYPE), SystemClock().now_ms()
-    reader = _Reader(log, folder)  # type: ignore[arg-type]
+    reader = _Reader(log, folder, answers=answers)  # type: ignore[arg-type]
     await reader.worker.start(create_topics=False)
 
     @asynccontextmanager
     async def repeat() -> AsyncIterator[Callable[[], Any]]:
         log.records = [
-            Record(topic, 0, reader.count + number, at_ms, record.key, record.value, record.headers)
-            for number, record in enumerate(log.appended)
+            Record(topic, 0, reader.count + number, at_ms, record.key, record.value, record.headers) for number, record in enumerate(sealed)
         ]
         yield lambda: reader.read(len(reports))
 
@@ -186,7 +216,10 @@ async def _embedded_consume(reports: Sequence[Report], folder: Path) -> AsyncIte
 
 FIGURES = (
     Figure("seal", "publish_many of 1 KB payloads, no log", _seal),
+    Figure("seal-open", "the same for dict[str, Any], an enum, a time and constraints", partial(_seal, calls=True)),
     Figure("judge", "worker: judging and dispatching a record, no log", _judge),
+    Figure("judge-caused", "the same for a record with three ancestors", partial(_judge, ancestors=3)),
+    Figure("answer", "the same and answering it", partial(_judge, answers=True)),
     Figure("embedded-publish", "publish_many on the embedded log", _embedded_publish),
     Figure("embedded-consume", "worker on the embedded log", _embedded_consume),
 )
