@@ -47,29 +47,31 @@ class PreparedTemplates:
     """The templates of one publisher, by class of payload and `shared_options`."""
 
     def __init__(self, origin: Origin, max_message_bytes: int) -> None:
+        self.plain: dict[type, Prepared] = {}
+        """Those without options, which are asked for most."""
         self._origin = origin
         self._max_message_bytes = max_message_bytes
         self._templates: dict[tuple[type, tuple[object, ...]], Prepared] = {}
         self._glimpsed: set[tuple[type, tuple[object, ...]]] = set()
 
     def __len__(self) -> int:
-        return len(self._templates) + len(self._glimpsed)
+        return len(self.plain) + len(self._templates) + len(self._glimpsed)
 
-    def known(self, cls: type, options: tuple[object, ...] = ()) -> Prepared | None:
+    def known(self, cls: type, options: tuple[object, ...]) -> Prepared | None:
         """The template of payloads of *cls* with these *options*, if it is there."""
-        return self._templates.get((cls, options))
+        return self._templates.get((cls, options)) if options else self.plain.get(cls)
 
     def of(self, payload: msgspec.Struct, options: tuple[object, ...] = (), draft: Draft | None = None) -> Prepared | None:
         """The same, made where it is worth it: without options at once, with those of *draft* at second sight.
 
         Options that differ from message to message would fill the memory with a template each. None also where there can't be one.
         """
-        like = payload.__class__, options
-        if (template := self._templates.get(like)) is not None:
+        if (template := self.known(payload.__class__, options)) is not None:
             return template
         # All classes are of one class.
         if isinstance(payload, type):
             return None
+        like = payload.__class__, options
         if options and like not in self._glimpsed:
             if len(self._glimpsed) >= _MOST_TEMPLATES:
                 self._glimpsed.clear()
@@ -82,9 +84,13 @@ class PreparedTemplates:
             # The general way says what is wrong.
             return None
         if template is not None:
-            if len(self._templates) >= _MOST_TEMPLATES:
+            if len(self.plain) + len(self._templates) >= _MOST_TEMPLATES:
+                self.plain.clear()
                 self._templates.clear()
-            self._templates[like] = template
+            if options:
+                self._templates[like] = template
+            else:
+                self.plain[payload.__class__] = template
         return template
 
 

@@ -117,7 +117,9 @@ class Sealer:
 
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
         """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
-        template = None if self._signer is not None else self._templates.of(payload)
+        template = self._templates.plain.get(payload.__class__)
+        if template is None and self._signer is None:
+            template = self._templates.of(payload)
         sealed = None if template is None else self._seal_at_once(template, payload) or self._fill(template, payload)
         return sealed or self.seal(Draft(payload=payload))
 
@@ -140,7 +142,7 @@ class Sealer:
     def _seal_alike(self, draft: Draft) -> Sealed | None:
         """By the template of *draft*; None for what none seals."""
         # Most have keys at most, which the compiled step sees quicker than Python does.
-        plain = self._templates.known(draft.payload.__class__)
+        plain = self._templates.plain.get(draft.payload.__class__)
         if plain is not None and (sealed := self._seal_at_once(plain, draft)) is not None:
             return sealed
         template = self._template_of(draft)
