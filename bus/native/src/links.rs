@@ -155,17 +155,11 @@ impl Statement<'_> {
             out.extend_from_slice(name);
             put_string(text, out);
         };
+        let links = self.links.map_or_else(String::new, |links| format!(",\"links\":{links}"));
+        let counts = format!(",\"hops\":{}{links},\"message_id\":", self.hops);
         put(b"{\"content_hash\":", self.content_hash);
         put(b",\"envelope_hash\":", self.envelope_hash);
-        out.extend_from_slice(format!(",\"hops\":{}", self.hops).as_bytes());
-        if let Some(links) = self.links {
-            out.extend_from_slice(format!(",\"links\":{links}").as_bytes());
-        }
-        let mut put = |name: &[u8], text: &[u8]| {
-            out.extend_from_slice(name);
-            put_string(text, out);
-        };
-        put(b",\"message_id\":", self.message_id);
+        put(counts.as_bytes(), self.message_id);
         put(b",\"message_type\":", self.message_type);
         put(b",\"namespace\":", self.namespace);
         for (place, seal) in self.parents.iter().enumerate() {
@@ -216,8 +210,15 @@ impl Links {
         self.open(chain).is_some()
     }
 
-    /// Whether `chain` is proven to be that of a message that says `statement`, whose cause is `cause_id`, as far as its signatures are not asked.
-    fn hold(&self, chain: &Bound<'_, PyTuple>, statement: &Bound<'_, PyAny>, cause_id: &Bound<'_, PyAny>, backwards_ms: i64, age_ms: i64) -> bool {
+    /// Whether `chain` is proven to be that of a message that says `statement`, whose cause is `cause_id`, whoever signed it.
+    fn hold(
+        &self,
+        chain: &Bound<'_, PyTuple>,
+        statement: &Bound<'_, PyAny>,
+        cause_id: &Bound<'_, PyAny>,
+        backwards_ms: i64,
+        age_ms: i64,
+    ) -> bool {
         // SAFETY: the interpreter is attached, and the arguments outlive what is borrowed of them here.
         let (Some(links), Some(own), Some(cause)) = (self.open(chain), unsafe { self.shape.open(statement.as_ptr()) }, unsafe {
             text_of(cause_id.as_ptr())

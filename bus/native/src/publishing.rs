@@ -17,7 +17,8 @@ const BUFFER_OVERHEAD: usize = 64;
 /// A buffer that one large message has made larger is not kept.
 const MOST_KEPT: usize = 1 << 20;
 
-/// The options of a message in `producers.draft.Draft`: those that are filled in, and all others with what they are in each message of a template.
+/// The options of a message in `producers.draft.Draft`: those that are filled in, and all others with what they are in every message of a
+/// template.
 struct DraftShape {
     cls: Py<PyType>,
     payload: Slot,
@@ -127,8 +128,8 @@ type Written<'py> = ([u8; 36], Option<Bound<'py, PyBytes>>);
 
 #[pymethods]
 impl Sealer {
-    /// `encoder` writes the type's payloads, `frame` are the parts of a `Frame`, `lifetimes` the usual one in ms and the longest in s. `names` are
-    /// the message type, the topic, and the headers before and behind that of the id; `kinds` are the classes Sealed and NewRecord; `drafts` are
+    /// `encoder` writes the type's payloads, `frame` are the parts of a `Frame`, `lifetimes` the usual one in ms and the longest in s. `names`
+    /// are the message type, the topic, and the headers before and behind that of the id; `kinds` are the classes Sealed and NewRecord; `drafts` are
     /// the class Draft, the options that are not filled in with what each is in every message, and whether a payload alone may come, too.
     #[new]
     #[allow(clippy::type_complexity)]
@@ -256,7 +257,9 @@ impl Sealer {
         let key = key.unwrap_or_else(|| id_bytes.clone());
         let name = PyTuple::new(py, [self.id_header.bind(py).as_any(), id_bytes.as_any()])?;
         untrack(&name);
-        let headers = PyTuple::new(py, self.headers.iter().map(|header| header.bind(py).clone()).chain([name.into_any()]).chain(self.further_headers.iter().map(|header| header.bind(py).clone())).collect::<Vec<_>>())?;
+        let bound = |header: &Py<PyAny>| header.bind(py).clone();
+        let further = self.further_headers.iter().map(bound);
+        let headers = PyTuple::new(py, self.headers.iter().map(bound).chain([name.into_any()]).chain(further).collect::<Vec<_>>())?;
         untrack(&headers);
         let record = self.record.bind(py).call1((self.topic.bind(py), &key, PyBytes::new(py, value), headers))?;
         let sealed = self.sealed.bind(py).call1((ascii(py, id)?, self.message_type.bind(py), &record))?;
