@@ -86,10 +86,8 @@ class Template:
             return None
         identity = uuid7(now_ms, entropy)
         talk = identity if conversation_id is None else conversation_id
-        keys = "" if idempotency_key is None else f'","idempotency_key":"{idempotency_key}'
-        keys += "" if key is None or key == talk else f'","key":"{key}'
         times = format_ms(now_ms).encode(), format_ms(now_ms + ttl_ms).encode()
-        value = self._fill(data, identity.encode(), times, talk.encode(), keys.encode())
+        value = self._fill(data, identity.encode(), times, talk.encode(), _keys(idempotency_key, key, talk))
         return identity, (talk if key is None else key).encode(), value
 
     def seal_caused(
@@ -117,9 +115,8 @@ class Template:
         metadata = b"%b%d,%b%b%b" % (heritage.front, heritage.hops, about, message_id, b"".join(tasks))
         if self._max_hops is None and heritage.max_hops is not None:
             routed = b'","max_hops":%d%b' % (heritage.max_hops, routed[1:])
-        keys = "" if idempotency_key is None else f'","idempotency_key":"{idempotency_key}'
-        keys += "" if key is None or key == heritage.conversation_id else f'","key":"{key}'
-        envelope = b'"metadata":%b,"routing":{"expires_at":"%b%b%b' % (metadata, expires, keys.encode(), routed)
+        keys = _keys(idempotency_key, key, heritage.conversation_id)
+        envelope = b'"metadata":%b,"routing":{"expires_at":"%b%b%b' % (metadata, expires, keys, routed)
         links, chain = (b',"links":%d' % heritage.links, b',"proof_chain":' + heritage.chain) if self._chained else (b"", b"")
         parents = b',"parents":["%b"]' % heritage.seal.encode()
         content_hash = canonical.digest(data).encode()
@@ -146,6 +143,13 @@ class Template:
         hashes = b'{"content_hash":"%b","envelope_hash":"%b"' % (content_hash, envelope_hash)
         seal = canonical.digest(b'%b,"hops":0,"message_id":"%b%b%b"}' % (hashes, message_id, stated, timestamp)).encode()
         return b'{"data":%b,%b,"verification":{"content_hash":"%b","seal":"%b"}}' % (data, envelope, content_hash, seal)
+
+
+def _keys(idempotency_key: str | None, key: str | None, conversation_id: str) -> bytes:
+    """What stands between the expiry and the rest of the routing; a key that is the conversation's own is left out."""
+    idempotent = "" if idempotency_key is None else f'","idempotency_key":"{idempotency_key}'
+    keyed = "" if key is None or key == conversation_id else f'","key":"{key}'
+    return f"{idempotent}{keyed}".encode()
 
 
 def _is_plain_text(text: str | None) -> bool:
