@@ -12,15 +12,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from bus import canonical, native
+from bus.envelope import DATA_DEPTH, DATA_ROOM
 from bus.errors import ContractError, text_of
 from bus.guards import make_full_guard, make_guard
 from bus.plans import compile_encoder
 
-__all__ = ["DATA_ROOM", "Encoder"]
-
-_DATA_DEPTH = 2
-DATA_ROOM = canonical.MAX_DEPTH + 1 - _DATA_DEPTH
-"""How many levels a payload may have."""
+__all__ = ["Encoder"]
 
 _Decode: TypeAlias = Callable[[bytes], msgspec.Struct]
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -74,7 +71,7 @@ class Encoder:
         if isinstance(subject, type):
             raise ContractError(f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation")
         try:
-            return canonical.encode(_plain(subject), depth=_DATA_DEPTH)
+            return canonical.encode(_plain(subject), depth=DATA_DEPTH)
         except ContractError as error:
             if (data := self._encode_keyed(subject)) is not None:
                 return data
@@ -85,7 +82,7 @@ class Encoder:
     def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
         """For keys that are no text: written as text, if all of them read back."""
         try:
-            data = canonical.encode(_plain(subject, str_keys=True), depth=_DATA_DEPTH)
+            data = canonical.encode(_plain(subject, str_keys=True), depth=DATA_DEPTH)
             again = self._decode(data)
             # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be compared.
             return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None

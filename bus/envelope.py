@@ -11,7 +11,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bus.canonical import MAX_DEPTH
+
 __all__ = [
+    "DATA_DEPTH",
+    "DATA_ROOM",
     "PROTOCOL",
     "Agent",
     "AgentType",
@@ -27,6 +31,10 @@ __all__ = [
 ]
 
 PROTOCOL = "sealbus/1"
+DATA_DEPTH = 2
+"""At which depth of the envelope the data stand."""
+DATA_ROOM = MAX_DEPTH + 1 - DATA_DEPTH
+"""How many levels they may have."""
 
 AgentType: TypeAlias = Literal["agent", "human", "service", "bus"]
 Performative: TypeAlias = Literal[

@@ -18,8 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bus import native
-from bus.canonical import MAX_DEPTH
-from bus.envelope import Metadata, Routing, Verification
+from bus.envelope import DATA_ROOM, Metadata, Routing, Verification
 from bus.sealing import DATA_AT, Message, is_canonical_object
 from bus.times import parse_ms
 
@@ -67,7 +66,6 @@ _LONGEST_TAIL: Final = 4_096
 _MOST_MOULDS: Final = 512
 _MAX_ID: Final = 128
 _MAX_TEXT: Final = 256
-_ROOM: Final = MAX_DEPTH - 1
 
 _encode = msgspec.json.Encoder().encode
 # Only texts of that one length come here, so remembering them needs no look at how long they are.
@@ -125,7 +123,7 @@ class Moulds(Generic[T]):
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
         if self._caster is not None and native.core is not None:
-            found: str | Cast[T] | None = self._caster.cast(value, self._moulds, _ROOM)
+            found: str | Cast[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
             if isinstance(found, str):
                 self._miss(found)
                 return None

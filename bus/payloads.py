@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from bus import native
-from bus.encoding import DATA_ROOM, Encoder
+from bus.encoding import Encoder
+from bus.envelope import DATA_ROOM
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.fields import knows_field
 from bus.guards import Guard, make_decoded_guard

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from bus import canonical, native, numbers, shape, signing
-from bus.envelope import PROTOCOL, Link, Metadata, Routing, Statement, Verification
+from bus.envelope import DATA_DEPTH, DATA_ROOM, PROTOCOL, Link, Metadata, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import is_protocol
 from bus.proof import encode_statement, extend_chain
@@ -23,7 +23,6 @@ __all__ = ["DATA_AT", "LAYERS", "MAX_MESSAGE_BYTES", "Message", "Prove", "check_
 
 MAX_MESSAGE_BYTES: Final = 1_048_576
 LAYERS: Final = ("data", "metadata", "routing", "verification")
-_DATA_DEPTH: Final = 2
 DATA_AT: Final = len(b'{"data":')
 """Where the data begin in a record's value."""
 _CONTAINERS: Final = {dict, list}
@@ -170,10 +169,10 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
 
 def is_canonical_object(data: bytes) -> bool:
     """Whether *data* is the canonical form of an object that may stand as `data`."""
-    if native.core is not None and native.core.is_canonical_object(data, canonical.MAX_DEPTH + 1 - _DATA_DEPTH):
+    if native.core is not None and native.core.is_canonical_object(data, DATA_ROOM):
         return True
     try:
-        content = canonical.parse(data, depth=_DATA_DEPTH)
+        content = canonical.parse(data, depth=DATA_DEPTH)
     except ContractError:
         return False
     return content.__class__ is dict and canonical.is_canonical(data, content)
