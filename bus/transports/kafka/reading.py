@@ -34,12 +34,14 @@ _ANSWER_S = 15.0
 class _Reader:
     """One partition: where the next record is expected, and what was fetched and not asked for."""
 
-    __slots__ = ("buffer", "consumer", "expected", "lock")
+    __slots__ = ("buffer", "consumer", "expected", "fetching", "lock")
 
     def __init__(self) -> None:
         self.consumer: AIOKafkaConsumer | None = None
         self.buffer: deque[Record] = deque()
         self.expected = -1
+        self.fetching: asyncio.Future[None] | None = None
+        """A fetch goes on when whoever asked for it is cancelled."""
         self.lock = asyncio.Lock()
 
 
@@ -81,6 +83,10 @@ class Reading:
         await asyncio.gather(*(_closed(reader) for reader in readers.values()))
 
     async def _go(self, reader: _Reader, place: TopicPartition, offset: int) -> None:
+        if reader.fetching is not None:
+            # What it brings is from where the reader stood before.
+            await asyncio.wait((reader.fetching,))
+        reader.expected = -1
         reader.buffer.clear()
         if reader.consumer is None:
             reader.consumer = await self._started(place)
@@ -125,11 +131,10 @@ class Reading:
 
     async def _fetch(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
         # Shielded: a fetch that is cancelled loses what it has already taken from the library.
-        work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
+        reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
-            reader.expected = -1
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
