@@ -18,8 +18,8 @@ __all__ = ["Chunk", "Place", "Want", "fetch", "locate"]
 
 _decoder = msgspec.msgpack.Decoder(Headers)
 
-# The casts: rows written by hand may hold text where we hold bytes.
-_SELECT = """SELECT off, ts, CAST(key AS BLOB), CAST(value AS BLOB), headers FROM records
+# The casts: rows written by hand may hold text where we hold bytes or a number.
+_SELECT = """SELECT off, CAST(ts AS INTEGER), CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB) FROM records
     WHERE part = ? AND off >= ? AND off < ? ORDER BY off LIMIT ?"""
 
 

@@ -25,7 +25,7 @@ Row = tuple[int, int, int]
 
 _STEP = 1000
 _SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length(headers), 0)"
-_OLDEST = f"SELECT off, ts, {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608 - a constant
+_OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608 - a constant
 
 
 def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:

@@ -137,6 +137,31 @@ async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
         assert second.value == b"x"
 
 
+@pytest.mark.parametrize(
+    ("statement", "read"),
+    [
+        ("UPDATE records SET ts = datetime('2026-11-24'), headers = 'text'", 2026),
+        ("UPDATE records SET ts = 12.75, headers = 7", 12),
+        ("UPDATE records SET ts = 'soon'", 0),
+    ],
+)
+async def test_a_time_that_was_written_by_hand_in_another_form_is_read_as_a_number(tmp_path, statement, read):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
+        await append(transport, b"x")
+        by_hand(tmp_path / "x.db", statement)
+        (record,) = await transport.read("a.b", 0, 0, max_records=10, max_bytes=MIB)
+        assert (record.timestamp_ms, type(record.timestamp_ms), record.headers) == (read, int, ())
+
+
+async def test_a_time_that_is_no_number_keeps_nothing_from_being_deleted(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/x.db", retention_interval_s=0.05) as transport:
+        await transport.admin.create_topics([TopicSpec(name="a.b", retention_ms=1)])
+        await append(transport, b"x", count=2)
+        by_hand(tmp_path / "x.db", "UPDATE records SET ts = 'soon' WHERE off = 0")
+        while await values(transport):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 async def test_headers_whose_names_are_no_text_are_left_out(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x")
