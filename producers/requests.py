@@ -194,15 +194,19 @@ class Requests:
             return answer
         (result,) = self._publisher.results_of((sealed,), await _untouched(outcomes))
         self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
-        if isinstance(result, PublishRejected):
-            raise result
-        waiter.sent = True
-        if not waiter.done.done():
-            await asyncio.wait((waiter.done,))
-        if (answer := waiter.result()) is not None:
-            return answer
-        if isinstance(result, PublishUnknown):
-            raise result
+        try:
+            if isinstance(result, PublishRejected):
+                raise result
+            waiter.sent = True
+            if not waiter.done.done():
+                await asyncio.wait((waiter.done,))
+            if (answer := waiter.result()) is not None:
+                return answer
+            if isinstance(result, PublishUnknown):
+                raise result
+        finally:
+            # A frame that has what it raised, and with it the request, waits in memory for the garbage collector.
+            del result
         if self._closed:
             raise ClosedError(f"the bus was closed before {sealed.message_type} {sealed.message_id} was answered")
         refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
-from bus.errors import Reject, RetryLater, trace_of
+from bus.errors import PublishRejected, Reject, RetryLater, trace_of
 from bus.payloads import payload
 from bus.transports.base import NewRecord
 from consumers.app import App
 from consumers.context import Context
 from consumers.delivery import Delivery
 from consumers.retry import Retry
+from producers.connection import connect
 
 
 @payload("released.asked", version="1.0.0")
@@ -135,3 +137,13 @@ async def test_a_record_that_no_letter_can_hold() -> None:
         await bus.settle()
         assert [len(letter.record.value or b"") < 1_000 for letter in bus.dead] == [True] * 3
         assert held() == []
+
+
+async def test_a_request_that_the_log_refuses() -> None:
+    async with connect("memory://", agent="asker@svc") as bus:
+        bus.transport.features = msgspec.structs.replace(bus.transport.features, max_record_bytes=1)
+        try:
+            await bus.request(Asked(), Told, timeout_s=5)
+        except PublishRejected as error:
+            refused = weakref.ref(error)
+        assert refused() is None
