@@ -7,6 +7,7 @@ is `consumers.demo.story`'s.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import msgspec
 
@@ -63,13 +64,12 @@ async def make_trouble(transport: Transport, settings: Settings, publisher: Publ
 
 def alter_in_file(path: str, trouble: Trouble) -> None:
     """Change one word of the record of *trouble* behind the bus's back, as somebody with access to the disk could."""
-    with sqlite3.connect(path, timeout=10) as connection:
+    with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
         connection.execute(
             """UPDATE records SET value = CAST(replace(CAST(value AS TEXT), 'pay-invoice', 'pay-attacker') AS BLOB) WHERE off = ? AND part =
                (SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id WHERE name = ? AND partition = ?)""",
             (trouble.offset, trouble.topic, trouble.partition),
         )
-    connection.close()
 
 
 def is_locked(path: str) -> bool:

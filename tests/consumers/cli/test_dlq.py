@@ -11,6 +11,7 @@ import subprocess
 import time
 import uuid
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -86,13 +87,13 @@ class Desk:
 
     def delete(self, topic: str) -> None:
         """Take the embedded log's topic away as deletion does: no record of it is found any more, and its name is free."""
-        with sqlite3.connect(self.folder.path / "sealbus.db") as log:
+        with closing(sqlite3.connect(self.folder.path / "sealbus.db")) as log, log:
             log.execute("UPDATE topics SET name = 'gone.' || id WHERE name = ?", (f"{self.namespace}.{topic}",))
 
     def expire(self, place: str) -> None:
         """Delete the embedded log's record there, and those before it, as retention does."""
         topic, partition, offset = place.split("/")
-        with sqlite3.connect(self.folder.path / "sealbus.db") as log:
+        with closing(sqlite3.connect(self.folder.path / "sealbus.db")) as log, log:
             one = "SELECT p.id FROM partitions p JOIN topics t ON t.id = p.topic_id WHERE t.name = ? AND p.partition = ?"
             ((part,),) = log.execute(one, (topic, int(partition)))
             log.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, int(offset)))

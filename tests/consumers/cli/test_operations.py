@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_group_whose_next_records_were_deleted_is_told_apart_from_one_that_is_
     folder.wait_until(lambda: len(folder.handled()) == 20)
     assert folder.end(worker) == 0
     assert "not kept" not in folder.call("groups").stderr
-    with sqlite3.connect(folder.path / "sealbus.db") as log:
+    with closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
         log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
         log.execute("DELETE FROM records")
     shown = folder.call("groups", "--output", "json")
@@ -142,7 +143,7 @@ def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(f
     group = json.loads(folder.call("groups", "--output", "json").stdout.splitlines()[0])["group"]
     assert "would be moved in no partitions" in folder.call("groups", group, "--skip-lost", "--dry-run").stderr
     assert folder.end(worker) == 0
-    with sqlite3.connect(folder.path / "sealbus.db") as log:
+    with closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
         log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
         log.execute("DELETE FROM records")
     stopped = folder.start("worker", "agents:app")

@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ async def opened(path: Path) -> SqliteInbox:
 
 
 def stored(path: Path) -> list[tuple[object, ...]]:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         rows = connection.execute("SELECT * FROM sealbus_inbox ORDER BY key").fetchall()
     connection.close()
     # The number of a row is nobody's business.
@@ -103,7 +104,7 @@ async def test_known_and_unknown_keys_in_one_group_of_any_size(tmp_path: Path, c
 async def test_a_row_that_was_forgotten_under_its_run_is_still_somebodys(tmp_path: Path) -> None:
     inbox = await opened(tmp_path / "inbox.db")
     await claimed(inbox)
-    with sqlite3.connect(tmp_path / "inbox.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection, connection:
         connection.execute("DELETE FROM sealbus_inbox")
     connection.close()
     assert isinstance(await claim(inbox), Held)

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,7 +146,7 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> No
 
 
 async def test_the_users_own_tables_stay_beside_ours(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "app.db") as own:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as own, own:
         own.execute("CREATE TABLE orders (number INTEGER)")
     own.close()
     inbox = await opened(tmp_path / "app.db")
@@ -157,7 +158,7 @@ async def test_the_users_own_tables_stay_beside_ours(tmp_path: Path) -> None:
 
 async def test_tables_of_a_newer_sealbus_are_refused(tmp_path: Path) -> None:
     await (await opened(tmp_path / "inbox.db")).close()
-    with sqlite3.connect(tmp_path / "inbox.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection, connection:
         connection.execute("UPDATE sealbus_schema SET version = 99")
     connection.close()
     with pytest.raises(ConfigurationError, match="install the newer sealbus"):
@@ -213,7 +214,7 @@ async def test_a_lease_is_renewed_on_the_way_and_by_itself(tmp_path: Path) -> No
     inbox = await opened(tmp_path / "inbox.db", clock=clock)
 
     def renewed_s() -> float:
-        with sqlite3.connect(tmp_path / "inbox.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection, connection:
             row: tuple[float] = connection.execute("SELECT renewed_s FROM sealbus_inbox_owners").fetchone()
         connection.close()
         return row[0]

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ async def test_what_a_handler_wrote_outlives_the_machine_before_its_result_is_to
     await transaction.execute("CREATE TABLE bookings (account TEXT)")
     await transaction.execute("INSERT INTO bookings VALUES ($1)", "a")
     assert await inbox.finish(key("task"), token, (), transaction)
-    with sqlite3.connect(disk.copy) as after:
+    with closing(sqlite3.connect(disk.copy)) as after, after:
         assert after.execute("SELECT account FROM bookings").fetchall() == [("a",)]
     after.close()
 
