@@ -139,16 +139,16 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app
     (folder.path / "agents.py").write_text("import os, time\nos.symlink(os.readlink('/proc/self'), 'importing')\ntime.sleep(60)\n")
     importing = folder.path / "importing"
     command = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-m", "consumers.cli", "worker", "agents:app"]
-    outside = subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stderr=subprocess.PIPE, text=True)
-    try:
-        folder.wait_until(lambda: importing.is_symlink() or outside.poll() is not None)
-        if not importing.is_symlink():
-            pytest.skip(f"no namespace for processes can be made here: {outside.communicate()[1]}")
-        os.kill(int(importing.readlink().name), signal.SIGTERM)
-        assert outside.wait(10) == 143
-    finally:
-        outside.kill()
-        outside.communicate()
+    with subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stderr=subprocess.PIPE, text=True) as outside:
+        try:
+            folder.wait_until(lambda: importing.is_symlink() or outside.poll() is not None)
+            if not importing.is_symlink():
+                assert outside.stderr is not None
+                pytest.skip(f"no namespace for processes can be made here: {outside.stderr.read()}")
+            os.kill(int(importing.readlink().name), signal.SIGTERM)
+            assert outside.wait(10) == 143
+        finally:
+            outside.kill()
 
 
 EXITING = """
