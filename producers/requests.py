@@ -128,8 +128,7 @@ class Requests:
         """Have the reply topic read from its present end on: no request leaves before its answer would be seen."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._start())
-            # Everybody who waited for it may be gone when it fails.
-            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._opening.add_done_callback(self._ended)
         opening = self._opening
         if not opening.done():
             await asyncio.wait((opening, waiter.done), return_when=asyncio.FIRST_COMPLETED)
@@ -141,12 +140,14 @@ class Requests:
         error = opening.exception()
         if error is None:
             return
-        if self._opening is opening:
-            # The next request tries again.
-            self._opening = None
         if isinstance(error, BusError):
             raise PublishRejected(f"not sent: {error}", error) from error
         raise error
+
+    def _ended(self, opening: asyncio.Task[None]) -> None:
+        if not opening.cancelled() and opening.exception() is not None:
+            # The next request tries again, also where everybody who waited for this one has gone.
+            self._opening = None
 
     async def _start(self) -> None:
         admin = self._transport.admin

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from bus import sealing
 from bus.clock import SystemClock
 from bus.envelope import PROTOCOL, Agent, Metadata, Routing
+from bus.errors import UnreachableError
 from bus.metrics import Metrics
 from bus.settings import Settings, load
 from bus.times import format_ms
@@ -26,7 +27,7 @@ from bus.transports.base import NewRecord, TopicSpec, Transport
 from bus.vocabulary.core import ErrorReported
 from consumers.process import make_worker
 from consumers.worker import Worker
-from producers.connection import make_publisher
+from producers.connection import connect, make_publisher
 from sealbus import (
     App,
     Bus,
@@ -482,6 +483,28 @@ async def test_a_reply_topic_that_was_deleted_is_made_again(settings: Settings) 
             while stage.topic not in await stage.transport.admin.topics():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.1)
         assert await stage.bus.request(Question("again?"), Answer, timeout_s=20) == Answer("AGAIN?")
+
+
+async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_left_to_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect("memory://", agent="planner@tests") as bus:
+        asked, gave_up = asyncio.Event(), asyncio.Event()
+
+        async def away(_: str) -> None:
+            asked.set()
+            await gave_up.wait()
+            raise UnreachableError("the log is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(bus.transport.admin, "ranges", away)
+            first = asyncio.create_task(bus.request(Question(), Answer, timeout_s=5))
+            await asked.wait()
+            first.cancel()
+            await asyncio.wait([first])
+            gave_up.set()
+            await asyncio.wait([bus.requests._opening])
+
+        with pytest.raises(RequestTimedOut):
+            await bus.request(Question(), Answer, timeout_s=0.05)
 
 
 async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
