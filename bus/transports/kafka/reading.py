@@ -158,9 +158,12 @@ class Reading:
         reader.buffer.extend(record for record in batch.get(place, ()) if record.offset >= reader.expected)
 
     async def _trim(self) -> None:
-        idle = [place for place, reader in self._readers.items() if not reader.lock.locked()]
-        for place in idle[: max(0, len(self._readers) - _KEPT)]:
-            await _closed(self._readers.pop(place))
+        while len(self._readers) > _KEPT:
+            # Chosen anew each time: while one is being closed, others are read from, and closed by whoever did that.
+            idle = next((place for place, reader in self._readers.items() if not reader.lock.locked()), None)
+            if idle is None:
+                return
+            await _closed(self._readers.pop(idle))
 
 
 def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Reading without a group when the brokers have gone elsewhere: whoever reads hears of it, and goes on with a new client."""
+"""Reading without a group: clients whose brokers have gone elsewhere, and more partitions than clients are kept for."""
 
 from __future__ import annotations
 
@@ -51,6 +51,34 @@ class Astray:
         self.let_go.append(self)
 
 
+class Steady:
+    """A library's consumer of an empty partition. It starts when it may, and says when it is stopped."""
+
+    may_start: asyncio.Event
+    may_stop: asyncio.Event
+    starting: asyncio.Event
+    running: set[Steady]
+
+    def __init__(self, **_: object) -> None:
+        self._subscription = SimpleNamespace(abort_waiters=lambda _: None)
+
+    async def start(self) -> None:
+        self.starting.set()
+        await self.may_start.wait()
+        self.running.add(self)
+
+    def assign(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def seek(self, place: TopicPartition, offset: int) -> None: ...
+
+    async def position(self, place: TopicPartition) -> int:
+        return 1
+
+    async def stop(self) -> None:
+        await self.may_stop.wait()
+        self.running.discard(self)
+
+
 class Link:
     """Answers, and knows of one record."""
 
@@ -74,3 +102,28 @@ async def test_whoever_reads_through_a_client_that_has_lost_its_way_is_told_and_
                 await astray.read("a.b", 0, 0, max_records=1, max_bytes=1, wait_s=5)
             assert len(Astray.let_go) == number + 1
     await astray.close()
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> Reading:
+    Steady.may_start, Steady.may_stop, Steady.starting, Steady.running = asyncio.Event(), asyncio.Event(), asyncio.Event(), set()
+    monkeypatch.setattr(reading, "AIOKafkaConsumer", Steady)
+    return Reading(Options(bootstrap=("localhost:1",)), Link(), ManualClock())
+
+
+async def test_more_partitions_at_once_than_clients_are_kept_for_can_be_read(steady: Reading) -> None:
+    async def read(number: int) -> None:
+        await steady.read(f"t{number}", 0, 0, max_records=1, max_bytes=1, wait_s=0)
+
+    Steady.may_start.set()
+    for number in range(16):
+        await read(number)
+    Steady.may_start.clear()
+    several = [asyncio.create_task(read(number)) for number in range(16, 22)]
+    await asyncio.sleep(0)
+    for event in (Steady.may_start, Steady.may_stop):
+        event.set()
+    await asyncio.gather(*several)
+    assert len(Steady.running) == 16
+    await steady.close()
+    assert not Steady.running
