@@ -91,6 +91,7 @@ class Reading:
         if reader.consumer is None:
             reader.consumer = await self._started(place)
         span = (await self._link.spans([place]))[place]
+        self._check_open()
         reader.expected = max(offset, span.start)
         reader.consumer.seek(place, min(reader.expected, span.end))
 
@@ -99,6 +100,8 @@ class Reading:
         try:
             async with asyncio.timeout(_START_S):
                 await consumer.start()
+            # Closed meanwhile, and nobody else would end it.
+            self._check_open()
         except BaseException as error:
             await _ended(consumer)
             if isinstance(error, KafkaError | OSError | TimeoutError):
@@ -115,8 +118,7 @@ class Reading:
         answer_s = self._clock.monotonic_s() + max(wait_s, _ANSWER_S)
         end: int | None = None
         while not reader.buffer:
-            if self._closed:
-                raise ClosedError("the transport is closed")
+            self._check_open()
             now_s = self._clock.monotonic_s()
             if now_s >= deadline_s:
                 if end is None:
@@ -156,6 +158,10 @@ class Reading:
             await self._clock.sleep(_PAUSE_S)
             return
         reader.buffer.extend(record for record in batch.get(place, ()) if record.offset >= reader.expected)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the transport is closed")
 
     async def _trim(self) -> None:
         while len(self._readers) > _KEPT:

@@ -1,4 +1,4 @@
-"""Reading without a group: clients whose brokers have gone elsewhere, and more partitions than clients are kept for."""
+"""Reading without a group: clients whose brokers have gone elsewhere, more partitions than clients are kept for, and closing meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from bus.clock import ManualClock
-from bus.errors import UnreachableError
+from bus.errors import ClosedError, UnreachableError
 from bus.transports.base import PartitionRange
 from bus.transports.kafka import reading
 from bus.transports.kafka.options import Options
@@ -127,3 +127,33 @@ async def test_more_partitions_at_once_than_clients_are_kept_for_can_be_read(ste
     assert len(Steady.running) == 16
     await steady.close()
     assert not Steady.running
+
+
+async def test_a_client_that_starts_while_reading_is_closed_is_stopped(steady: Reading) -> None:
+    Steady.may_stop.set()
+    task = asyncio.create_task(steady.read("a.b", 0, 0, max_records=1, max_bytes=1, wait_s=0))
+    await Steady.starting.wait()
+    await steady.close()
+    Steady.may_start.set()
+    with pytest.raises(ClosedError):
+        await task
+    assert not Steady.running
+
+
+async def test_whoever_asks_where_a_partition_ends_while_reading_is_closed_is_told(steady: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered, spans = asyncio.Event(), asyncio.Event(), Link.spans
+
+    async def late(link: Link, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, PartitionRange]:
+        asked.set()
+        await answered.wait()
+        return await spans(link, places)
+
+    monkeypatch.setattr(Link, "spans", late)
+    for event in (Steady.may_start, Steady.may_stop):
+        event.set()
+    task = asyncio.create_task(steady.read("a.b", 0, 0, max_records=1, max_bytes=1, wait_s=0))
+    await asked.wait()
+    await steady.close()
+    answered.set()
+    with pytest.raises(ClosedError):
+        await task
