@@ -197,8 +197,7 @@ class Link:
 
     async def _drop(self) -> None:
         clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await _closed(client)
+        await _closed(*clients.values())
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
         """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
@@ -219,12 +218,15 @@ class _NoTopics(set[str]):
         return True
 
 
-async def _closed(client: Any) -> None:
-    # In a task of its own, which may end as cancelled: that is not the same as whoever waits for it being cancelled.
-    closing = asyncio.get_running_loop().create_task(client.close())
-    closing.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.wait((closing,), timeout=_CLOSE_S)
-    closing.cancel()
+async def _closed(*clients: Any) -> None:
+    # Each in a task of its own, which may end as cancelled: that is not the same as whoever waits for it being cancelled.
+    closing = [asyncio.get_running_loop().create_task(client.close()) for client in clients]
+    for task in closing:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if closing:
+        await asyncio.wait(closing, timeout=_CLOSE_S)
+    for task in closing:
+        task.cancel()
 
 
 async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError
 
@@ -38,3 +39,17 @@ async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_mor
     await asyncio.wait((asking,), timeout=1)
     assert asking.cancelled()
     client.may_close.set()
+
+
+async def test_every_client_that_is_replaced_is_closed_although_whoever_asked_is_cancelled() -> None:
+    link, clients = Link(Options(bootstrap=("localhost:1",)), ManualClock()), (Client(), Client())
+    link._clients = dict(zip((AIOKafkaClient, AIOKafkaAdminClient), clients, strict=True))
+    link._advertised = lambda: ()
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await clients[0].closing.wait()
+    asking.cancel()
+    await asyncio.wait((asking,), timeout=1)
+    async with asyncio.timeout(1):
+        await clients[1].closing.wait()
+    for client in clients:
+        client.may_close.set()
