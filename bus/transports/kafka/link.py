@@ -172,8 +172,7 @@ class Link:
 
     async def _connected(self, kind: type[Any], start: str) -> Any:
         async with self._connecting:
-            if self._closed:
-                raise ClosedError("the transport is closed")
+            self._check_open()
             if kind not in self._clients:
                 client = kind(**self._options.common())
                 # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops the loop.
@@ -186,6 +185,8 @@ class Link:
         try:
             async with asyncio.timeout(_BOOTSTRAP_S):
                 await getattr(client, method)()
+            # Closed meanwhile, and nobody else would close this one.
+            self._check_open()
         except BaseException as error:
             await _closed(client)
             if not isinstance(error, KafkaError | TimeoutError):
@@ -194,6 +195,10 @@ class Link:
             cause = await probe(self._options, has_answered=self.connected_once)
             raise cause or UnreachableError("Kafka answered, and then not any more") from error
         return client
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the transport is closed")
 
     async def _drop(self) -> None:
         clients, self._clients = self._clients, {}

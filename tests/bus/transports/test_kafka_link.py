@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError
 
 from bus.clock import ManualClock
+from bus.errors import ClosedError
+from bus.transports.kafka import link as linking
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options
 
@@ -53,3 +56,23 @@ async def test_every_client_that_is_replaced_is_closed_although_whoever_asked_is
         await clients[1].closing.wait()
     for client in clients:
         client.may_close.set()
+
+
+async def test_a_client_that_connects_while_the_link_is_closed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, may_connect, client = asyncio.Event(), asyncio.Event(), Client()
+
+    async def connect() -> None:
+        connecting.set()
+        await may_connect.wait()
+
+    client.bootstrap = connect
+    client.may_close.set()
+    monkeypatch.setattr(linking, "AIOKafkaClient", lambda **_: client)
+    link = Link(Options(bootstrap=("localhost:1",)), ManualClock())
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await connecting.wait()
+    await link.close()
+    may_connect.set()
+    with pytest.raises(ClosedError):
+        await asking
+    assert client.closing.is_set()
