@@ -1,6 +1,7 @@
 """Appending: outcomes, order, placement, refusals."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -111,6 +112,22 @@ async def test_a_closed_transport_says_so(log):
     await transport.close()
     with pytest.raises(ClosedError):
         await transport.append([NewRecord("a.b", None, b"1")], timeout_s=1)
+
+
+async def test_a_close_that_is_cancelled_goes_on(log):
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    transport = log.open()
+    await log.topic(transport)
+    await log.fill(transport, 1)
+    await log.join(transport)
+    closing = asyncio.create_task(transport.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    await transport.close()
+    assert not asyncio.all_tasks() - tasks
+    assert not [thread for thread in set(threading.enumerate()) - threads if thread.name.startswith("sealbus")]
 
 
 async def test_nothing_at_all_can_be_appended(log):

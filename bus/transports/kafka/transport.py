@@ -45,7 +45,7 @@ class KafkaTransport:
         self._sending = Sending(options, self._link, clock)
         self._reading = Reading(options, self._link, clock)
         self._subscriptions: list[KafkaSubscription] = []
-        self._closed: asyncio.Future[None] | None = None
+        self._closed: asyncio.Task[None] | None = None
         self.admin = KafkaAdmin(self._link, self._ready, max_record_bytes=options.max_record_bytes)
 
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
@@ -68,16 +68,15 @@ class KafkaTransport:
         return await self._reading.read(topic, partition, offset, max_records=max_records, max_bytes=max_bytes, wait_s=wait_s)
 
     async def close(self) -> None:
-        if self._closed is not None:
-            await asyncio.shield(self._closed)
-            return
-        self._closed = asyncio.get_running_loop().create_future()
-        try:
-            await asyncio.gather(*(subscription.close() for subscription in self._subscriptions), self._reading.close())
-            await self._sending.close(_CLOSE_S)
-            await self._link.close()
-        finally:
-            self._closed.set_result(None)
+        if self._closed is None:
+            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what that left open.
+            self._closed = asyncio.get_running_loop().create_task(self._shut())
+        await asyncio.shield(self._closed)
+
+    async def _shut(self) -> None:
+        await asyncio.gather(*(subscription.close() for subscription in self._subscriptions), self._reading.close())
+        await self._sending.close(_CLOSE_S)
+        await self._link.close()
 
     def _ready(self) -> None:
         if self._closed is not None:

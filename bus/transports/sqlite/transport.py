@@ -69,7 +69,7 @@ class SqliteTransport:
         self._places: dict[tuple[str, int], Place] = {}
         self._subscriptions: list[SqliteSubscription] = []
         self._turns = itertools.count()
-        self._closed: asyncio.Future[None] | None = None
+        self._closed: asyncio.Task[None] | None = None
 
     async def append(
         self,
@@ -132,14 +132,10 @@ class SqliteTransport:
             self._heart.hub.discard(signal)
 
     async def close(self) -> None:
-        if self._closed is not None:
-            await asyncio.shield(self._closed)
-            return
-        self._closed = asyncio.get_running_loop().create_future()
-        try:
-            await self._shut()
-        finally:
-            self._closed.set_result(None)
+        if self._closed is None:
+            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what that left open.
+            self._closed = asyncio.get_running_loop().create_task(self._shut())
+        await asyncio.shield(self._closed)
 
     async def _shut(self) -> None:
         port = self._heart.hub.port
