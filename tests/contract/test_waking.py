@@ -75,6 +75,18 @@ async def test_closing_wakes_who_waits(log):
             await asyncio.wait_for(task, 2)
 
 
+async def test_closing_ends_who_is_about_to_wait(log):
+    transport = log.open(**DEAF)
+    await log.topic(transport)
+    tasks = asyncio.all_tasks()
+    reading = asyncio.create_task(transport.read("a.b", 0, 0, max_records=1, max_bytes=MIB, wait_s=20))
+    await asyncio.sleep(0)
+    await transport.close()
+    with pytest.raises(ClosedError):
+        await asyncio.wait_for(reading, 2)
+    assert not asyncio.all_tasks() - tasks
+
+
 async def test_a_missing_topic_cannot_be_read(log):
     with pytest.raises(TopicMissingError):
         await log.open().read("a.b", 0, 0, max_records=1, max_bytes=MIB)

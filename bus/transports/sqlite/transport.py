@@ -117,6 +117,8 @@ class SqliteTransport:
         if wait_s <= 0:
             return [record for chunk in await self._reader.run(query) for record in chunk.records]
         await self._listen()
+        # Closed meanwhile, it would begin to beat again, and nobody would end that.
+        self._ready()
         deadline_s = self._clock.monotonic_s() + wait_s
         signal = Signal()
         self._heart.hub.add(signal, (place.topic_id,))
