@@ -65,6 +65,7 @@ class Hub:
         self._waiting: dict[Signal, frozenset[int] | None] = {}
         self._endpoint: _Endpoint | None = None
         self._sender: socket.socket | None = None
+        self._closed = False
 
     @property
     def port(self) -> int | None:
@@ -99,11 +100,8 @@ class Hub:
 
     async def open(self) -> None:
         """Bind the socket. Where that is not possible, waiting lasts until the next heartbeat."""
-        if self._endpoint is None:
-            self._endpoint = _Endpoint(self._received)
-            with contextlib.suppress(OSError):
-                loop = asyncio.get_running_loop()
-                await loop.create_datagram_endpoint(lambda: self._endpoint or _Endpoint(self._received), local_addr=(_LOOPBACK, 0))
+        if self._endpoint is None and not self._closed:
+            await self._bind()
 
     def announce(self, keys: Iterable[int], ports: Sequence[int]) -> None:
         """Wake the processes that listen at *ports*, less this one. Called by the writer thread only."""
@@ -121,10 +119,23 @@ class Hub:
                     self._sender.sendto(data, (_LOOPBACK, port))
 
     async def close(self) -> None:
+        self._closed = True
         if self._endpoint is not None:
             await self._endpoint.close()
         if self._sender is not None:
             self._sender.close()
+
+    async def _bind(self) -> None:
+        endpoint = self._endpoint = _Endpoint(self._received)
+        try:
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().create_datagram_endpoint(lambda: endpoint, local_addr=(_LOOPBACK, 0))
+        except asyncio.CancelledError:
+            # The loop has closed the socket: whoever comes next opens another one, or nobody could wake this process any more.
+            self._endpoint = None
+            raise
+        if self._closed:
+            await endpoint.close()
 
     def _received(self, data: bytes) -> None:
         keys = array("q")
