@@ -118,6 +118,15 @@ async def test_a_cancelled_poll_loses_nothing(log):
     assert [r.offset for r in got] == list(range(50))
 
 
+async def test_a_poll_begun_before_a_cancelled_one_has_ended_ends_in_its_time(log):
+    _, member = await joined(log)
+    cancelled_one = asyncio.create_task(member.poll(timeout_s=20, max_records=0))
+    await asyncio.sleep(0.1)
+    cancelled_one.cancel()
+    async with asyncio.timeout(5):
+        assert list(await member.poll(timeout_s=0.2, max_records=0)) == []
+
+
 async def cancelled(task):
     try:
         await task

@@ -43,13 +43,15 @@ class Signal:
             # A caller that never waits must not keep everyone else from running.
             await asyncio.sleep(0)
             return self._set
-        self._waiting = asyncio.get_running_loop().create_future()
+        waiting = self._waiting = asyncio.get_running_loop().create_future()
         timer = clock.call_later(timeout_s, self._wake)
         try:
-            await self._waiting
+            await waiting
         finally:
             timer.cancel()
-            self._waiting = None
+            # Cancelled, it may end after the next one has begun to wait.
+            if self._waiting is waiting:
+                self._waiting = None
         return self._set
 
     def _wake(self) -> None:
