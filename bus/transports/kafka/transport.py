@@ -60,6 +60,10 @@ class KafkaTransport:
         await self._link.topics(topics)
         subscription = KafkaSubscription(group, topics, listener, member=member, options=self._options, link=self._link, clock=self._clock)
         await subscription.open()
+        if self._closed is not None:
+            # Closed while it joined: nobody else would end it, and its partitions would lie idle.
+            await subscription.close()
+            self._ready()
         self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
         return subscription
 

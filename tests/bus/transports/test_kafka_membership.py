@@ -10,12 +10,16 @@ import pytest
 from aiokafka import TopicPartition
 
 from bus.clock import ManualClock, SystemClock
+from bus.errors import ClosedError
 from bus.transports.base import Assignment
-from bus.transports.kafka import membership
+from bus.transports.kafka import membership, transport
 from bus.transports.kafka.holdings import Held
+from bus.transports.kafka.link import Link
 from bus.transports.kafka.membership import Membership
+from bus.transports.kafka.options import Options
 from bus.transports.kafka.positions import Position
 from bus.transports.kafka.subscription import KafkaSubscription
+from bus.transports.kafka.transport import KafkaTransport
 
 
 class SlowToLeave:
@@ -71,6 +75,37 @@ async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
     await member.close()
     await asyncio.sleep(0.05)
     assert [consumer.left for consumer in member.joined] == [True]
+
+
+class SlowToJoin(KafkaSubscription):
+    """A member of a cluster that takes its time to let it in."""
+
+    joining: asyncio.Event
+    may_join: asyncio.Event
+    left = False
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    async def open(self) -> None:
+        self.joining.set()
+        await self.may_join.wait()
+
+    async def close(self) -> None:
+        SlowToJoin.left = True
+
+
+async def test_whoever_joins_while_the_transport_is_closed_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowToJoin.joining, SlowToJoin.may_join = asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr(transport, "KafkaSubscription", SlowToJoin)
+    monkeypatch.setattr(Link, "topics", lambda *_: asyncio.sleep(0))
+    cluster = KafkaTransport(Options(bootstrap=("localhost:1",)), clock=SystemClock())
+    joining = asyncio.create_task(cluster.subscribe("g", ["t"], None, member="m"))
+    await SlowToJoin.joining.wait()
+    await cluster.close()
+    SlowToJoin.may_join.set()
+    with pytest.raises(ClosedError):
+        await joining
+    assert SlowToJoin.left
 
 
 async def test_a_consumer_that_is_being_replaced_is_ended_as_well() -> None:
