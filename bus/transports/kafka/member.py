@@ -233,8 +233,9 @@ def _heard(task: asyncio.Task[Any]) -> None:
 
 async def killed(consumer: AIOKafkaConsumer) -> None:
     """End *consumer* within seconds, whatever the brokers do. Where they are away its own stopping may end as if it were cancelled."""
-    # Whoever waits for an assignment would wait for ever: stopping does not wake it.
-    consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - there is no public way
+    # Whoever waits for an assignment would wait for ever: stopping does not wake it. Where it never came to fetch, the library fails at that.
+    if consumer._fetcher is not None:  # noqa: SLF001 - there is no public way
+        consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - see above
     quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)
     with quiet:
         await asyncio.wait_for(consumer.stop(), _KILL_S)

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from bus.clock import ManualClock, SystemClock
-from bus.errors import ClosedError
+from bus.errors import ClosedError, UnreachableError
 from bus.transports.base import Assignment
 from bus.transports.kafka import membership, transport
 from bus.transports.kafka.holdings import Held
@@ -75,6 +75,29 @@ async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
     await member.close()
     await asyncio.sleep(0.05)
     assert [consumer.left for consumer in member.joined] == [True]
+
+
+def stranger(address: str) -> Membership:
+    """Not yet a member of a cluster at *address*."""
+    options, clock = Options(bootstrap=(address,)), SystemClock()
+    return Membership("g", ["t"], None, member="m", options=options, link=Reachable(), clock=clock, changed=lambda: None, positions=nowhere)
+
+
+async def test_whoever_cannot_join_hears_that_the_cluster_is_away() -> None:
+    with pytest.raises(UnreachableError):
+        await stranger("127.0.0.1:1").open()
+
+
+async def test_whoever_is_cancelled_while_it_joins_is_cancelled() -> None:
+    asked: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: asked.put_nowait(writer), "127.0.0.1", 0)
+    joining = asyncio.create_task(stranger(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").open())
+    silent = await asked.get()
+    joining.cancel()
+    await asyncio.wait([joining])
+    assert joining.cancelled()
+    silent.close()
+    server.close()
 
 
 class SlowToJoin(KafkaSubscription):

@@ -27,7 +27,6 @@ class Astray:
     let_go: list[Astray]
 
     def __init__(self, **_: object) -> None:
-        self._subscription = SimpleNamespace(abort_waiters=lambda _: None)
         self._coordinator = self._fetcher = None
         self._client = self
 
@@ -60,7 +59,7 @@ class Steady:
     running: set[Steady]
 
     def __init__(self, **_: object) -> None:
-        self._subscription = SimpleNamespace(abort_waiters=lambda _: None)
+        self._fetcher = None
 
     async def start(self) -> None:
         self.starting.set()
