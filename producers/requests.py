@@ -107,10 +107,13 @@ class Requests:
         """Read no more answers; whoever waits for one gets a ClosedError."""
         self._closed = True
         self.waiting.end_all()
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
-        await self._replies.close()
+        try:
+            if self._opening is not None:
+                self._opening.cancel()
+                await asyncio.wait([self._opening])
+        finally:
+            # Also where whoever closes is cancelled: it would go on looking for as long as the loop runs.
+            await self._replies.close()
 
     def _check(self, timeout_s: float, options: RequestOptions) -> None:
         if self._closed:

@@ -507,6 +507,20 @@ async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_le
             await bus.request(Question(), Answer, timeout_s=0.05)
 
 
+async def test_closing_reads_no_more_answers_although_it_is_cancelled() -> None:
+    async with connect("memory://", agent="planner@tests") as bus:
+        tasks = asyncio.all_tasks()
+        with pytest.raises(RequestTimedOut):
+            await bus.request(Question(), Answer, timeout_s=0.05)
+        following = {task for task in asyncio.all_tasks() - tasks if "Replies" in task.get_coro().__qualname__}
+        assert following
+        closing = asyncio.create_task(bus.requests.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert not following & asyncio.all_tasks()
+
+
 async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
