@@ -61,15 +61,18 @@ class Runner:
         self.deadline_s = deadline_s
         self._watch(deadline_s)
         try:
-            returned = await handler(*arguments)
+            try:
+                returned = await handler(*arguments)
+            finally:
+                # Most often 0, and then no coroutine in between.
+                if self.task is not None and self.task.cancelling():
+                    await self._come_round()
         except asyncio.CancelledError as error:
             if self.cut is not None:
                 raise self.cut from None
             if self.ending:
                 raise
             # Not our doing: left alone, the runner would end with its lane and the message would be stuck in silence.
-            while self.task is not None and self.task.cancelling():
-                self.task.uncancel()
             raise HandlerGoneError("it was cancelled from inside") from error
         except Exception:
             raise
@@ -77,25 +80,23 @@ class Runner:
             # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever handles the next one.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         else:
-            # Most often 0, and then no coroutine in between.
-            return await self._come_round(returned) if self.task is not None and self.task.cancelling() else returned
+            return returned
         finally:
-            # No await stands between the handler's end and here, so a late cut can't hit what comes after.
+            # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit what comes after.
             self.deadline_s = math.inf
             if self.cut is not None:
                 self.cut = None
                 if self.task is not None:
                     self.task.uncancel()
 
-    async def _come_round(self, returned: Any) -> Any:
-        """*returned*, after a cancellation that the handler has asked for and not waited for: it would hit what settles its message."""
+    async def _come_round(self) -> None:
+        """Take a cancellation that a handler, however it ended, has asked for and not waited for: it would hit what settles its message."""
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         if self.ending:
             raise asyncio.CancelledError
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
-        return returned
 
     def step_aside(self) -> None:
         """The handler has ended; until its outcome is durable this is no slot any more."""

@@ -153,6 +153,27 @@ async def test_a_handler_that_cancels_itself_and_returns_is_done() -> None:
         assert not bus.dead
 
 
+@pytest.mark.parametrize("ends_in", [ValueError("no"), SystemExit(1), asyncio.CancelledError()], ids=lambda ends_in: type(ends_in).__name__)
+async def test_a_handler_that_cancels_itself_and_raises_is_a_failure_of_its_message(ends_in: BaseException) -> None:
+    app = App("runner@tests", types=[Answer])
+
+    @app.on(Job, retry=Retry(attempts=1))
+    async def handle(job: Job) -> Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        if job.how == "odd":
+            task.cancel()
+            raise ends_in
+        return Answer(job.how)
+
+    async with app.test() as bus:
+        await bus.publish(Job(how="odd"), key="same")
+        await bus.publish(Job(how="plain"), key="same")
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert bus.sent(Answer) == [Answer("plain")]
+
+
 async def test_a_runner_that_something_else_cancels_is_not_gone_in_silence() -> None:
     async def driven(lane: Lane[Any], runner: Runner) -> None:
         assert runner.task is not None
