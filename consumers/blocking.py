@@ -28,6 +28,8 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
+            # What it raises now nobody waits for any more, and asyncio would report it as forgotten.
+            ended.add_done_callback(lambda done: done.cancelled() or done.exception())
             await _ended(ended)
             raise
         finally:

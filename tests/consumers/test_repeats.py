@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -407,6 +408,31 @@ async def test_a_blocking_handler_keeps_its_message_until_it_ends_even_past_its_
         await bus.settle()
         await bus.advance(1)
     assert ends == ["attempt 1", "attempt 2"]
+
+
+async def test_what_a_blocking_handler_raises_past_its_timeout_is_no_complaint_of_the_loop() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    begun, release = threading.Event(), threading.Event()
+    app = App("ledger@tests")
+
+    @app.on(Order, blocking=True, timeout_s=5, retry=Retry(attempts=1))
+    def handle(order: Order) -> None:
+        begun.set()
+        release.wait(30)
+        raise ValueError(order.number)
+
+    async with app.test() as bus:
+        await bus.publish(Order(1))
+        settling = asyncio.create_task(bus.settle())
+        await asyncio.to_thread(begun.wait)
+        bus.clock.advance(6)
+        await asyncio.sleep(0)
+        release.set()
+        await settling
+        assert [letter.error for letter in bus.dead] == ["HandlerTimeoutError"]
+    gc.collect()
+    assert complaints == []
 
 
 def test_a_handler_is_declared_as_what_it_is() -> None:
