@@ -166,7 +166,7 @@ class Relay:
                 continue
             try:
                 await self._publisher.send(sealed_of(row))
-            except (PublishError, ContractError, NameRefusedError, msgspec.DecodeError) as error:
+            except (PublishError, ContractError, NameRefusedError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 cause = error.__cause__ if isinstance(error, PublishError) and isinstance(error.__cause__, BusError) else error
                 if _is_for_ever(cause):
                     failed[row.id] = str(cause)
@@ -204,4 +204,4 @@ class Relay:
 
 def _is_for_ever(error: BaseException) -> bool:
     """Whether the same bytes can never be taken."""
-    return isinstance(error, RecordTooLargeError | NameRefusedError | msgspec.DecodeError)
+    return isinstance(error, RecordTooLargeError | NameRefusedError | msgspec.DecodeError | UnicodeDecodeError)

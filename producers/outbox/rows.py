@@ -81,7 +81,7 @@ def row_of(sealed: Sealed, added_ms: int) -> NewRow:
 
 
 def sealed_of(row: PendingRow) -> Sealed:
-    """The very record that was sealed. Raises NameRefusedError and msgspec's DecodeError for a row that stands for none."""
+    """The very record that was sealed. Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row that stands for none."""
     check_topic_name(row.topic)
     headers = _headers.decode(row.headers) if row.headers else ()
     message_type = next((value.decode("utf-8", "replace") for name, value in headers if name == "sb-type"), "other")

@@ -261,7 +261,10 @@ async def test_a_number_in_place_of_bytes_is_sent_as_its_digits(file: Shop, log:
     assert [(record.key, record.value) for record in log.records] == [(b"5", b"7")]
 
 
-@pytest.mark.parametrize(("column", "expression"), [("headers", "'text'"), ("headers", "7"), ("topic", "x'ff61'"), ("topic", "x'6100'")])
+@pytest.mark.parametrize(
+    ("column", "expression"),
+    [("headers", "'text'"), ("headers", "7"), ("headers", "x'9192a1ffc40178'"), ("topic", "x'ff61'"), ("topic", "x'6100'")],
+)
 async def test_what_stands_for_no_record_is_refused_for_ever_with_the_reason_and_holds_up_nobody(
     file: Shop, log: FakeLog, column: str, expression: str
 ) -> None:
