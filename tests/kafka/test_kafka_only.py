@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.codec import zstd_encode
+from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
@@ -279,6 +281,27 @@ async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_f
             await receive(member, 1)
     finally:
         await asyncio.to_thread(stranger.close)
+
+
+async def test_a_member_that_holds_what_only_its_own_program_can_read_hides_no_group(opened, kafka) -> None:
+    transport, client = opened(), AIOKafkaClient(bootstrap_servers=kafka, client_id="stranger")
+    await client.bootstrap()
+    node, member_id, group = client.get_random_node(), "", "g-own-words"
+
+    async def joined() -> Any:
+        return await client.send(node, JoinGroupRequest(group, 30_000, 30_000, member_id, None, "consumer", [("own", b"")]))
+
+    try:
+        # A new cluster makes what it needs for groups when the first is asked for.
+        await transport.admin.committed(group)
+        # The first answer only gives the member its id.
+        member_id = (await joined()).member_id
+        round_ = await joined()
+        answer = await client.send(node, SyncGroupRequest(group, round_.generation_id, member_id, None, [(member_id, b"its own words")]))
+        assert (round_.error_code, answer.error_code) == (0, 0)
+        assert [info.members for info in await transport.admin.groups() if info.name == group] == [{"stranger": ()}]
+    finally:
+        await client.close()
 
 
 async def test_a_member_says_which_of_its_topics_are_gone_and_when_they_are_back(opened, topic, admin, monkeypatch) -> None:

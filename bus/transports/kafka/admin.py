@@ -172,5 +172,9 @@ def _placed(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]
 def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
     if not assignment:
         return ()
-    decoded = ConsumerProtocolMemberAssignment.decode(assignment)
-    return tuple(sorted((topic, number) for topic, numbers in decoded.assignment for number in numbers))
+    try:
+        decoded = ConsumerProtocolMemberAssignment.decode(assignment)
+        return tuple(sorted((topic, number) for topic, numbers in decoded.assignment for number in numbers))
+    except (ValueError, TypeError):
+        # Brokers pass on whatever bytes another program's members agree on: these hold what only they can read, and hide no other group.
+        return ()
