@@ -34,7 +34,7 @@ _ANSWER_S = 15.0
 class _Reader:
     """One partition: where the next record is expected, and what was fetched and not asked for."""
 
-    __slots__ = ("buffer", "consumer", "expected", "fetching", "lock")
+    __slots__ = ("buffer", "consumer", "expected", "fetching", "lock", "users")
 
     def __init__(self) -> None:
         self.consumer: AIOKafkaConsumer | None = None
@@ -43,6 +43,8 @@ class _Reader:
         self.fetching: asyncio.Future[None] | None = None
         """A fetch goes on when whoever asked for it is cancelled."""
         self.lock = asyncio.Lock()
+        self.users = 0
+        """Those who read, or wait for their turn."""
 
 
 class Reading:
@@ -64,15 +66,19 @@ class Reading:
         reader = self._readers.pop(place, None) or _Reader()
         # The most recently used stands last.
         self._readers[place] = reader
-        async with reader.lock:
-            if reader.expected != offset or reader.consumer is None:
-                await self._go(reader, place, offset)
-            try:
-                await self._fetched(reader, place, wait_s)
-            except BaseException:
-                reader.expected = -1
-                raise
-            taken = _taken(reader, max_records, max_bytes)
+        reader.users += 1
+        try:
+            async with reader.lock:
+                if reader.expected != offset or reader.consumer is None:
+                    await self._go(reader, place, offset)
+                try:
+                    await self._fetched(reader, place, wait_s)
+                except BaseException:
+                    reader.expected = -1
+                    raise
+                taken = _taken(reader, max_records, max_bytes)
+        finally:
+            reader.users -= 1
         await self._trim()
         return taken
 
@@ -166,7 +172,7 @@ class Reading:
     async def _trim(self) -> None:
         while len(self._readers) > _KEPT:
             # Chosen anew each time: while one is being closed, others are read from, and closed by whoever did that.
-            idle = next((place for place, reader in self._readers.items() if not reader.lock.locked()), None)
+            idle = next((place for place, reader in self._readers.items() if not reader.users), None)
             if idle is None:
                 return
             await _closed(self._readers.pop(idle))

@@ -128,6 +128,19 @@ async def test_more_partitions_at_once_than_clients_are_kept_for_can_be_read(ste
     assert not Steady.running
 
 
+async def test_a_client_is_kept_for_whoever_waits_for_its_partition(steady: Reading) -> None:
+    async def read(number: int) -> None:
+        await steady.read(f"t{number}", 0, 0, max_records=1, max_bytes=1, wait_s=0)
+
+    several = [asyncio.create_task(read(number)) for number in (0, *range(17))]
+    await asyncio.sleep(0)
+    for event in (Steady.may_start, Steady.may_stop):
+        event.set()
+    await asyncio.gather(*several)
+    await steady.close()
+    assert not Steady.running
+
+
 async def test_a_client_that_starts_while_reading_is_closed_is_stopped(steady: Reading) -> None:
     Steady.may_stop.set()
     task = asyncio.create_task(steady.read("a.b", 0, 0, max_records=1, max_bytes=1, wait_s=0))
