@@ -39,8 +39,18 @@ Rebalance = Callable[[Iterable[TopicPartition]], Awaitable[None]]
 
 _log = get_logger("kafka")
 
-_is_current: ContextVar[Callable[[], bool]] = ContextVar("is_current")
-"""Whether the commit that is under way may be sent just now."""
+
+class _Attempt:
+    """A commit that is under way: whether it may be sent just now, and whether nobody waits for it any more."""
+
+    __slots__ = ("is_current", "over")
+
+    def __init__(self, is_current: Callable[[], bool]) -> None:
+        self.is_current = is_current
+        self.over = False
+
+
+_attempt: ContextVar[_Attempt] = ContextVar("attempt")
 
 
 class _Bridge(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
@@ -133,7 +143,8 @@ class Consumer:
 
         *is_current* is asked before each try: what is another member's by then must not be committed.
         """
-        _is_current.set(is_current)
+        attempt = _Attempt(is_current)
+        _attempt.set(attempt)
         try:
             async with asyncio.timeout(_COMMIT_S):
                 await self._consumer.commit(dict(offsets))
@@ -143,6 +154,8 @@ class Consumer:
             return Committing.OVERTAKEN if isinstance(error.__cause__, RebalanceInProgressError) else Committing.FENCED
         except TimeoutError as error:
             raise DeadlineError(f"Kafka did not take the commit within {_COMMIT_S:g} s") from error
+        finally:
+            attempt.over = True
         return Committing.TAKEN
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -216,19 +229,17 @@ def _fence(coordinator: Any) -> None:
     send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
 
     async def fenced(*arguments: Any) -> None:
-        if (task := asyncio.current_task()) is not None:
-            # The library makes each try a task of its own, and of one that nobody waits for any more nobody would take the error.
-            task.add_done_callback(_heard)
-        if not _is_current.get()():
-            raise RebalanceInProgressError
-        await send(*arguments)
+        attempt = _attempt.get()
+        try:
+            if not attempt.is_current():
+                raise RebalanceInProgressError
+            await send(*arguments)
+        except (KafkaError, OSError):
+            # The library makes each try a task of its own: of one that nobody waits for any more the error would be reported as forgotten.
+            if not attempt.over:
+                raise
 
     coordinator._do_commit_offsets = fenced  # noqa: SLF001 - see above
-
-
-def _heard(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 async def killed(consumer: AIOKafkaConsumer) -> None:
