@@ -24,7 +24,7 @@ from bus.metrics import Metrics
 from bus.settings import load
 from bus.topics import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.base import NewRecord
+from bus.transports.base import NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers import admission, claims, execution, outcomes, parking, worker
 from consumers.delivery import Delivery
@@ -227,6 +227,15 @@ async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str
     """*deaths*: where in its life a worker dies, at which time it comes there, and whether the machine of its inbox goes down with it."""
     clock = ManualClock()
     transport = open_transport("memory://", clock=clock, session_timeout_s=30, heartbeat_s=5)
+    try:
+        await live_and_die_on(transport, clock, jobs, deaths, strict)
+    finally:
+        await transport.close()
+
+
+async def live_and_die_on(
+    transport: Transport, clock: ManualClock, jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool
+) -> None:
     store = Store(clock)
     left = {number: fails for number, (_, fails, _) in enumerate(jobs)}
     done: list[int] = []
@@ -263,7 +272,6 @@ async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str
     if strict and not deaths:
         assert_in_order(done, jobs)
     await publisher.close()
-    await transport.close()
 
 
 @contextlib.contextmanager
