@@ -26,7 +26,9 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         call = functools.partial(contextvars.copy_context().run, function, *arguments)
         threading.Thread(target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True).start()
         try:
-            return await asyncio.shield(ended)
+            # Not shielded: from Python 3.14 on asyncio reports what is raised behind a shield that nobody waits at any more.
+            await asyncio.wait((ended,))
+            return ended.result()
         except asyncio.CancelledError:
             # What it raises now nobody waits for any more, and asyncio would report it as forgotten.
             ended.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -138,10 +138,11 @@ class Reading:
             await self._fetch(reader, place, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
 
     async def _fetch(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
-        # Shielded: a fetch that is cancelled loses what it has already taken from the library.
+        # It goes on by itself: a fetch that is cancelled loses what it has already taken from the library.
         reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
         try:
-            await asyncio.shield(work)
+            await asyncio.wait((work,))
+            work.result()
         except asyncio.CancelledError:
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
