@@ -62,7 +62,7 @@ class Runner:
         self._watch(deadline_s)
         try:
             try:
-                returned = await handler(*arguments)
+                return await handler(*arguments)
             finally:
                 # Most often 0, and then no coroutine in between.
                 if self.task is not None and self.task.cancelling():
@@ -79,8 +79,6 @@ class Runner:
         except BaseException as error:
             # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever handles the next one.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
-        else:
-            return returned
         finally:
             # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit what comes after.
             self.deadline_s = math.inf
