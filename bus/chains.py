@@ -7,11 +7,11 @@ of its ancestors. No says nothing: those two find out what is wrong, or that not
 from __future__ import annotations
 
 from bus import native
-from bus.envelope import Link, Statement
+from bus.envelope import Addressee, Link, Statement
 
 __all__ = ["have_form", "hold"]
 
-_links = None if native.core is None else native.core.Links(Link, Statement)
+_links = None if native.core is None else native.core.Links(Link, Statement, Addressee)
 
 
 def have_form(chain: tuple[Link, ...]) -> bool:

@@ -7,7 +7,7 @@ Unknown fields of metadata and routing live on in the sealed bytes only.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ __all__ = [
     "DATA_DEPTH",
     "DATA_ROOM",
     "PROTOCOL",
+    "Addressee",
     "Agent",
     "AgentType",
     "Authority",
@@ -55,6 +56,7 @@ class Agent(_Layer, frozen=True, kw_only=True):
     """A sender (its *id* is required) or a recipient (an *id* or a *role*)."""
 
     framework: str | None = None
+    host: str | None = None
     id: str | None = None
     role: str | None = None
     session_id: str | None = None
@@ -132,10 +134,20 @@ class Routing(_Layer, frozen=True, kw_only=True):
     retry: RetryPolicy | None = None
 
 
+class Addressee(_Closed, frozen=True, kw_only=True):
+    """Whom a statement names as its recipient: an *id*, else a *role*; never both."""
+
+    id: str | None = None
+    role: str | None = None
+
+
 class Statement(_Closed, frozen=True, kw_only=True):
     """What a seal hashes and a signature signs; binds every layer and, through *parents*, all history."""
 
+    authority: dict[str, Any] | None = None
+    """The object as it is sealed, members that are unknown here included."""
     content_hash: str
+    data_classification: str | None = None
     envelope_hash: str
     hops: int
     links: int | None = None
@@ -144,6 +156,7 @@ class Statement(_Closed, frozen=True, kw_only=True):
     namespace: str
     parents: tuple[str, ...] | None = None
     protocol: str
+    recipient: Addressee | None = None
     sender: str
     timestamp: str
     trust_level: str | None = None

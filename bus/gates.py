@@ -23,6 +23,8 @@ from bus.transports.base import Record
 __all__ = [
     "EXPIRY_TOLERANCE_MS",
     "MAX_HOPS",
+    "MAX_TTL_MS",
+    "MOST_HOPS",
     "SKEW_TOLERANCE_MS",
     "audience_gate",
     "authenticity_gate",
@@ -39,6 +41,11 @@ __all__ = [
 EXPIRY_TOLERANCE_MS = 5_000
 SKEW_TOLERANCE_MS = 120_000
 MAX_HOPS = 16
+"""Of a message that asks for no other limit."""
+MOST_HOPS = 64
+"""That a message may ask for, where the namespace says nothing else."""
+MAX_TTL_MS = 7 * 86_400_000
+"""The largest lifetime of a message, where the namespace says nothing else."""
 
 
 def size_gate(record: Record, max_message_bytes: int) -> None:
@@ -83,6 +90,9 @@ def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -
     if verification.signature is None:
         if risk == "high" or (risk == "medium" and verifier is not None):
             raise ContractError("is required", "/verification/signature", "signature_missing")
+        if verifier is not None and verification.proof_chain is not None:
+            # Unread: sixteen links of nobody's would cost as many verifications.
+            raise ContractError("an unsigned message carries a chain", "/verification/proof_chain", "proof_invalid")
     elif verifier is not None or risk == "high":
         _check_signature(message, verification.signature, verifier)
     if verification.proof_chain is not None:
@@ -110,21 +120,31 @@ def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgs
     return kind, kind.open(message)
 
 
-def lifetime_gate(message: Message, *, now_ms: int, append_ms: int, max_hops: int = MAX_HOPS, extend_until_ms: int = 0) -> None:
-    """`expired`, `too_many_hops`, `clock_skew`. *extend_until_ms* comes from an operator's redrive."""
-    expires_ms = max(parse_ms(message.routing.expires_at) or 0, extend_until_ms)
+def lifetime_gate(
+    message: Message, *, now_ms: int, append_ms: int, max_hops: int = MOST_HOPS, max_ttl_ms: int = MAX_TTL_MS, extend_until_ms: int = 0
+) -> None:
+    """`ttl_too_long`, `expired`, `too_many_hops`, `clock_skew`. *extend_until_ms* comes from an operator's redrive.
+
+    *max_ttl_ms* is the namespace's largest lifetime, *max_hops* what the group takes at most.
+    """
+    sealed_ms, sealed_end_ms = parse_ms(message.metadata.timestamp) or 0, parse_ms(message.routing.expires_at) or 0
+    if sealed_end_ms - sealed_ms > max_ttl_ms:
+        text = f"lives {(sealed_end_ms - sealed_ms) / 1000:.0f} s, at most {max_ttl_ms / 1000:.0f} s are allowed"
+        raise ContractError(text, "/routing/expires_at", "ttl_too_long")
+    expires_ms = max(sealed_end_ms, extend_until_ms)
     if now_ms > expires_ms + EXPIRY_TOLERANCE_MS:
         raise ContractError(f"expired {(now_ms - expires_ms) / 1000:.1f} s ago", "/routing/expires_at", "expired")
     own_limit = MAX_HOPS if message.routing.max_hops is None else message.routing.max_hops
     if message.metadata.hops > min(own_limit, max_hops):
         raise ContractError(f"{message.metadata.hops} hops, at most {min(own_limit, max_hops)}", "/metadata/hops", "too_many_hops")
-    if (parse_ms(message.metadata.timestamp) or 0) > append_ms + SKEW_TOLERANCE_MS:
+    if sealed_ms > append_ms + SKEW_TOLERANCE_MS:
         raise ContractError("sealed later than it was appended: a clock is wrong", "/metadata/timestamp", "clock_skew")
 
 
-def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int) -> bool:
+def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int, max_ttl_ms: int) -> bool:
     """Whether the times alone would pass the lifetime gate."""
-    return now_ms <= expires_ms + EXPIRY_TOLERANCE_MS and sealed_ms <= append_ms + SKEW_TOLERANCE_MS
+    in_time = now_ms <= expires_ms + EXPIRY_TOLERANCE_MS and sealed_ms <= append_ms + SKEW_TOLERANCE_MS
+    return in_time and expires_ms - sealed_ms <= max_ttl_ms
 
 
 def policy_gate(message: Message, policy: Policy, group: str) -> None:

@@ -31,6 +31,8 @@ MAX_NAMESPACE = 63
 MAX_MESSAGE_TYPE = 120
 MAX_TEXT_ID = 256
 _MAX_REPLY = 144
+_DIGITS = "(?:0|[1-9][0-9]{0,63})"
+"""A number of a version; longer ones are no versions anybody has, and would only fill memory."""
 _POOL_BYTES = 4096
 # Longer texts are judged without being remembered: a cache must not keep a megabyte of every hostile record.
 _REMEMBERED = 64
@@ -39,10 +41,10 @@ _SEGMENT = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _NAMESPACE = re.compile(rf"{_SEGMENT}\Z")
 _MESSAGE_TYPE = re.compile(rf"{_SEGMENT}(?:\.{_SEGMENT})*\Z")
 _MESSAGE_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
-_VERSION = re.compile(r"(?:0|[1-9][0-9]*)\.(?:0|[1-9][0-9]*)\.(?:0|[1-9][0-9]*)\Z")
-_PROTOCOL = re.compile(r"sealbus/1(?:\.(?:0|[1-9][0-9]*))?\Z")
+_VERSION = re.compile(rf"{_DIGITS}\.{_DIGITS}\.{_DIGITS}\Z")
+_PROTOCOL = re.compile(rf"sealbus/1(?:\.{_DIGITS})?\Z")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
-_REPLY = re.compile(rf"({_SEGMENT})\._reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}\Z")
+_REPLY = re.compile(rf"({_SEGMENT})\.(?:_reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}|_mail\.({_SEGMENT}))\Z")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 # Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an interpreter.
@@ -90,7 +92,7 @@ def is_message_id(text: str) -> bool:
 
 
 def is_schema_version(text: str) -> bool:
-    """Three integers `x.y.z` without leading zeros."""
+    """Three integers `x.y.z` without leading zeros, each of at most 64 digits."""
     return _is_schema_version(text) if len(text) <= _REMEMBERED else _VERSION.match(text) is not None
 
 
@@ -115,14 +117,14 @@ def is_hash(text: str) -> bool:
 
 
 def is_reply_to(text: str, namespace: str) -> bool:
-    """`<namespace>._reply.<slug>-<8 hex>` of that very namespace."""
+    """`<namespace>._reply.<slug>-<8 hex>` or `<namespace>._mail.<group>`, of that very namespace."""
     return len(text) <= _MAX_REPLY and _is_reply_to(text, namespace)
 
 
 @lru_cache(maxsize=1024)
 def _is_reply_to(text: str, namespace: str) -> bool:
     found = _REPLY.match(text)
-    return found is not None and found[1] == namespace
+    return found is not None and found[1] == namespace and len(found[2] or "") <= MAX_NAMESPACE
 
 
 def is_pointer(text: str) -> bool:

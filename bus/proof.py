@@ -77,6 +77,8 @@ def _find_step_fault(link: Statement, successor: Statement) -> str | None:
         return "its hash is not the next one's first parent"
     if successor.links != links_after(link.links):
         return "the number of links does not follow"
+    if link.recipient is not None and link.recipient.id not in (None, successor.sender) and link.sender != successor.sender:
+        return "it was addressed to somebody else than the sender of the next one"
     if (parse_ms(link.timestamp) or 0) > (parse_ms(successor.timestamp) or 0) + BACKWARDS_TOLERANCE_MS:
         return "time runs backwards by more than 120 s"
     return None

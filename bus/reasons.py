@@ -27,7 +27,7 @@ GATES: Final = MappingProxyType(
             "proof_invalid",
         ),
         "schema": ("unknown_type", "unsupported_version", "schema_violation", "critical_field"),
-        "lifetime": ("expired", "too_many_hops", "clock_skew"),
+        "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
         "policy": ("unauthorized",),
         "inbox": ("idempotency_conflict", "crash_loop"),
         "handler": ("rejected", "retries_exhausted"),

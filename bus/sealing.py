@@ -13,13 +13,24 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from bus import canonical, native, numbers, shape, signing
-from bus.envelope import DATA_DEPTH, DATA_ROOM, PROTOCOL, Link, Metadata, Routing, Statement, Verification
+from bus.envelope import DATA_DEPTH, DATA_ROOM, PROTOCOL, Addressee, Agent, Authority, Link, Metadata, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import is_protocol
 from bus.proof import encode_statement, extend_chain
 from bus.validation import translate
 
-__all__ = ["DATA_AT", "LAYERS", "MAX_MESSAGE_BYTES", "Message", "Prove", "check_integrity", "is_canonical_object", "parse", "seal"]
+__all__ = [
+    "DATA_AT",
+    "LAYERS",
+    "MAX_MESSAGE_BYTES",
+    "Message",
+    "Prove",
+    "addressee_of",
+    "check_integrity",
+    "is_canonical_object",
+    "parse",
+    "seal",
+]
 
 MAX_MESSAGE_BYTES: Final = 1_048_576
 LAYERS: Final = ("data", "metadata", "routing", "verification")
@@ -45,6 +56,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     data_end: int
     payload: msgspec.Struct | None = None
     """The payload, where the bytes were proven canonical by writing it again as its type."""
+    authority: dict[str, Any] | None = None
+    """`metadata.authority` as it is sealed, where that has members which are unknown here."""
 
     @property
     def data(self) -> bytes:
@@ -73,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         """What the seal is the digest of (design section 2); made anew each time it is asked for."""
         verification = self.verification
         links = len(verification.proof_chain) if verification.proof_chain else None
-        return _state(self.metadata, verification.content_hash, self.envelope_hash, verification.parents, links)
+        return _state(self.metadata, verification.content_hash, self.envelope_hash, verification.parents, links, authority=self.authority)
 
     def chain_for_children(self) -> tuple[Link, ...]:
         """The proof chain that a message caused by this one carries."""
@@ -191,7 +204,8 @@ def _parse_any(value: bytes) -> Message:
     routing = _convert(tree, "routing", Routing)
     verification = _convert(tree, "verification", Verification)
     data, head, tail, _ = (canonical.encode_parsed(tree[name]) for name in LAYERS)
-    return _build(value, len(data), metadata, routing, verification, envelope_hash=_hash_envelope(head, tail))
+    authority = _sealed_authority(tree["metadata"], metadata)
+    return _build(value, len(data), metadata, routing, verification, envelope_hash=_hash_envelope(head, tail), authority=authority)
 
 
 def _build(
@@ -203,16 +217,52 @@ def _build(
     *,
     envelope_hash: str,
     payload: msgspec.Struct | None = None,
+    authority: dict[str, Any] | None = None,
 ) -> Message:
     shape.check_metadata(metadata)
     shape.check_routing(routing, metadata)
     shape.check_verification(verification, metadata)
-    return Message(value, metadata, routing, verification, envelope_hash, DATA_AT + data_length, payload)
+    if authority is not None:
+        shape.check_authority(authority, "/metadata/authority")
+    return Message(value, metadata, routing, verification, envelope_hash, DATA_AT + data_length, payload, authority)
 
 
-def _state(metadata: Metadata, content_hash: str, envelope_hash: str, parents: tuple[str, ...] | None, links: int | None) -> Statement:
+def _sealed_authority(layer: Any, metadata: Metadata) -> dict[str, Any] | None:
+    """The authority as it stands in *layer*, the parsed metadata, where its Struct says less."""
+    if metadata.authority is None:
+        return None
+    sealed: dict[str, Any] = layer["authority"]
+    return sealed if sealed != _listed(metadata.authority) else None
+
+
+def _listed(authority: Authority) -> dict[str, Any]:
+    """*authority* as its JSON reads."""
+    read: dict[str, Any] = msgspec.json.decode(_encode(authority))
+    return read
+
+
+def addressee_of(recipient: Agent | None) -> Addressee | None:
+    """Whom the statement of a message for *recipient* names."""
+    if recipient is None:
+        return None
+    return Addressee(id=recipient.id) if recipient.id is not None else Addressee(role=recipient.role)
+
+
+def _state(
+    metadata: Metadata,
+    content_hash: str,
+    envelope_hash: str,
+    parents: tuple[str, ...] | None,
+    links: int | None,
+    *,
+    authority: dict[str, Any] | None = None,
+) -> Statement:
+    if authority is None and metadata.authority is not None:
+        authority = _listed(metadata.authority)
     return Statement(
+        authority=authority,
         content_hash=content_hash,
+        data_classification=metadata.security.data_classification if metadata.security else None,
         envelope_hash=envelope_hash,
         hops=metadata.hops,
         links=links,
@@ -221,6 +271,7 @@ def _state(metadata: Metadata, content_hash: str, envelope_hash: str, parents: t
         namespace=metadata.namespace,
         parents=parents,
         protocol=metadata.protocol,
+        recipient=addressee_of(metadata.recipient),
         sender=metadata.sender.id or "",
         timestamp=metadata.timestamp,
         trust_level=metadata.security.trust_level if metadata.security else None,
@@ -253,11 +304,11 @@ def _check_layers(tree: dict[str, object]) -> None:
             raise ContractError("is none of the four layers", "/" + canonical.escape_pointer_token(name))
     for name in LAYERS[1:]:
         if not _is_plain(tree[name]):
-            _check_plain(tree[name], f"/{name}")
+            shape.check_plain(tree[name], f"/{name}")
 
 
 def _is_plain(value: object) -> bool:
-    """Whether `_check_plain` would find nothing, level by level instead of value by value."""
+    """Whether `shape.check_plain` would find nothing, level by level instead of value by value."""
     level: list[Any] = [value]
     while level:
         kinds = set(map(type, level))
@@ -269,20 +320,6 @@ def _is_plain(value: object) -> bool:
         lists = (v for v in level if v.__class__ is list)
         level = list(chain(chain.from_iterable(objects), chain.from_iterable(lists))) if kinds & _CONTAINERS else []
     return True
-
-
-def _check_plain(value: object, pointer: str) -> None:
-    """The three layers beside data hold strings, safe integers, booleans, arrays and objects: no floats, no null."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            _check_plain(member, f"{pointer}/{canonical.escape_pointer_token(name)}")
-    elif isinstance(value, list):
-        for index, member in enumerate(value):
-            _check_plain(member, f"{pointer}/{index}")
-    elif value is None or isinstance(value, float):
-        raise ContractError("null and fractions have no place outside data", pointer)
-    elif isinstance(value, int) and not -shape.MAX_SAFE_INTEGER <= value <= shape.MAX_SAFE_INTEGER:
-        raise ContractError("is beyond 2^53-1", pointer)
 
 
 def _convert(tree: dict[str, object], name: str, layer: type[_Layer]) -> _Layer:

@@ -62,6 +62,7 @@ class Publish(_Section, frozen=True):
 
     ttl_s: Lifetime
     max_ttl_s: Lifetime
+    max_hops: Annotated[int, Meta(ge=0, le=10_000)]
     timeout_s: Timeout
     max_message_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
     buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]

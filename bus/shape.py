@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from bus import chains
-from bus.envelope import Agent, Link, Metadata, RetryPolicy, Routing, Statement, Verification
+from bus.canonical import escape_pointer_token
+from bus.envelope import Addressee, Agent, Authority, Link, Metadata, RetryPolicy, Routing, Statement, Verification
 from bus.errors import ContractError
 from bus.names import (
     has_control,
@@ -25,8 +29,18 @@ from bus.names import (
     is_text_id,
 )
 from bus.times import parse_ms
+from bus.validation import translate
 
-__all__ = ["MAX_LINKS", "MAX_PARENTS", "MAX_SAFE_INTEGER", "check_metadata", "check_routing", "check_verification"]
+__all__ = [
+    "MAX_LINKS",
+    "MAX_PARENTS",
+    "MAX_SAFE_INTEGER",
+    "check_authority",
+    "check_metadata",
+    "check_plain",
+    "check_routing",
+    "check_verification",
+]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_PARENTS = 16
@@ -34,6 +48,11 @@ MAX_LINKS = 16
 MAX_INTENT = 200
 MAX_PRIORITY = 9
 MAX_ATTEMPTS = 100
+MAX_AUTHORITY = 1_024
+MAX_POINTERS = 64
+MAX_POINTER = 1_024
+
+_encode = msgspec.json.Encoder().encode
 
 
 def check_metadata(metadata: Metadata) -> None:
@@ -69,6 +88,29 @@ def _check_sender(sender: Agent) -> None:
 
 
 def _optional_metadata(metadata: Metadata) -> None:
+    if metadata.authority is not None:
+        _check_size(_encode(metadata.authority), "/metadata/authority")
+    _optional_ids(metadata)
+    if metadata.sequence is not None:
+        _count(metadata.sequence, "/metadata/sequence")
+    if metadata.intent is not None and (len(metadata.intent) > MAX_INTENT or has_control(metadata.intent)):
+        raise ContractError("is longer than 200 or has control characters", "/metadata/intent")
+    if metadata.critical_fields is not None:
+        _critical(metadata.critical_fields)
+
+
+def _critical(pointers: tuple[str, ...]) -> None:
+    if not pointers:
+        raise ContractError("is empty; leave it out", "/metadata/critical_fields")
+    if len(pointers) > MAX_POINTERS:
+        raise ContractError(f"has more than {MAX_POINTERS} pointers", "/metadata/critical_fields")
+    for index, pointer in enumerate(pointers):
+        if len(pointer) > MAX_POINTER:
+            raise ContractError(f"is longer than {MAX_POINTER}", f"/metadata/critical_fields/{index}")
+        _form(is_pointer, pointer, f"/metadata/critical_fields/{index}", "is not a JSON pointer")
+
+
+def _optional_ids(metadata: Metadata) -> None:
     if metadata.correlation_id is not None:
         _text_id(metadata.correlation_id, "/metadata/correlation_id")
     if metadata.task_id is not None:
@@ -77,15 +119,36 @@ def _optional_metadata(metadata: Metadata) -> None:
         _text_id(metadata.parent_task_id, "/metadata/parent_task_id")
     if metadata.run_id is not None:
         _text_id(metadata.run_id, "/metadata/run_id")
-    if metadata.sequence is not None:
-        _count(metadata.sequence, "/metadata/sequence")
-    if metadata.intent is not None and (len(metadata.intent) > MAX_INTENT or has_control(metadata.intent)):
-        raise ContractError("is longer than 200 or has control characters", "/metadata/intent")
-    if metadata.critical_fields is not None:
-        if not metadata.critical_fields:
-            raise ContractError("is empty; leave it out", "/metadata/critical_fields")
-        for index, pointer in enumerate(metadata.critical_fields):
-            _form(is_pointer, pointer, f"/metadata/critical_fields/{index}", "is not a JSON pointer")
+
+
+def check_authority(authority: dict[str, Any], pointer: str) -> None:
+    """Raise ContractError unless *authority*, as it is sealed, has its form: known members of the right types, nothing that no layer may hold,
+    at most 1 KiB."""
+    check_plain(authority, pointer)
+    try:
+        msgspec.convert(authority, Authority)
+    except msgspec.ValidationError as error:
+        raise translate(error, base=pointer) from error
+    _check_size(_encode(authority), pointer)
+
+
+def _check_size(authority: bytes, pointer: str) -> None:
+    if len(authority) > MAX_AUTHORITY:
+        raise ContractError(f"takes {len(authority)} bytes, at most {MAX_AUTHORITY} are allowed", pointer)
+
+
+def check_plain(value: object, pointer: str) -> None:
+    """The three layers beside data hold strings, safe integers, booleans, arrays and objects: no floats, no null."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            check_plain(member, f"{pointer}/{escape_pointer_token(name)}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            check_plain(member, f"{pointer}/{index}")
+    elif value is None or isinstance(value, float):
+        raise ContractError("null and fractions have no place outside data", pointer)
+    elif isinstance(value, int) and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+        raise ContractError("is beyond 2^53-1", pointer)
 
 
 def _causality(metadata: Metadata) -> None:
@@ -165,6 +228,17 @@ def _statement(statement: Statement, pointer: str) -> None:
     if statement.links is not None and not -MAX_SAFE_INTEGER <= statement.links <= MAX_SAFE_INTEGER:
         raise ContractError("is beyond 2^53-1", f"{pointer}/links")
     _parents(statement.parents, f"{pointer}/parents")
+    if statement.recipient is not None:
+        _addressee(statement.recipient, f"{pointer}/recipient")
+    if statement.authority is not None:
+        check_authority(statement.authority, f"{pointer}/authority")
+
+
+def _addressee(recipient: Addressee, pointer: str) -> None:
+    if (recipient.id is None) == (recipient.role is None):
+        raise ContractError("a statement names an id or a role", pointer)
+    name, text = ("role", recipient.role) if recipient.id is None else ("id", recipient.id)
+    _text_id(text or "", f"{pointer}/{name}")
 
 
 def _parents(parents: tuple[str, ...] | None, pointer: str) -> None:
@@ -179,7 +253,7 @@ def _parents(parents: tuple[str, ...] | None, pointer: str) -> None:
 
 
 def _agent(agent: Agent, pointer: str) -> None:
-    for name in ("id", "role", "version", "framework", "session_id"):
+    for name in ("id", "role", "version", "framework", "host", "session_id"):
         value = getattr(agent, name)
         if value is not None:
             _text_id(value, f"{pointer}/{name}")

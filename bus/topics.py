@@ -1,6 +1,6 @@
 """Topic names (design section 4): building them, and reading back what a name is for.
 
-Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_deadletters`, and the topic-safe slugs of agents and groups.
+Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_mail`, `_deadletters`, and the topic-safe slugs of agents and groups.
 Creating topics is the transport's; which topics an application needs is `consumers.topology`'s.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
     "retry_topic",
 ]
 
-Kind = Literal["message", "dlq", "retry", "redrive", "reply", "own"]
+Kind = Literal["message", "dlq", "retry", "redrive", "reply", "mail", "own"]
 
 _HASH_DIGITS = 8
 _MAX_SLUG = 64
@@ -125,6 +125,8 @@ def _read_own(namespace: str, rest: str) -> TopicName | None:
             return TopicName("redrive", namespace, group=group)
         case ["_reply", _]:
             return TopicName("reply", namespace)
+        case ["_mail", group]:
+            return TopicName("mail", namespace, group=group)
         case ["_deadletters" | "_registry" | "_audit"]:
             return TopicName("own", namespace)
         case [*origin, "dlq"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,12 +21,14 @@ from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
-from producers.draft import DEFAULT_MAX_HOPS, Draft
+from producers.draft import Draft
 from producers.publisher import Publisher
 from producers.sealed import Sealed
 from producers.untyped import untyped
 
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+
+_UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -47,19 +49,23 @@ def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
-    """*outputs*; where *message* is a request that an instance waits for, and asked before under its key, the answers are made out to it.
+    """*outputs*; where *message* is another request than the one that was answered under its key, the answers are made out to it.
 
-    As they are they answer the earlier request, and nobody waits for that any more. Any other repeat is answered with the same bytes.
+    As they are they answer the earlier request. A repeat of the same message is answered with the same bytes.
     Raises ContractError, SigningError.
     """
-    if message.routing.reply_to is None or message.metadata.sender.session_id is None:
+    if message.routing.reply_to is None:
         return outputs
     return [_made_out_to(publisher, message, record) for record in outputs]
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
-    """Whether somebody in this namespace is to be told that *message* died; never about a report."""
-    if message is None or message.routing.reply_to is None or reason == "wrong_audience":
+    """Whether anybody is to be told that *message* died.
+
+    Never about a report. Nor where it failed at integrity, audience or authenticity: whom it names need not have sent it, and a bystander's
+    request would end with the report of a record that somebody else has forged.
+    """
+    if message is None or message.routing.reply_to is None or gate_of(reason) in _UNPROVEN:
         return False
     return message.message_type != "error.reported"
 
@@ -77,22 +83,22 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
     # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop further than its cause might:
     # the cause may have died of just that.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
-    draft = Draft(payload=report, to=_requester(message), max_hops=DEFAULT_MAX_HOPS, ttl_s=ttl_s)
-    if _bears_another(message, reason, now_ms):
+    draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
+    if _bears_another(message, now_ms, origin.max_hops):
         return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
     return publisher.seal(draft, topic=message.routing.reply_to)
 
 
-def _bears_another(message: Message, reason: str, now_ms: int) -> bool:
-    """Whether receivers would believe what rests on *message*, which died of *reason*: else its report rests on nothing."""
+def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
+    """Whether receivers would believe what rests on *message*: else its report rests on nothing, and ends no wait."""
     sealed_ms = parse_ms(message.metadata.timestamp) or 0
-    return gate_of(reason) != "authenticity" and sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < DEFAULT_MAX_HOPS
+    return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
 
 
 def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> NewRecord:
     name = read_topic(record.topic)
-    if name is None or name.kind != "reply":
+    if name is None or name.kind not in ("reply", "mail"):
         return record
     answer = sealing.parse(record.value)
     if answer.metadata.correlation_id == message.message_id:

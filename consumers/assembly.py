@@ -70,7 +70,7 @@ def assemble(
     group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
     partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight)
-    requests = Requests(publisher, transport, verifier=app.verifier)
+    requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
     flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
     log_clock = LogClock(clock, own=transport.features.own_clock)

@@ -60,7 +60,7 @@ class Intake:
         kind = passed.kind
         if partition.expected_type != kind.name or key != cast.key:
             return None
-        if not gates.is_in_time(cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms):
+        if not gates.is_in_time(cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms, max_ttl_ms=view.max_ttl_ms):
             return None
         payload = message.payload
         try:
@@ -152,6 +152,7 @@ class Intake:
             now_ms=now_ms,
             append_ms=append_ms,
             max_hops=self._view.max_hops,
+            max_ttl_ms=self._view.max_ttl_ms,
             extend_until_ms=delivery.control.extend_until_ms,
         )
 

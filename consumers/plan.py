@@ -34,6 +34,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Verifier | None
     max_message_bytes: int
     max_hops: int
+    max_ttl_ms: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,4 +97,5 @@ def _make_view(app: App, settings: Settings) -> View:
         verifier=app.verifier,
         max_message_bytes=settings.publish.max_message_bytes,
         max_hops=settings.worker.max_hops,
+        max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
     )

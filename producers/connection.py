@@ -20,6 +20,7 @@ from bus.errors import ContractError, PublishRejected
 from bus.logs import configure_unless_done
 from bus.metrics import Metrics
 from bus.names import is_text_id
+from bus.policy import Policy
 from bus.sealing import Message
 from bus.settings import Settings, load
 from bus.signing import Signer, Verifier
@@ -40,10 +41,10 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 class Bus:
     """An open connection of one agent; use it from the event loop that opened it."""
 
-    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None) -> None:
+    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
         self.publisher = publisher
         self.transport = transport
-        self.requests = Requests(publisher, transport, verifier=verifier)
+        self.requests = Requests(publisher, transport, verifier=verifier, policy=policy)
 
     @property
     def namespace(self) -> str:
@@ -104,7 +105,8 @@ def make_publisher(
     except ContractError as error:
         raise PublishRejected(str(error), error) from error
     check_namespace(settings.bus.namespace)
-    origin = Origin(sender=sender, namespace=settings.bus.namespace, ttl_s=settings.publish.ttl_s, max_ttl_s=settings.publish.max_ttl_s)
+    limits = settings.publish
+    origin = Origin(sender=sender, namespace=settings.bus.namespace, ttl_s=limits.ttl_s, max_ttl_s=limits.max_ttl_s, max_hops=limits.max_hops)
     return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)
 
 
@@ -121,11 +123,12 @@ async def connect(
     metrics: Metrics | None = None,
     signer: Signer | None = None,
     verifier: Verifier | None = None,
+    policy: Policy | None = None,
 ) -> AsyncGenerator[Bus]:
     """Open the log behind *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
 
-    *signer* signs what is published, *verifier* judges answers to requests. Without *settings* they are loaded as everywhere: from *config*,
-    the environment (*env*, by default the process's) and the defaults. Raises UnreachableError, ConfigurationError.
+    *signer* signs what is published, *verifier* and *policy* judge answers to requests. Without *settings* they are loaded as everywhere:
+    from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError, ConfigurationError.
     """
     if settings is None:
         given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}
@@ -136,7 +139,7 @@ async def connect(
     transport = open_configured(settings, clock=clock)
     try:
         publisher = make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer)
-        bus = Bus(publisher, transport, verifier=verifier)
+        bus = Bus(publisher, transport, verifier=verifier, policy=policy)
         try:
             yield bus
         finally:

@@ -13,6 +13,7 @@ import msgspec
 
 from bus.envelope import PROTOCOL, Agent, Authority, Link, Metadata, Performative, RetryPolicy, Routing, Security
 from bus.errors import ContractError
+from bus.gates import MOST_HOPS
 from bus.names import is_traceparent
 from bus.payloads import PayloadType
 from bus.sealing import Message
@@ -27,6 +28,7 @@ __all__ = [
     "Options",
     "Origin",
     "RequestOptions",
+    "asked_hops",
     "check_struct",
     "compose",
     "hop_limit",
@@ -35,6 +37,7 @@ __all__ = [
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
+"""What receivers take of a message that asks for nothing else."""
 _Text = TypeVar("_Text", str, str | None)
 _MAX_TRACESTATE = 512
 LAST_MS = 253_402_300_799_999
@@ -110,6 +113,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     ttl_s: float
     max_ttl_s: float
+    max_hops: int = MOST_HOPS
 
 
 class Layers(msgspec.Struct, frozen=True):
@@ -200,8 +204,11 @@ def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: s
     if expires_ms > LAST_MS:
         raise ContractError("the message would expire after the year 9999", "ttl_s")
     max_hops = draft.max_hops if draft.max_hops is not None else (cause.routing.max_hops if cause else None)
-    if cause is not None and cause.metadata.hops + 1 > hop_limit(max_hops):
-        raise ContractError(f"{cause.metadata.hops + 1} hops: receivers would refuse it as a loop", "/metadata/hops")
+    if cause is not None:
+        hops = cause.metadata.hops + 1
+        max_hops = asked_hops(max_hops, hops, origin.max_hops)
+        if hops > hop_limit(max_hops, origin.max_hops):
+            raise ContractError(f"{hops} hops: receivers would refuse it as a loop", "/metadata/hops")
     conversation_id = _conversation(draft, cause, message_id)
     return Routing(
         expires_at=format_ms(expires_ms),
@@ -282,9 +289,14 @@ def _check_structs(draft: Draft) -> None:
         raise ContractError("is no tuple of texts", "critical_fields")
 
 
-def hop_limit(max_hops: int | None) -> int:
-    """How many hops receivers take of a message that asks for *max_hops*."""
-    return DEFAULT_MAX_HOPS if max_hops is None else min(DEFAULT_MAX_HOPS, max_hops)
+def hop_limit(max_hops: int | None, most: int) -> int:
+    """How many hops receivers take of a message that asks for *max_hops*, in a namespace that allows *most*."""
+    return min(most, DEFAULT_MAX_HOPS if max_hops is None else max_hops)
+
+
+def asked_hops(max_hops: int | None, hops: int, most: int) -> int | None:
+    """What a message of *hops* asks for, whose sender or cause says *max_hops*: beyond the usual number, all that its namespace allows."""
+    return most if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
 
 
 def check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:

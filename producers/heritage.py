@@ -11,7 +11,7 @@ import msgspec
 
 from bus.proof import links_after
 from bus.sealing import Message
-from producers.draft import hop_limit, is_traced
+from producers.draft import DEFAULT_MAX_HOPS, hop_limit, is_traced
 
 __all__ = ["Heritage", "heritage_of"]
 
@@ -36,8 +36,8 @@ class Heritage(msgspec.Struct, frozen=True, gc=False):
     chain: bytes
 
     def bears(self, max_hops: int | None) -> bool:
-        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause."""
-        return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops)
+        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the general way decides."""
+        return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops, DEFAULT_MAX_HOPS)
 
 
 def heritage_of(cause: Message, *, answers: bool) -> Heritage:

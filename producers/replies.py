@@ -18,6 +18,7 @@ from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, 
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.payloads import PayloadType, payload_type
+from bus.policy import AllowAll, Policy
 from bus.sealing import Message, parse
 from bus.signing import Verifier
 from bus.transports.base import PartitionRange, Record, Transport
@@ -35,6 +36,8 @@ _WAIT_S = _LOOK_S
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _REPORT: Final = payload_type(ErrorReported)
+REPLY_GROUP: Final = "reply"
+"""What a policy is asked about an answer for: no group has handled it."""
 _UNCORRELATED: Final = "uncorrelated"
 
 _log = get_logger("replies")
@@ -48,6 +51,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     max_message_bytes: int
     verifier: Verifier | None
+    policy: Policy = AllowAll()
+    max_ttl_ms: int = gates.MAX_TTL_MS
+    max_hops: int = gates.MOST_HOPS
 
 
 def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> Message | None:
@@ -81,17 +87,16 @@ def believe(message: Message, asked: Asked, record: Record, view: View, *, now_m
     if asked.addressee not in (None, message.metadata.sender.id):
         raise ContractError(f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized")
     payload = kind.open(message) if kind is not None else None
-    gates.lifetime_gate(message, now_ms=now_ms, append_ms=record.timestamp_ms)
+    gates.lifetime_gate(message, now_ms=now_ms, append_ms=record.timestamp_ms, max_hops=view.max_hops, max_ttl_ms=view.max_ttl_ms)
+    gates.policy_gate(message, view.policy, REPLY_GROUP)
     return Answer(message, payload)
 
 
 def _check_relation(message: Message, asked: Asked) -> None:
-    """Whatever says that it answers a request rests on that very request, in its conversation; only a report may rest on nothing."""
+    """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which anybody could forge else."""
     if message.metadata.conversation_id != asked.conversation_id:
         raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
     parents = message.verification.parents
-    if parents is None and message.message_type == _REPORT.name:
-        return
     if parents is None or parents[0] != asked.seal:
         raise ContractError("the request is not its first parent", "/verification/parents", _UNCORRELATED)
 

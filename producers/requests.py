@@ -29,13 +29,14 @@ from bus.errors import (
 )
 from bus.names import uuid7
 from bus.payloads import payload_type
+from bus.policy import AllowAll, Policy
 from bus.sealing import Message
 from bus.signing import Verifier
 from bus.topics import reply_topic
 from bus.topology import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.vocabulary.core import ErrorReported
-from producers.draft import Draft, RequestOptions, hop_limit
+from producers.draft import Draft, RequestOptions, asked_hops, hop_limit
 from producers.publisher import Publisher
 from producers.replies import Replies, View
 from producers.sealed import Sealed
@@ -52,7 +53,7 @@ _MAX_SAID = 300
 class Requests:
     """Asks in the name of one publisher's agent. Opens its reply topic at the first request."""
 
-    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None) -> None:
+    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
         origin = publisher.origin
         self._publisher = publisher
         self._transport = transport
@@ -68,6 +69,9 @@ class Requests:
             session_id=session_id,
             max_message_bytes=publisher.settings.publish.max_message_bytes,
             verifier=verifier,
+            policy=policy or AllowAll(),
+            max_ttl_ms=round(origin.max_ttl_s * 1000),
+            max_hops=origin.max_hops,
         )
         self._replies = Replies(transport, self.topic, view, self.waiting, restore=self._create, clock=self._clock, metrics=publisher.metrics)
         self._opening: asyncio.Task[None] | None = None
@@ -181,12 +185,18 @@ class Requests:
             raise PublishRejected(f"not sent: {late}", late)
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
         sealed = self._publisher.seal(draft, cause=cause, origin=self._origin)
-        _check_answerable(sealed.message)
+        self._check_answerable(sealed.message)
         self._replies.expect(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
             raise PublishRejected(f"refused before sending: {error}", error)
         return sealed
+
+    def _check_answerable(self, request: Message) -> None:
+        hops, most = request.metadata.hops + 1, self._origin.max_hops
+        if hops > (limit := hop_limit(asked_hops(request.routing.max_hops, hops, most), most)):
+            error = ContractError(f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops")
+            raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _answer(self, sealed: Sealed, waiter: Waiter, timeout_s: float) -> Answer:
         started_s = self._clock.monotonic_s()
@@ -227,13 +237,6 @@ async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Ou
     if not outcomes.done():
         await asyncio.wait((outcomes,))
     return outcomes.result()
-
-
-def _check_answerable(request: Message) -> None:
-    hops = request.metadata.hops + 1
-    if hops > (limit := hop_limit(request.routing.max_hops)):
-        error = ContractError(f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops")
-        raise PublishRejected(f"refused before sending: {error}", error)
 
 
 def _addressee(options: RequestOptions) -> str | None:

@@ -11,7 +11,7 @@ from operator import attrgetter, is_
 
 import msgspec
 
-from bus import canonical, native, shape
+from bus import canonical, native, sealing, shape
 from bus.envelope import PROTOCOL, Agent
 from bus.names import uuid7
 from bus.payloads import PayloadType
@@ -50,7 +50,9 @@ class Template:
         route = b'%b,"protocol":%b%b' % (role, _text(PROTOCOL), to)
         by = b',"schema_version":%b,"sender":%b' % (_text(kind.version), msgspec.json.encode(origin.sender))
         routed = msgspec.json.encode(layers.routing)[_ROUTED_AT:]
-        stated_by = b',"protocol":%b,"sender":%b,"timestamp":"' % (_text(PROTOCOL), _text(origin.sender.id))
+        addressee = sealing.addressee_of(metadata.recipient)
+        stated_to = b"" if addressee is None else b',"recipient":%b' % msgspec.json.encode(addressee)
+        stated_by = b',"protocol":%b%b,"sender":%b,"timestamp":"' % (_text(PROTOCOL), stated_to, _text(origin.sender.id))
         self.frame = (b'","hops":0,' + about, b'%b%b%b,"timestamp":"' % (kind_of, route, by), routed, kind_of + stated_by)
         """What stands between conversation and id, id and time, behind the keys; and, in the statement, between id and time."""
         self._caused = (about, kind_of, route, by, routed, stated_by)

@@ -153,7 +153,7 @@ def is_message_type(value: Any) -> bool:
 
 
 def is_protocol(value: Any) -> bool:
-    return is_text(value) and re.fullmatch(r"sealbus/1(\.(0|[1-9][0-9]*))?", value) is not None
+    return is_text(value) and re.fullmatch(r"sealbus/1(\.(0|[1-9][0-9]{0,63}))?", value) is not None
 
 
 def is_hash(value: Any) -> bool:
@@ -180,7 +180,13 @@ def time_ms(value: Any) -> int | None:
 
 
 def is_reply_to(value: Any, namespace: str) -> bool:
-    return is_text(value) and re.fullmatch(re.escape(namespace) + r"\._reply\.[a-z0-9-]{1,64}-[0-9a-f]{8}", value) is not None
+    if not is_text(value):
+        return False
+    mailbox = re.fullmatch(re.escape(namespace) + rf"\._mail\.({SEGMENT})", value)
+    return (
+        bool(mailbox and is_namespace(mailbox[1]))
+        or re.fullmatch(re.escape(namespace) + r"\._reply\.[a-z0-9-]{1,64}-[0-9a-f]{8}", value) is not None
+    )
 
 
 # --- gate: parse --------------------------------------------------------------------------------------------------------------------
@@ -227,7 +233,7 @@ def check_members(layer: Any, required: dict[str, Any], optional: dict[str, Any]
 
 
 def is_agent(value: Any) -> bool:
-    texts = dict.fromkeys(("id", "role", "version", "framework", "session_id"), is_text_id)
+    texts = dict.fromkeys(("id", "role", "version", "framework", "host", "session_id"), is_text_id)
     check_members(value, {}, texts | {"type": lambda kind: kind in ("agent", "human", "service", "bus")})
     return True
 
@@ -235,7 +241,7 @@ def is_agent(value: Any) -> bool:
 def is_authority(value: Any) -> bool:
     lists = dict.fromkeys(("can_read", "can_write", "can_execute", "cannot_execute", "requires_human_approval"), is_strings)
     check_members(value, {}, lists | {"decision_right": is_text, "max_side_effect": is_text})
-    return True
+    return len(rfc8785.dumps(value)) <= 1_024
 
 
 def is_security(value: Any) -> bool:
@@ -248,13 +254,17 @@ def is_intent(value: Any) -> bool:
     return is_text(value) and len(value) <= 200 and not any(one <= "\x1f" or "\x7f" <= one <= "\x9f" for one in value)
 
 
+def is_critical(value: Any) -> bool:
+    return is_strings(value) and 1 <= len(value) <= 64 and all(len(pointer) <= 1_024 and POINTER.fullmatch(pointer) for pointer in value)
+
+
 def check_metadata(metadata: dict[str, Any]) -> None:
     required = {
         "protocol": is_protocol,
         "namespace": is_namespace,
         "message_id": is_message_id,
         "message_type": is_message_type,
-        "schema_version": lambda text: is_text(text) and re.fullmatch(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}", text),
+        "schema_version": lambda text: is_text(text) and re.fullmatch(r"(0|[1-9][0-9]{0,63})(\.(0|[1-9][0-9]{0,63})){2}", text),
         "timestamp": lambda text: time_ms(text) is not None,
         "sender": is_agent,
         "conversation_id": is_text_id,
@@ -270,7 +280,7 @@ def check_metadata(metadata: dict[str, Any]) -> None:
         "performative": lambda word: word in PERFORMATIVES,
         "authority": is_authority,
         "security": is_security,
-        "critical_fields": lambda value: is_strings(value) and value and all(POINTER.fullmatch(pointer) for pointer in value),
+        "critical_fields": is_critical,
         **dict.fromkeys(("correlation_id", "task_id", "parent_task_id", "run_id"), is_text_id),
     }
     check_members(metadata, required, optional)
@@ -326,9 +336,21 @@ def is_statement(value: Any) -> bool:
         "sender": is_text_id,
         "timestamp": lambda text: time_ms(text) is not None,
     }
-    optional = {"parents": is_parents, "links": lambda number: isinstance(number, int) and not isinstance(number, bool), "trust_level": is_text}
+    optional = {
+        "authority": is_authority,
+        "data_classification": is_text,
+        "links": lambda number: isinstance(number, int) and not isinstance(number, bool),
+        "parents": is_parents,
+        "recipient": is_addressee,
+        "trust_level": is_text,
+    }
     check_members(value, required, optional, closed=True)
     return True
+
+
+def is_addressee(value: Any) -> bool:
+    check_members(value, {}, {"id": is_text_id, "role": is_text_id}, closed=True)
+    return len(value) == 1
 
 
 def check_verification(verification: dict[str, Any], metadata: dict[str, Any]) -> None:
@@ -354,8 +376,14 @@ def statement_of(tree: dict[str, Any]) -> dict[str, Any]:
         statement["parents"] = verification["parents"]
     if "proof_chain" in verification:
         statement["links"] = len(verification["proof_chain"])
-    if "trust_level" in metadata.get("security", {}):
-        statement["trust_level"] = metadata["security"]["trust_level"]
+    if "authority" in metadata:
+        statement["authority"] = metadata["authority"]
+    if "recipient" in metadata:
+        name = "id" if "id" in metadata["recipient"] else "role"
+        statement["recipient"] = {name: metadata["recipient"][name]}
+    for name in ("data_classification", "trust_level"):
+        if name in metadata.get("security", {}):
+            statement[name] = metadata["security"][name]
     return statement
 
 
@@ -411,14 +439,17 @@ def check_chain(tree: dict[str, Any]) -> None:
         need((older["hops"] == 0) == ("parents" not in older), "proof_invalid")
         need("links" not in older or 1 <= older["links"] <= 16, "proof_invalid")
         need(newer.get("links") == min(16, older.get("links", 0) + 1), "proof_invalid")
+        addressee = older.get("recipient", {}).get("id", newer["sender"])
+        need(newer["sender"] in (addressee, older["sender"]), "proof_invalid")
         older_ms, newer_ms, own_ms = (time_ms(statement["timestamp"]) or 0 for statement in (older, newer, own))
         need(older_ms <= newer_ms + 120_000 and older_ms >= own_ms - 16 * 14 * 86_400_000, "proof_invalid")
 
 
 def check_lifetime(tree: dict[str, Any], now_ms: int, append_ms: int) -> None:
     metadata, routing = tree["metadata"], tree["routing"]
+    need((time_ms(routing["expires_at"]) or 0) - (time_ms(metadata["timestamp"]) or 0) <= 7 * 86_400_000, "ttl_too_long")
     need(now_ms <= (time_ms(routing["expires_at"]) or 0) + 5_000, "expired")
-    need(metadata["hops"] <= min(routing.get("max_hops", 16), 16), "too_many_hops")
+    need(metadata["hops"] <= min(routing.get("max_hops", 16), 64), "too_many_hops")
     need((time_ms(metadata["timestamp"]) or 0) <= append_ms + 120_000, "clock_skew")
 
 

@@ -56,13 +56,13 @@ def random_data(rng: random.Random, room: int = 2) -> Any:
 def random_message(rng: random.Random, number: int, cause: Message | None) -> Message:
     now_ms = START_MS + number
     optional: dict[str, Any] = {
-        "recipient": Agent(id="b") if rng.random() < 0.5 else Agent(role="r", type="human"),
+        "recipient": Agent(id=f"agent-{(number + 1) % 3}", host="n-1") if rng.random() < 0.5 else Agent(role="r", type="human"),
         "correlation_id": "c-\u00e9",
         "task_id": "t",
         "sequence": number,
         "intent": "look",
         "performative": "inform",
-        "security": Security(trust_level="user_request", policy_tags=("p",)),
+        "security": Security(trust_level="user_request", policy_tags=("p",), data_classification="internal"),
         "authority": Authority(can_read=("*",)),
         "critical_fields": ("/data/a",),
         "traceparent": "x",
@@ -76,6 +76,8 @@ def random_message(rng: random.Random, number: int, cause: Message | None) -> Me
         "reply_to": "agents._reply.a-01234567",
         "retry": RetryPolicy(backoff="linear", base_ms=1, cap_ms=2, max_attempts=3),
     }
+    addressed = cause.metadata.recipient if cause is not None else None
+    addressee = addressed.id if addressed is not None else None
     metadata = Metadata(
         conversation_id="talk",
         hops=cause.metadata.hops + 1 if cause else 0,
@@ -84,7 +86,7 @@ def random_message(rng: random.Random, number: int, cause: Message | None) -> Me
         namespace="agents",
         protocol="sealbus/1",
         schema_version="1.0.0",
-        sender=Agent(id=f"agent-{number % 3}"),
+        sender=Agent(id=addressee if addressee is not None else f"agent-{number % 3}"),
         timestamp=format_ms(now_ms),
         causation_id=cause.message_id if cause else None,
         **{name: value for name, value in optional.items() if rng.random() < 0.3},
@@ -114,6 +116,9 @@ FIELDS = (
     "hops",
     "causation_id",
     "sender",
+    "recipient",
+    "authority",
+    "data_classification",
     "protocol",
     "schema_version",
     "priority",

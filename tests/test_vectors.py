@@ -97,8 +97,12 @@ def test_a_statement_has_exactly_its_members(name: str) -> None:
         **{member: metadata[member] for member in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")},
         **({"links": len(verification["proof_chain"])} if "proof_chain" in verification else {}),
         **({"parents": verification["parents"]} if "parents" in verification else {}),
-        **({"trust_level": metadata["security"]["trust_level"]} if "security" in metadata else {}),
+        **({"authority": metadata["authority"]} if "authority" in metadata else {}),
+        **{member: metadata["security"][member] for member in ("data_classification", "trust_level") if member in metadata.get("security", {})},
     }
+    if "recipient" in metadata:
+        member = "id" if "id" in metadata["recipient"] else "role"
+        expected["recipient"] = {member: metadata["recipient"][member]}
     assert json.loads(vector["statement"]) == expected
 
 

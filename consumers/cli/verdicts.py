@@ -29,6 +29,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """What to check besides size, parse and integrity; None leaves a gate out."""
 
     max_message_bytes: int
+    max_ttl_ms: int = gates.MAX_TTL_MS
     risk: Risk | None = None
     registry: Registry
     """Knows the risk of types."""
@@ -88,7 +89,7 @@ def _judge_meaning(message: Message, checks: Checks) -> None:
         gates.schema_gate(message, checks.schemas)
     if checks.now_ms is not None:
         now_ms = checks.now_ms()
-        gates.lifetime_gate(message, now_ms=now_ms, append_ms=now_ms)
+        gates.lifetime_gate(message, now_ms=now_ms, append_ms=now_ms, max_ttl_ms=checks.max_ttl_ms)
 
 
 def _risk(message: Message, checks: Checks) -> Risk:

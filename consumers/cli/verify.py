@@ -74,6 +74,7 @@ def verify(
     clock = SystemClock()
     checks = Checks(
         max_message_bytes=settings.publish.max_message_bytes,
+        max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         risk=risk,
         registry=registry_of(app) if app else Registry(),
         schemas=registry_of(app) if app else None,

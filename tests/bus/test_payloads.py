@@ -473,7 +473,7 @@ def test_an_older_major_is_upcast_step_by_step(version: str, data: bytes) -> Non
     assert payload_type(Doc).open(message(data, version)) == Doc(label="x")
 
 
-@pytest.mark.parametrize("version", ["0.9.0", "4.0.0", "9" * 5_000 + ".0.0", "1" + "0" * 400 + ".0.0"])
+@pytest.mark.parametrize("version", ["0.9.0", "4.0.0", "9" * 64 + ".0.0", "1" + "0" * 63 + ".0.0"])
 def test_a_major_without_a_way_is_unsupported(version: str) -> None:
     assert reason(b'{"label":"x"}', version) == ("unsupported_version", "/metadata/schema_version")
 

@@ -53,8 +53,15 @@ def statement_of(tree: Tree) -> Tree:
         statement["links"] = len(verification["proof_chain"])
     if "parents" in verification:
         statement["parents"] = verification["parents"]
-    if "trust_level" in metadata.get("security", {}):
-        statement["trust_level"] = metadata["security"]["trust_level"]
+    if "authority" in metadata:
+        statement["authority"] = metadata["authority"]
+    if "recipient" in metadata:
+        statement["recipient"] = {name: metadata["recipient"][name] for name in ("id", "role") if name in metadata["recipient"]}
+        if "id" in statement["recipient"]:
+            statement["recipient"].pop("role", None)
+    for name in ("data_classification", "trust_level"):
+        if name in metadata.get("security", {}):
+            statement[name] = metadata["security"][name]
     return statement
 
 
@@ -206,9 +213,30 @@ def messages() -> dict[str, Tree]:
             "protocol": "sealbus/1.3",
             "later_field": {"kept": ["and", "ignored", 1, False]},
             "security": {"trust_level": "user_request", "contains_untrusted_content": True, "policy_tags": ["pii"], "later": "kept"},
-            "authority": {"decision_right": "propose", "can_read": ["docs/*"], "cannot_execute": ["*"]},
+            "authority": {"decision_right": "propose", "can_read": ["docs/*"], "cannot_execute": ["*"], "later": {"kept": [1, True]}},
         },
         routing={"later_field": -1},
+    )
+    made["answered an extended one"] = message(
+        18, {"answer": "I see"}, made["extended"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}
+    )
+    made["addressed"] = message(
+        13,
+        {"question": "may I?"},
+        metadata={
+            "recipient": {"id": "researcher@svc", "role": "researcher", "host": "node-7"},
+            "security": {"data_classification": "confidential", "trust_level": "task_instruction"},
+            "authority": {"can_read": ["docs/*"], "max_side_effect": "read"},
+        },
+        routing={"reply_to": "agents._mail.planner", "max_hops": 64},
+    )
+    made["answered by the addressee"] = message(
+        14, {"answer": "you may"}, made["addressed"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}
+    )
+    made["gone on by its own sender"] = message(15, {"question": "still?"}, made["addressed"])
+    made["addressed to a role"] = message(16, {"question": "anybody?"}, metadata={"recipient": {"role": "reviewer"}})
+    made["answered by somebody of that role"] = message(
+        17, {"answer": "me"}, made["addressed to a role"], metadata={"message_type": "research.output", "sender": {"id": "reviewer-2@svc"}}
     )
     return made
 
@@ -236,6 +264,12 @@ def rechained(tree: Tree, change: Callable[[list[Tree]], object], *, signed: boo
     if chain:
         tree["verification"]["parents"][0] = digest(chain[-1]["statement"])
     return sealed(tree, signed=signed)
+
+
+def _hopping(tree: Tree, hops: int) -> Tree:
+    tree = put(tree, "/metadata/hops", hops)
+    tree["verification"].pop("proof_chain", None)
+    return sealed(tree)
 
 
 def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one table
@@ -357,6 +391,38 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("an unsigned link without keys", unsigned, None)
     yield case("still alive", first, None, now="2026-01-01T01:00:06.000Z")
     yield case("expired", first, "expired", "/routing/expires_at", now="2026-01-01T01:00:06.001Z")
+    yield case("seven days of life", sealed(put(first, "/routing/expires_at", "2026-01-08T00:00:01.000Z")), None)
+    yield case(
+        "a millisecond more",
+        sealed(put(first, "/routing/expires_at", "2026-01-08T00:00:01.001Z")),
+        "ttl_too_long",
+        "/routing/expires_at",
+        now="2027-01-01T00:00:00.000Z",
+    )
+    addressed = made["addressed"]
+    stranger = {"message_type": "research.output", "sender": {"id": "mallory@svc"}}
+    yield case("gone on by a stranger", message(19, {}, addressed, metadata=stranger), "proof_invalid", at_chain)
+    for name, value in (("authority", {"can_read": ["docs/**"]}), ("data_classification", "public"), ("recipient", {"id": "mallory@svc"})):
+        changed = copy.deepcopy(made["answered by the addressee"])
+        changed["verification"]["proof_chain"][0]["statement"][name] = value
+        yield case(f"another {name} in a link", sealed(changed), "proof_invalid", at_chain)
+    both = copy.deepcopy(made["answered by the addressee"])
+    both["verification"]["proof_chain"][0]["statement"]["recipient"]["role"] = "researcher"
+    yield case("an id and a role in a statement", both, "malformed", f"{at_chain}/0/statement/recipient")
+    room = 1_024 - len(rfc8785.dumps({"later": ""}))
+    yield case("an authority of 1 KiB", sealed(put(first, "/metadata/authority", {"later": "x" * room})), None)
+    yield case("a larger authority", sealed(put(first, "/metadata/authority", {"later": "x" * (room + 1)})), "malformed", "/metadata/authority")
+    yield case("a mailbox elsewhere", put(first, "/routing/reply_to", "other._mail.planner"), "malformed", "/routing/reply_to")
+    yield case("65 critical fields", put(first, "/metadata/critical_fields", ["/data"] * 65), "malformed", "/metadata/critical_fields")
+    digits = put(first, "/metadata/schema_version", f"1.0.{'1' * 65}")
+    yield case("a version of 65 digits", digits, "malformed", "/metadata/schema_version")
+    sixteen = copy.deepcopy(made["three links"])
+    sixteen["metadata"]["hops"] = 17
+    yield case("17 hops, and nothing asked for", _hopping(sixteen, 17), "too_many_hops", "/metadata/hops", risk="low")
+    sixteen["routing"]["max_hops"] = 64
+    yield case("64 hops, asked for", _hopping(sixteen, 64), None, risk="low")
+    sixteen["routing"]["max_hops"] = 65
+    yield case("65 hops, asked for", _hopping(sixteen, 65), "too_many_hops", "/metadata/hops", risk="low")
     far = sealed(put(made["retry wanted"], "/routing/max_hops", 0))
     yield case("no hops allowed, none made", far, None)
     hopping = copy.deepcopy(caused)
@@ -380,7 +446,7 @@ GATES = {
             "sender_mismatch",
             "proof_invalid",
         ),
-        "lifetime": ("expired", "too_many_hops", "clock_skew"),
+        "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
     }.items()
     for reason in reasons
 }
@@ -407,7 +473,7 @@ def vectors() -> Tree:
     made = messages()
     return {
         "protocol": "sealbus/1",
-        "contract_revision": 4,
+        "contract_revision": 5,
         "key": KEY,
         "now": NOW,
         "messages": [parts_of(name, tree) for name, tree in made.items()],

@@ -21,7 +21,12 @@ const PROTOCOL: &[u8] = b"sealbus/1";
 /// Where `bus.envelope.Statement` keeps its fields.
 struct StatementShape {
     cls: Py<PyType>,
+    addressee: Py<PyType>,
+    addressee_id: Slot,
+    addressee_role: Slot,
+    authority: Slot,
     content_hash: Slot,
+    data_classification: Slot,
     envelope_hash: Slot,
     hops: Slot,
     links: Slot,
@@ -30,6 +35,7 @@ struct StatementShape {
     namespace: Slot,
     parents: Slot,
     protocol: Slot,
+    recipient: Slot,
     sender: Slot,
     timestamp: Slot,
     trust_level: Slot,
@@ -38,6 +44,7 @@ struct StatementShape {
 /// A statement of right form, borrowed from its Struct.
 struct Statement<'a> {
     content_hash: &'a [u8],
+    data_classification: Option<&'a [u8]>,
     envelope_hash: &'a [u8],
     hops: i64,
     links: Option<i64>,
@@ -45,17 +52,29 @@ struct Statement<'a> {
     message_type: &'a [u8],
     namespace: &'a [u8],
     parents: Vec<&'a [u8]>,
+    recipient: Option<Recipient<'a>>,
     sender: &'a [u8],
     timestamp: &'a [u8],
     sealed_ms: i64,
     trust_level: Option<&'a [u8]>,
 }
 
+/// Whom a message is for.
+enum Recipient<'a> {
+    Id(&'a [u8]),
+    Role(&'a [u8]),
+}
+
 impl StatementShape {
-    fn of(cls: &Bound<'_, PyType>) -> PyResult<StatementShape> {
+    fn of(cls: &Bound<'_, PyType>, addressee: &Bound<'_, PyType>) -> PyResult<StatementShape> {
         let slot = |name: &str| Slot::of(cls, &PyString::new(cls.py(), name));
         Ok(StatementShape {
+            addressee_id: Slot::of(addressee, &PyString::new(cls.py(), "id"))?,
+            addressee_role: Slot::of(addressee, &PyString::new(cls.py(), "role"))?,
+            addressee: addressee.clone().unbind(),
+            authority: slot("authority")?,
             content_hash: slot("content_hash")?,
+            data_classification: slot("data_classification")?,
             envelope_hash: slot("envelope_hash")?,
             hops: slot("hops")?,
             links: slot("links")?,
@@ -64,6 +83,7 @@ impl StatementShape {
             namespace: slot("namespace")?,
             parents: slot("parents")?,
             protocol: slot("protocol")?,
+            recipient: slot("recipient")?,
             sender: slot("sender")?,
             timestamp: slot("timestamp")?,
             trust_level: slot("trust_level")?,
@@ -83,9 +103,15 @@ impl StatementShape {
                 let content = slot.read(subject)?;
                 Some((content != ffi::Py_None()).then_some(content))
             };
+            // What may be of any depth is Python's to write.
+            given(&self.authority)?.is_none().then_some(())?;
             let timestamp = text(&self.timestamp)?;
             let statement = Statement {
                 content_hash: text(&self.content_hash).filter(|text| is_hash(text))?,
+                data_classification: match given(&self.data_classification)? {
+                    Some(content) => Some(text_of(content)?),
+                    None => None,
+                },
                 envelope_hash: text(&self.envelope_hash).filter(|text| is_hash(text))?,
                 hops: integer_of(self.hops.read(subject)?).filter(|&hops| hops >= 0)?,
                 links: match given(&self.links)? {
@@ -99,6 +125,10 @@ impl StatementShape {
                     Some(content) => seals_of(content)?,
                     None => Vec::new(),
                 },
+                recipient: match given(&self.recipient)? {
+                    Some(content) => Some(self.recipient_of(content)?),
+                    None => None,
+                },
                 sender: text(&self.sender).filter(|text| is_plain_id(text))?,
                 timestamp,
                 sealed_ms: parse_ms(timestamp)?,
@@ -108,6 +138,20 @@ impl StatementShape {
                 },
             };
             (text(&self.protocol)? == PROTOCOL).then_some(statement)
+        }
+    }
+
+    /// SAFETY: as for `open`.
+    unsafe fn recipient_of<'a>(&self, subject: *mut ffi::PyObject) -> Option<Recipient<'a>> {
+        // SAFETY: the class is checked before the slots are read; what they hold is kept by the Struct, which is frozen.
+        unsafe {
+            (ffi::Py_TYPE(subject) == self.addressee.as_ptr().cast()).then_some(())?;
+            let (id, role) = (self.addressee_id.read(subject)?, self.addressee_role.read(subject)?);
+            match (id == ffi::Py_None(), role == ffi::Py_None()) {
+                (false, true) => text_of(id).filter(|text| is_plain_id(text)).map(Recipient::Id),
+                (true, false) => text_of(role).filter(|text| is_plain_id(text)).map(Recipient::Role),
+                _ => None,
+            }
         }
     }
 }
@@ -158,6 +202,9 @@ impl Statement<'_> {
         let links = self.links.map_or_else(String::new, |links| format!(",\"links\":{links}"));
         let counts = format!(",\"hops\":{}{links},\"message_id\":", self.hops);
         put(b"{\"content_hash\":", self.content_hash);
+        if let Some(level) = self.data_classification {
+            put(b",\"data_classification\":", level);
+        }
         put(b",\"envelope_hash\":", self.envelope_hash);
         put(counts.as_bytes(), self.message_id);
         put(b",\"message_type\":", self.message_type);
@@ -166,12 +213,31 @@ impl Statement<'_> {
             put(if place == 0 { b",\"parents\":[" } else { b"," }, seal);
         }
         put(if self.parents.is_empty() { b",\"protocol\":" } else { b"],\"protocol\":" }, PROTOCOL);
-        put(b",\"sender\":", self.sender);
+        let closing: &[u8] = match self.recipient {
+            Some(Recipient::Id(id)) => {
+                put(b",\"recipient\":{\"id\":", id);
+                b"},\"sender\":"
+            }
+            Some(Recipient::Role(role)) => {
+                put(b",\"recipient\":{\"role\":", role);
+                b"},\"sender\":"
+            }
+            None => b",\"sender\":",
+        };
+        put(closing, self.sender);
         put(b",\"timestamp\":", self.timestamp);
         if let Some(level) = self.trust_level {
             put(b",\"trust_level\":", level);
         }
         out.push(b'}');
+    }
+
+    /// Whether `sender` may go on from this one: it was addressed, or goes on from what it said itself.
+    fn is_for(&self, sender: &[u8]) -> bool {
+        match self.recipient {
+            Some(Recipient::Id(id)) => id == sender || self.sender == sender,
+            _ => true,
+        }
     }
 
     /// Whether a message that says `successor` may rest on this one.
@@ -184,6 +250,7 @@ impl Statement<'_> {
             && successor.parents.first().is_some_and(|seal| **seal == hash(&[room]))
             && successor.links == Some(MAX_LINKS.min(self.links.unwrap_or(0) + 1))
             && self.sealed_ms <= successor.sealed_ms + backwards_ms
+            && self.is_for(successor.sender)
     }
 }
 
@@ -199,9 +266,9 @@ pub struct Links {
 #[pymethods]
 impl Links {
     #[new]
-    fn new(link: &Bound<'_, PyType>, statement: &Bound<'_, PyType>) -> PyResult<Links> {
+    fn new(link: &Bound<'_, PyType>, statement: &Bound<'_, PyType>, addressee: &Bound<'_, PyType>) -> PyResult<Links> {
         let slot = |name: &str| Slot::of(link, &PyString::new(link.py(), name));
-        let (signature, shape) = (slot("signature")?, StatementShape::of(statement)?);
+        let (signature, shape) = (slot("signature")?, StatementShape::of(statement, addressee)?);
         Ok(Links { signature, statement: slot("statement")?, shape, cls: link.clone().unbind() })
     }
 
