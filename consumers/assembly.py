@@ -52,6 +52,7 @@ class Parts(NamedTuple):
     requests: Requests
     log_clock: LogClock
     claims: Claims | None
+    dependencies: Dependencies
 
 
 def assemble(
@@ -117,4 +118,4 @@ def assemble(
         parking=parking,
     )
     runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
-    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims)
+    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies)

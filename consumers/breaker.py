@@ -6,8 +6,9 @@ worker's.
 
 A breaker that nobody asks any more is let go of: what waited for it has expired or gone to another worker. The next failure opens it anew.
 
-A message that always blames its dependency must not stop all others for ever: once another message's probe has succeeded, this one's next
-failure counts as its own.
+A message that always blames its dependency must not stop all others for ever: once another message has got through, this one's next failure
+counts as its own. Nor may a trickle of such messages, each of them new: a breaker that others close again and again opens only when several
+messages in a row have blamed, with no success between them; until then each of them waits by itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ FORGOTTEN_S = 600.0
 _BASE_S = 1.0
 _CAP_S = 30.0
 _MOST_BLAMED = 10_000
+_MOST_NEEDED = 64
+_LIVELY_NEEDED = 3
+_MOST_DOUBTS = 1_000
 
 
 class _Breaker:
@@ -67,6 +71,25 @@ class _Breaker:
         return False
 
 
+class _Doubt:
+    """What speaks against a dependency that is not known to be down, and how often it was said to be down and was not."""
+
+    __slots__ = ("blamers", "contradicted", "last_s", "types")
+
+    def __init__(self) -> None:
+        self.blamers: set[str] = set()
+        """The messages that have blamed it since the last success."""
+        self.types: set[str] = set()
+        self.contradicted = 0
+        self.last_s = 0.0
+
+    def needed(self, now_s: float) -> int:
+        """So many messages have to blame it, with no success between them."""
+        if now_s - self.last_s > FORGOTTEN_S:
+            self.contradicted = 0
+        return min(_MOST_NEEDED, 1 << self.contradicted)
+
+
 class Breakers:
     """All breakers of one worker. Messages are named by their ids."""
 
@@ -74,11 +97,17 @@ class Breakers:
         self._open: dict[str, _Breaker] = {}
         self._closings: dict[str, int] = {}
         self._blamed: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._doubts: OrderedDict[str, _Doubt] = OrderedDict()
 
     @property
     def open(self) -> Collection[str]:
         """The dependencies that are down."""
         return self._open.keys()
+
+    @property
+    def doubted(self) -> bool:
+        """Whether a success now would say something about a dependency that is not down."""
+        return any(doubt.blamers for doubt in self._doubts.values())
 
     @property
     def waiting_types(self) -> set[str]:
@@ -94,25 +123,50 @@ class Breakers:
                 breaker.begin(message_id)
         return wait_s
 
-    def blame(self, dependency: str, message_type: str, message_id: str, now_s: float) -> float | None:
-        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own."""
+    def blame(self, dependency: str, message_type: str, message_id: str, now_s: float, *, lively: bool = False) -> float | None:
+        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own.
+
+        *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
+        """
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
         breaker = self._open.get(dependency)
         if breaker is None:
             if self._blamed.get(key, closings) < closings:
                 return None
-            breaker = self._open[dependency] = _Breaker(message_type, now_s)
-        breaker.types.add(message_type)
-        breaker.last_s = now_s
         self._blamed[key] = closings
         self._blamed.move_to_end(key)
         if len(self._blamed) > _MOST_BLAMED:
             self._blamed.popitem(last=False)
+        if breaker is None:
+            doubt = self._doubt(dependency, message_type, message_id)
+            if len(doubt.blamers) < max(doubt.needed(now_s), _LIVELY_NEEDED if lively else 1):
+                return _BASE_S
+            doubt.blamers.clear()
+            breaker = self._open[dependency] = _Breaker(message_type, now_s)
+        breaker.types.add(message_type)
+        breaker.last_s = now_s
         return max(0.0, breaker.next_probe_s - now_s)
 
-    def succeed(self, message_id: str) -> bool:
-        """The handler of a message did not blame anything; True when that was a probe, so that something is up again."""
+    def _doubt(self, dependency: str, message_type: str, message_id: str) -> _Doubt:
+        doubt = self._doubts.setdefault(dependency, _Doubt())
+        self._doubts.move_to_end(dependency)
+        if len(self._doubts) > _MOST_DOUBTS:
+            self._doubts.popitem(last=False)
+        doubt.blamers.add(message_id)
+        doubt.types.add(message_type)
+        return doubt
+
+    def _contradict(self, dependency: str, doubt: _Doubt) -> None:
+        doubt.blamers.clear()
+        self._closings[dependency] = self._closings.get(dependency, 0) + 1
+
+    def succeed(self, message_id: str, message_type: str | None = None, now_s: float = 0.0) -> bool:
+        """The handler of a message (of any type, without *message_type*) did not blame anything; True when that was a probe, so that something is
+        up again."""
+        for name, doubt in self._doubts.items():
+            if doubt.blamers and (message_type is None or message_type in doubt.types) and doubt.blamers != {message_id}:
+                self._contradict(name, doubt)
         for name in self._closings:
             self._blamed.pop((name, message_id), None)
         closed = [name for name, breaker in self._open.items() if breaker.probing == message_id]
@@ -120,6 +174,8 @@ class Breakers:
             del self._open[name]
             self._closings[name] = self._closings.get(name, 0) + 1
             self._blamed.pop((name, message_id), None)
+            doubt = self._doubts.setdefault(name, _Doubt())
+            doubt.contradicted, doubt.last_s = min(doubt.contradicted + 1, 16), now_s
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:

@@ -83,7 +83,8 @@ class Claims:
         """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
         message = delivery.message
         assert message is not None  # noqa: S101 - it gave the key
-        return Asked(key, message.verification.content_hash, delivery.expires_ms + self._keep_ms, delivery.control.redrive_count, lane=lane)
+        content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
+        return Asked(key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane)
 
     def claim_soon(self, asks: Sequence[Asked], told: Callable[[Sequence[Asked]], object]) -> None:
         """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
@@ -98,13 +99,23 @@ class Claims:
         content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
 
         async def ask() -> Claim:
-            return await self._inbox.claim(key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone)
+            return await self._inbox.claim(
+                key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone, message_id=message.message_id
+            )
 
         try:
             return self.heard(await self._answer(delivery.partition, ask, after))
         except GaveUpError:
-            self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen))
+            self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
+
+    async def done_before(self, delivery: Delivery) -> Done | None:
+        """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises GaveUpError."""
+        if delivery.message is None or delivery.subscription is None or (key := self.key_of(delivery)) is None:
+            return None
+        content_hash = delivery.message.verification.content_hash
+        found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
+        return found if found is not None and found.message_id == delivery.message.message_id else None
 
     def heard(self, claim: Claim) -> Claim:
         """Count the answer."""
@@ -177,7 +188,7 @@ class Claims:
 
     async def _clear_up(self, ask: Ask) -> None:
         # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give up.
-        claim = await self._inbox.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen)
+        claim = await self._inbox.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id)
         if isinstance(claim, Claimed):
             self._owed.append((ask.key, claim.token))
 

@@ -6,7 +6,7 @@ Owns telling which types wait, of which only a few are fetched then, the series 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bus.clock import Clock, Timer
 from bus.errors import DependencyDown, text_of
@@ -33,9 +33,13 @@ class Dependencies:
         self._let_wait = let_wait
         self._breakers = Breakers()
         self._names: set[str] = set()
+        self._meters = metrics.meters(group)
+        self._done: Mapping[str, float] = {}
+        self._done_before: Mapping[str, float] = {}
+        """How much of each type was done at the last look, and at the one before."""
         self._looking: Timer | None = None
         self.any_down = False
-        """Whether there is anything to ask for at all."""
+        """Whether there is anything to ask, or to tell of a success."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
         """0 when the message may run now; else seconds after which to ask again."""
@@ -44,19 +48,31 @@ class Dependencies:
     def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
         """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
         known = error.name in self._breakers.open
-        delay_s = self._breakers.blame(error.name, message_type, message_id, self._clock.monotonic_s())
-        if delay_s is not None and not known:
+        lively = self._is_lively(message_type)
+        delay_s = self._breakers.blame(error.name, message_type, message_id, self._clock.monotonic_s(), lively=lively)
+        if delay_s is not None and not known and error.name in self._breakers.open:
             _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])
             self._show(error.name, is_open=True)
         self._follow()
         return delay_s
 
-    def succeeded(self, message_id: str) -> None:
+    def watch(self) -> None:
+        """Look what was done since the last look; to be called every second or so."""
+        self._done_before, self._done = self._done, {label: meter.done.count for label, meter in self._meters.items()}
+
+    def _is_lively(self, message_type: str) -> bool:
+        """Whether messages of that type were done since the last look but one."""
+        before = self._done_before.get(message_type)
+        return before is not None and self._meters[message_type].done.count > before
+
+    def succeeded(self, message: Message) -> None:
         """A handler went through."""
         if not self.any_down:
             return
         before = set(self._breakers.open)
-        if self._breakers.succeed(message_id):
+        if not self._breakers.succeed(message.message_id, message.message_type, self._clock.monotonic_s()):
+            self.any_down = bool(self._breakers.open) or self._breakers.doubted
+        else:
             for name in before - set(self._breakers.open):
                 _log.info("breaker.closed", dependency=name)
                 self._show(name, is_open=False)
@@ -69,9 +85,9 @@ class Dependencies:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
 
     def _follow(self) -> None:
-        self.any_down = bool(self._breakers.open)
+        self.any_down = bool(self._breakers.open) or self._breakers.doubted
         self._let_wait(self._breakers.waiting_types)
-        if self.any_down and self._looking is None:
+        if self._breakers.open and self._looking is None:
             self._looking = self._clock.call_later(FORGOTTEN_S, self._forget)
 
     def _forget(self) -> None:

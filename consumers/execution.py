@@ -15,6 +15,7 @@ from bus.errors import ContractError, InboxError
 from bus.failpoints import reach
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.metrics import Metrics
+from bus.reasons import gate_of
 from bus.transports.base import NewRecord
 from consumers.answers import seal_outputs
 from consumers.braking import Braking
@@ -42,6 +43,8 @@ _FRESH_S = 0.5
 _MOMENT_S = 0.01
 _EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
 """So long after the end of its life a message is expired for certain."""
+_AFTER_DONE: Final = frozenset({"lifetime", "policy"})
+"""The gates that a message which is done is not asked."""
 _PARKED: Final = math.inf
 """Instead of seconds to wait: the lane comes back when the inbox has answered."""
 
@@ -135,9 +138,18 @@ class Execution:
             else:
                 await self._outcomes.move(delivery, delivery.requeue, delivery.control)
         elif delivery.refusal is not None:
-            await self._outcomes.refuse(delivery, delivery.refusal)
+            return await self._refuse(delivery, delivery.refusal)
         else:
             return await (self._instead(delivery) or self._handle(lane, runner))
+        return None
+
+    async def _refuse(self, delivery: Delivery, error: ContractError) -> float | None:
+        """Bury *delivery*, unless it is done: clocks and policies may have moved on since, and what it sent may not have left."""
+        if self._claims is not None and gate_of(error.reason) in _AFTER_DONE:
+            done = await self._claims.done_before(delivery)
+            if done is not None:
+                return await self._outcomes.repeat(delivery, self._claims.heard(done))
+        await self._outcomes.refuse(delivery, error)
         return None
 
     def _instead(self, delivery: Delivery) -> Awaitable[float | None] | None:
@@ -150,7 +162,7 @@ class Execution:
             try:
                 self._intake.check_lifetime(delivery, message, self._clock.now_ms())
             except ContractError as error:
-                return self._outcomes.refuse(delivery, error)
+                return self._refuse(delivery, error)
             delivery.ends_s = now_s + self._intake.remaining_s(delivery)
         wait_s = self._braking.delay_s(delivery.label) if self._braking.enabled else 0.0
         if not wait_s and self._dependencies.any_down:
@@ -232,7 +244,7 @@ class Execution:
             if drafts or returned is not None:
                 outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
             if self._dependencies.any_down:
-                self._dependencies.succeeded(message.message_id)
+                self._dependencies.succeeded(message)
             if not outputs and self._parks(hold, lane):
                 return _PARKED
             if hold is not None and not await self._finish(hold, outputs, delivery, runner):

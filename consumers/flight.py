@@ -6,7 +6,7 @@ Owns the bounds, the frontier's progress when something lands, and counting outc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Set
 
 from bus.clock import Clock
 from bus.metrics import Metrics
@@ -33,16 +33,20 @@ class Flight:
     def __len__(self) -> int:
         return len(self._deliveries)
 
-    def room(self, waiting: Set[str] = frozenset()) -> tuple[int, int]:
+    def room(self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple) -> tuple[int, int]:
         """Records and bytes that may still be taken; both 0 when either bound is reached.
 
         Where it is, messages of the types *waiting* do not count: few of those are taken while they wait, and what was taken before must not
-        keep out all that has nothing to wait for.
+        keep out all that has nothing to wait for. Nor do those *held_up* behind a retry of their key, as long as they are no more than there is
+        room at all.
         """
         count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
         if waiting and (count <= 0 or size <= 0):
             excused = [delivery.size for delivery in self._deliveries.values() if delivery.partition.expected_type in waiting]
             count, size = count + len(excused), size + sum(excused)
+        if count <= 0 or size <= 0:
+            excused = [delivery.size for delivery in held_up() if delivery.partition.expected_type not in waiting]
+            count, size = count + min(len(excused), self._max_count), size + min(sum(excused), self._max_bytes)
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
     def take(self, delivery: Delivery, now_ms: int, now_s: float) -> None:

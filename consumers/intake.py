@@ -130,12 +130,12 @@ class Intake:
         kind = view.registry.get(message.message_type)
         gates.authenticity_gate(message, kind.risk if kind else "medium", view.verifier)
         _, delivery.payload = gates.schema_gate(message, view.registry)
+        # Known before the gates that what was done is not asked.
+        delivery.subscription = subscription = view.subscriptions.get(message.message_type)
         self.check_lifetime(delivery, message, now_ms)
         gates.policy_gate(message, view.policy, view.group)
-        subscription = view.subscriptions.get(message.message_type)
         if subscription is None:
             raise ContractError(f"{message.message_type} has no handler here", "/metadata/message_type", "unknown_type")
-        delivery.subscription = subscription
         if message.routing.priority is not None:
             delivery.priority = message.routing.priority
         self._schedule(delivery, message, subscription, now_ms)

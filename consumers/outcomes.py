@@ -41,7 +41,7 @@ from consumers.flight import Flight
 from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
 from consumers.plan import Plan
-from consumers.retry import Decision, Die, Tier, WaitInLane, decide, effective
+from consumers.retry import Decision, Die, Tier, WaitInLane, decide
 from consumers.runners import HandlerTimeoutError
 from consumers.settlement import NO_REPLY, Settlement
 from producers.publisher import Publisher
@@ -189,7 +189,8 @@ class Outcomes:
         return decide(
             error,
             attempt=attempt,
-            policy=effective(subscription.retry or self._plan.retry, message.routing.retry),
+            policy=subscription.retry or self._plan.retry,
+            asked=message.routing.retry,
             # A failing message that must hold its key waits where it is, however long.
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._intake.remaining_s(delivery),

@@ -121,8 +121,8 @@ class Partitions:
         if message_type in self._waiting:
             return max(_FEWEST, _FEW // counts[message_type])
         if message_type in self._strict:
-            # Behind one that waits for its retry, perhaps for hours, lie all later ones of its key: they must leave half of the room to others.
-            return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // 2 // sum(counts[kind] for kind in self._strict)))
+            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others (see `Flight.room`), within this.
+            return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // sum(counts[kind] for kind in self._strict)))
         return MAX_SPAN
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from bus.envelope import RetryPolicy
 from bus.errors import Reject, RetryLater, text_of
 
-__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "effective"]
+__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide"]
 
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
@@ -68,23 +68,31 @@ class Die(msgspec.Struct, frozen=True):
 Decision: TypeAlias = WaitInLane | WaitInTier | Die
 
 
-def effective(group: Retry, asked: RetryPolicy | None) -> Retry:
-    """The policy of one message: it may ask for fewer attempts than its group allows, never for more."""
-    if asked is None:
-        return group
-    return Retry(attempts=min(group.attempts, asked.max_attempts), backoff=asked.backoff, base_s=asked.base_ms / 1000, cap_s=asked.cap_ms / 1000)
+def asked_of(policy: RetryPolicy) -> Retry:
+    """What a message asks for, as a group would say it."""
+    return Retry(attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000)
 
 
-def decide(error: BaseException, *, attempt: int, policy: Retry, tiers: Sequence[Tier], remaining_s: float, randomness: float) -> Decision:
-    """What becomes of a message whose run number *attempt* (from 1) failed with *error*.
+def decide(
+    error: BaseException,
+    *,
+    attempt: int,
+    policy: Retry,
+    asked: RetryPolicy | None = None,
+    tiers: Sequence[Tier],
+    remaining_s: float,
+    randomness: float,
+) -> Decision:
+    """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
 
-    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.breaker`'s.
+    The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer. *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.breaker`'s.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
-    if attempt >= policy.attempts:
+    policies = (policy,) if asked is None else (policy, asked_of(asked))
+    if attempt >= min(each.attempts for each in policies):
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
-    delay_s = _delay(policy, attempt) * (1 - _JITTER * randomness)
+    delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)
     if isinstance(error, RetryLater) and error.after_s is not None:
         delay_s = max(delay_s, error.after_s)
     if delay_s >= remaining_s:

@@ -5,7 +5,7 @@ Owns waking them then, and at once where the partition of what waits has gone. D
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bus.clock import Clock, Timer
 from consumers.delivery import Delivery
@@ -26,6 +26,12 @@ class Waiting:
     def add(self, lane: Lane[Delivery], wait_s: float) -> None:
         """*lane* is ready again after *wait_s*."""
         self._timers[lane] = self._clock.call_later(wait_s, lambda: self._end(lane))
+
+    def held_up(self) -> Iterator[Delivery]:
+        """What waits, and what lies behind it."""
+        for lane in self._timers:
+            yield lane.head
+            yield from lane.behind or ()
 
     def let_go(self) -> None:
         """Partitions have gone: what waits for their sake would only take up room, and hold up what comes when they are back."""

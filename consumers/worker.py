@@ -91,6 +91,7 @@ class Worker:
             self.requests,
             self._log_clock,
             self._claims,
+            self._dependencies,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
@@ -142,7 +143,7 @@ class Worker:
         if self.runners.failure is not None:
             raise self.runners.failure
         subscription = self._joined()
-        count, size = self.flight.room(self._partitions.waiting)
+        count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
         # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
             await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))
@@ -274,6 +275,7 @@ class Worker:
     async def keep_up(self) -> None:
         """One round of housekeeping: release full partitions, commit, look at the clocks, refresh gauges."""
         self._log_clock.watch()
+        self._dependencies.watch()
         self._partitions.release_full()
         try:
             await self.commit()

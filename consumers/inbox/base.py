@@ -37,7 +37,10 @@ __all__ = [
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a row stands for. The sender is part of it: nobody can occupy the keys of others."""
+    """What a row stands for. The sender is part of it: the keys of one are not those of another.
+
+    It is the id that the message gives: whoever may write to the topic can write any, as long as no keys prove who has sealed it.
+    """
 
     namespace: str
     sender: str
@@ -64,6 +67,8 @@ class Done(msgspec.Struct, frozen=True):
     """It was done before, and this is all that it sent: send the same bytes again, run nothing."""
 
     outputs: tuple[NewRecord, ...]
+    message_id: str = ""
+    """Of the message that was done; others under its key are answered for it."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -100,6 +105,7 @@ class Ask(msgspec.Struct, eq=False, gc=False):
     """What the store knows the key by, once it has been asked; a result for the same key may be given it."""
     answer: Claim | Exception | None = None
     """Filled in by the store."""
+    message_id: str = ""
 
 
 class End(msgspec.Struct, eq=False, gc=False):
@@ -145,13 +151,18 @@ class Inbox(Protocol):
     async def open(self) -> None:
         """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in the background."""
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
+    async def claim(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False, message_id: str = ""
+    ) -> Claim:
         """Decide about a message; a Claimed stands when this returns, whatever happens to this process. The row may be forgotten after
         *keep_until_ms*.
 
         *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any more. Every claim is
         ended by `finish` with an answer, or by `release`, whatever that raises: until then this process counts as running it.
         """
+
+    async def find_done(self, key: Key, content_hash: str) -> Done | None:
+        """What was done under *key* with that content; None where nothing was. Claims nothing."""
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         """Make the result durable, together with *transaction* where one was begun. False: another worker has claimed it since,

@@ -29,6 +29,7 @@ __all__ = [
     "Row",
     "decide",
     "finished",
+    "found_done",
     "released",
 ]
 
@@ -70,6 +71,8 @@ class Row(msgspec.Struct, frozen=True):
     reopened: int = 0
     """How often an operator had redriven it when deaths were last forgiven."""
     outputs: bytes = b""
+    message_id: str = ""
+    """Of the message that was claimed last."""
 
 
 class Asker(NamedTuple):
@@ -81,6 +84,7 @@ class Asker(NamedTuple):
     running: bool = False
     reopen: int = 0
     alone: bool = False
+    message_id: str = ""
 
 
 class Decision(NamedTuple):
@@ -98,10 +102,17 @@ def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decisi
     if row.content_hash != asker.content_hash:
         return Decision(None, Conflict(row.content_hash))
     if row.state == "done":
-        return Decision(None, Done(decode_outputs(row.outputs)))
+        return Decision(None, Done(decode_outputs(row.outputs), row.message_id))
     if asker.running:
         return Decision(None, Held(WAIT_S))
     return _reclaimed(row, asker, holder_rest_s)
+
+
+def found_done(row: Row | None, content_hash: str) -> Done | None:
+    """What *row* says was done with that content."""
+    if row is None or row.state != "done" or row.content_hash != content_hash:
+        return None
+    return Done(decode_outputs(row.outputs), row.message_id)
 
 
 def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:
@@ -171,5 +182,6 @@ def _claimed(row: Row, asker: Asker) -> Decision:
         starts=row.starts + 1,
         alone=row.suspect,
         keep_until_ms=max(row.keep_until_ms, asker.keep_until_ms),
+        message_id=asker.message_id,
     )
     return Decision(claimed, Claimed(claimed.token, claimed.starts, claimed.alone))

@@ -134,6 +134,34 @@ def test_the_last_ten_thousand_who_blamed_are_remembered() -> None:
     assert breakers.blame("db", "t", "m0", 2.0) == 1.0
 
 
+def test_a_trickle_of_messages_that_always_blame_stops_nobody_for_long() -> None:
+    breakers, now_s, stopped = Breakers(), 0.0, 0
+    for number in range(200):
+        # One of them, then ten that are sound.
+        assert breakers.blame("db", "t", f"poison-{number}", now_s) is not None
+        for sound in range(10):
+            now_s += 0.125
+            if breakers.delay_s("t", f"sound-{number}-{sound}", now_s):
+                stopped += 1
+            else:
+                breakers.succeed(f"sound-{number}-{sound}", "t", now_s)
+        assert breakers.blame("db", "t", f"poison-{number}", now_s) is None
+    assert stopped < 20
+
+
+def test_an_outage_opens_it_however_often_it_was_said_in_vain() -> None:
+    breakers, now_s = Breakers(), 0.0
+    for number in range(10):
+        breakers.blame("db", "t", f"poison-{number}", now_s)
+        now_s += 1.5
+        breakers.delay_s("t", f"sound-{number}", now_s)
+        breakers.succeed(f"sound-{number}", "t", now_s)
+    assert not breakers.open
+    for number in range(64):
+        assert breakers.blame("db", "t", f"m{number}", now_s) is not None
+    assert set(breakers.open) == {"db"}
+
+
 def test_a_dependency_may_be_down_again_later() -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)

@@ -6,18 +6,21 @@ import asyncio
 import gc
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.metrics import Metrics
+from bus.sealing import parse
 from bus.settings import load
 from bus.topics import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.scanning import scan
 from consumers.inbox.choosing import inbox_url
 from consumers.inbox.outputs import key_text
+from consumers.testing import AppBus
 from producers.connection import make_publisher
 from producers.draft import Draft
 from sealbus import App, Context, Reject, Retry, payload
@@ -64,8 +67,8 @@ class OrderReceipt(msgspec.Struct, frozen=True):
     number: int
 
 
-def ledger(runs: list[int], **options) -> App:
-    app = App("ledger@tests")
+def ledger(runs: list[int], *, policy: Any = None, **options) -> App:
+    app = App("ledger@tests", policy=policy)
 
     @app.on(Order, **options)
     async def handle(order: Order) -> OrderReceipt:
@@ -87,18 +90,80 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
     assert len(set(answers)) == 1
 
 
-async def test_a_repeat_for_whose_answer_no_instance_waits_has_the_same_bytes_in_its_reply_topic() -> None:
+class Fickle:
+    """Allows everything until told otherwise."""
+
+    allows = True
+
+    def refusal(self, *_: object) -> str | None:
+        return None if self.allows else "not any more"
+
+
+async def appended_again(bus: AppBus, topic: str) -> None:
+    """Every record of *topic* once more: as after a death between the inbox's commit and the log's."""
+    records = [record async for record in scan(bus.transport, topic)]
+    await bus.transport.append([NewRecord(topic, record.key, record.value, record.headers) for record in records], timeout_s=5)
+    await bus.settle()
+
+
+@pytest.mark.parametrize("later_s", [60.0, 3 * 86_400.0])
+async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_over(later_s: float) -> None:
+    runs: list[int] = []
+    async with ledger(runs).test() as bus:
+        await bus.publish(Order(1), idempotency_key="one", ttl_s=30)
+        await bus.settle()
+        bus.clock.advance(later_s)
+        await appended_again(bus, "agents.repeat.order")
+        answers = [record.value async for record in scan(bus.transport, "agents.repeat.receipt")]
+        assert not bus.dead
+    assert runs == [1]
+    assert len(answers) == 2
+    assert len(set(answers)) == 1
+
+
+async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_changed() -> None:
+    policy, runs = Fickle(), list[int]()
+    async with ledger(runs, policy=policy).test() as bus:
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.settle()
+        policy.allows = False
+        await appended_again(bus, "agents.repeat.order")
+        assert len([record async for record in scan(bus.transport, "agents.repeat.receipt")]) == 2
+        assert not bus.dead
+        await bus.publish(Order(1), idempotency_key="one")
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+    assert runs == [1]
+
+
+async def test_another_message_under_a_done_key_passes_every_gate_first() -> None:
+    runs: list[int] = []
+    settings = load(env={}, file=None).settings
+    async with ledger(runs).test(settings) as bus:
+        await bus.publish(Order(1), idempotency_key="one", ttl_s=30)
+        await bus.settle()
+        late = make_publisher(bus.transport, settings, bus.publisher.origin.sender, clock=bus.clock, metrics=Metrics())
+        record = late.seal(Draft(payload=Order(1), idempotency_key="one", ttl_s=30)).record
+        bus.clock.advance(60)
+        await bus.transport.append([record], timeout_s=5)
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["expired"]
+        await late.close()
+
+
+async def test_a_repeat_under_another_id_is_answered_to_its_own_id_though_no_instance_waits() -> None:
     runs: list[int] = []
     answers_to = reply_topic("agents", "planner@svc")
     async with ledger(runs).test() as bus:
         await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
+        asked = []
         for _ in range(3):
-            await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
+            asked.append((await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)).message_id)
             await bus.settle()
         answers = [record.value async for record in scan(bus.transport, answers_to)]
     assert runs == [1]
-    assert len(answers) == 3
-    assert len(set(answers)) == 1
+    correlated = [parse(answer).metadata.correlation_id for answer in answers]
+    assert correlated == asked
 
 
 async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_answered() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bus.envelope import RetryPolicy
 from bus.errors import Reject, RetryLater
-from consumers.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide, effective
+from consumers.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide
 
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
@@ -132,15 +132,30 @@ def test_a_wait_longer_than_the_largest_tier_goes_round_it_whole() -> None:
     assert decided(RetryLater(after_s=301), remaining_s=600.1).tier.name == "5m"
 
 
-@given(st.none() | st.integers(1, 100), st.integers(1, 100))
-def test_a_message_may_ask_for_less_never_for_more(asked: int | None, allowed: int) -> None:
-    group = Retry(attempts=allowed)
-    policy = None if asked is None else RetryPolicy(backoff="linear", base_ms=50, cap_ms=60, max_attempts=asked)
-    told = effective(group, policy)
-    if asked is None:
-        assert told == group
+ASKED = st.builds(
+    lambda backoff, base, more, attempts: RetryPolicy(backoff=backoff, base_ms=base, cap_ms=base + more, max_attempts=attempts),
+    st.sampled_from(["constant", "linear", "exponential"]),
+    st.integers(0, 2**52),
+    st.integers(0, 2**52),
+    st.integers(1, 100),
+)
+
+
+@given(ASKED, POLICIES, st.integers(1, 120), st.floats(0, 1, exclude_max=True))
+def test_a_message_may_ask_for_less_never_for_more(asked: RetryPolicy, policy: Retry, attempt: int, randomness: float) -> None:
+    facts = {"attempt": attempt, "remaining_s": 1e12, "randomness": randomness}
+    usual, told = decided(policy=policy, **facts), decided(policy=policy, asked=asked, **facts)
+    if isinstance(usual, Die):
+        assert told == usual
     else:
-        assert told == Retry(attempts=min(asked, allowed), backoff="linear", base_s=0.05, cap_s=0.06)
+        assert isinstance(told, Die) == (attempt >= asked.max_attempts)
+        assert isinstance(told, Die) or told.delay_s <= usual.delay_s
+
+
+def test_a_message_that_asks_for_a_shorter_wait_gets_it() -> None:
+    asked = RetryPolicy(backoff="linear", base_ms=50, cap_ms=60, max_attempts=3)
+    assert decided(asked=asked) == WaitInLane(0.05, 1)
+    assert decided(asked=asked, attempt=2) == WaitInLane(0.06, 2)
 
 
 def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_to_five_minutes() -> None:

@@ -256,7 +256,7 @@ async def test_what_is_sent_is_caused_by_the_message_and_in_its_conversation() -
         assert bus.messages(Progress)[0].verification.proof_chain is None
 
 
-async def test_a_chain_grows_with_each_hop_until_sixteen_hops_are_made() -> None:
+async def test_a_chain_grows_with_each_hop_to_sixteen_links_and_ends_after_sixty_four_hops() -> None:
     app = App("worker@svc")
 
     @app.on(Job)
@@ -266,8 +266,8 @@ async def test_a_chain_grows_with_each_hop_until_sixteen_hops_are_made() -> None
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()
-        assert [job.n for job in bus.sent(Job)] == list(range(1, 17))
-        assert [len(message.verification.proof_chain or ()) for message in bus.messages(Job)] == list(range(1, 17))
+        assert [job.n for job in bus.sent(Job)] == list(range(1, 65))
+        assert [len(message.verification.proof_chain or ()) for message in bus.messages(Job)] == [min(16, hops) for hops in range(1, 65)]
         assert [(letter.reason, letter.error) for letter in bus.dead] == [("rejected", "PublishRejected")]
 
 
@@ -517,8 +517,8 @@ RAW: dict[str, tuple[Callable[[AppBus], bytes | None], str, str]] = {
     "another type": (lambda bus: make(bus, message_type="job.done").value, "type_mismatch", "/metadata/message_type"),
     "another key": (lambda bus: make(bus, routing={"key": "order-1"}).value, "key_mismatch", "/routing/key"),
     "another major": (lambda bus: make(bus, schema_version="2.0.0").value, "unsupported_version", "/metadata/schema_version"),
-    "a major of 5,000 digits": (
-        lambda bus: make(bus, schema_version="9" * 5_000 + ".0.0").value,
+    "a major of 64 digits": (
+        lambda bus: make(bus, schema_version="9" * 64 + ".0.0").value,
         "unsupported_version",
         "/metadata/schema_version",
     ),

@@ -21,7 +21,7 @@ from bus.errors import BusError, ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import rules
-from consumers.inbox.base import Claim, Claimed, Held, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import Claim, Claimed, Done, Held, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
@@ -87,9 +87,12 @@ class PostgresInbox:
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
+    async def claim(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False, message_id: str = ""
+    ) -> Claim:
         identity, text = statements.named(key)
-        task = self._begun(self._claim(identity, text, Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone)))
+        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone, message_id=message_id)
+        task = self._begun(self._claim(identity, text, asker))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -101,12 +104,12 @@ class PostgresInbox:
         for ask in asks:
             (identity, text), answered = statements.named(ask.key), partial(answer, told, ask)
             ask.identity = identity
-            asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone)
+            asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone, message_id=ask.message_id)
             alone = partial(self._together.apart, answered, self._claim, identity, text, asker)
             if identity in self._asking or identity in self._running:
                 alone()
             else:
-                self._together.claim(Asked(identity, text, ask.content_hash, ask.keep_until_ms, answered, alone))
+                self._together.claim(Asked(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone))
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
@@ -116,6 +119,10 @@ class PostgresInbox:
 
     async def sync(self) -> None:
         """Every commit there is durable."""
+
+    async def find_done(self, key: Key, content_hash: str) -> Done | None:
+        async with self._connection() as connection:
+            return rules.found_done(await statements.seen_row(connection, key_digest(key_text(key))), content_hash)
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         identity = key_digest(key_text(key))

@@ -35,9 +35,10 @@ __all__ = [
     "placed",
     "rest_s",
     "row_values",
+    "seen_row",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _MOST_REOPENED: Final = 2**31 - 1
 """As the column's type has it; what a forged record says of its redrives may be more."""
@@ -48,24 +49,25 @@ _SCHEMA_LOCK: Final = 0x5EA1B050
 _TABLES: Final = """
 CREATE TABLE sealbus_inbox (id bytea PRIMARY KEY, key text NOT NULL, content_hash text NOT NULL, state text NOT NULL, owner bigint NOT NULL,
     token bigint NOT NULL, keep_until_ms bigint NOT NULL, starts integer NOT NULL, deaths integer NOT NULL, suspect boolean NOT NULL,
-    alone boolean NOT NULL, reopened integer NOT NULL, outputs bytea NOT NULL) WITH (fillfactor = 80);
+    alone boolean NOT NULL, reopened integer NOT NULL, outputs bytea NOT NULL, message_id text NOT NULL DEFAULT '') WITH (fillfactor = 80);
 CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms);
 CREATE TABLE sealbus_inbox_owners (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, alive_until timestamptz NOT NULL);
 """
 
 INSERT: Final = """
 INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened,
-    outputs) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING RETURNING token"""
+    outputs, message_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING token"""
 
 INSERT_FIRSTS: Final = """
-INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs)
-SELECT id, key, content_hash, 'claimed', $1, 1, keep_until_ms, 1, 0, false, false, 0, ''
-FROM unnest($2::bytea[], $3::text[], $4::text[], $5::bigint[]) AS asked (id, key, content_hash, keep_until_ms)
+INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs,
+    message_id)
+SELECT id, key, content_hash, 'claimed', $1, 1, keep_until_ms, 1, 0, false, false, 0, '', message_id
+FROM unnest($2::bytea[], $3::text[], $4::text[], $5::bigint[], $6::text[]) AS asked (id, key, content_hash, keep_until_ms, message_id)
 ON CONFLICT (id) DO NOTHING RETURNING id"""
 
 UPDATE: Final = """
 UPDATE sealbus_inbox SET content_hash = $2, state = $3, owner = $4, token = $5, keep_until_ms = $6, starts = $7, deaths = $8, suspect = $9,
-    alone = $10, reopened = $11, outputs = $12 WHERE id = $1"""
+    alone = $10, reopened = $11, outputs = $12, message_id = $13 WHERE id = $1"""
 
 FINISH: Final = """
 UPDATE sealbus_inbox SET state = 'done', outputs = $4, starts = 0, deaths = 0, suspect = false, alone = false
@@ -105,9 +107,9 @@ ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until"""
 
 STRIKE: Final = "DELETE FROM sealbus_inbox_owners WHERE id = $1"
 
-_LOCKED_ROW: Final = """
-SELECT content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs
-FROM sealbus_inbox WHERE id = $1 FOR UPDATE"""
+_ROW: Final = """
+SELECT content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs, message_id
+FROM sealbus_inbox WHERE id = $1"""
 
 _REST_S: Final = "SELECT extract(epoch FROM alive_until - clock_timestamp())::float8 FROM sealbus_inbox_owners WHERE id = $1"
 
@@ -129,6 +131,9 @@ async def migrate(connection: Any) -> str | None:
             await connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', $1)", SCHEMA_VERSION)
         elif version > SCHEMA_VERSION:
             raise ConfigurationError(f"the inbox has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+        elif version < SCHEMA_VERSION:
+            await connection.execute("ALTER TABLE sealbus_inbox ADD COLUMN message_id text NOT NULL DEFAULT ''")
+            await connection.execute("UPDATE sealbus_schema SET version = $1 WHERE part = 'inbox'", SCHEMA_VERSION)
         place: str | None = await connection.fetchval(_PLACE)
         return place
 
@@ -147,7 +152,13 @@ def named(key: Key) -> tuple[bytes, str]:
 
 async def locked_row(connection: Any, identity: bytes) -> Row | None:
     """What stands there, and nobody changes it before the transaction ends."""
-    values = await connection.fetchrow(_LOCKED_ROW, identity)
+    values = await connection.fetchrow(f"{_ROW} FOR UPDATE", identity)
+    return Row(*values) if values is not None else None
+
+
+async def seen_row(connection: Any, identity: bytes) -> Row | None:
+    """What stands there now."""
+    values = await connection.fetchrow(_ROW, identity)
     return Row(*values) if values is not None else None
 
 
@@ -174,6 +185,7 @@ def row_values(row: Row) -> tuple[object, ...]:
         row.alone,
         min(row.reopened, _MOST_REOPENED),
         row.outputs,
+        row.message_id,
     )
 
 

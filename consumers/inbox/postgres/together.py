@@ -34,6 +34,7 @@ class Asked(NamedTuple):
     text: str
     content_hash: str
     keep_until_ms: int
+    message_id: str
     told: Callable[[Claim | Exception], object]
     alone: Callable[[], None]
 
@@ -75,7 +76,7 @@ class Together:
     async def _claim(self, batch: Sequence[Asked]) -> set[bytes]:
         # Whoever inserts what another is inserting waits for it: all in one order, so that no two wait for each other.
         batch = sorted(batch, key=lambda asked: asked.identity)
-        columns = [[asked[place] for asked in batch] for place in range(4)]
+        columns = [[asked[place] for asked in batch] for place in range(5)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.INSERT_FIRSTS, self.owner, *columns)}
 

@@ -17,7 +17,7 @@ from bus.errors import ConfigurationError, InboxError
 from bus.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import rules
-from consumers.inbox.base import Ask, Claim, Claimed, End, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import Ask, Claim, Claimed, Done, End, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_text
 from consumers.inbox.rules import Asker
@@ -70,16 +70,22 @@ class SqliteInbox:
             raise
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
+    async def claim(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False, message_id: str = ""
+    ) -> Claim:
         text = key_text(key)
         future: asyncio.Future[Claim] = self._future()
-        self._writer.submit(Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text),)))
+        self._writer.submit(Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text, message_id=message_id),)))
         try:
             return await future
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None:
                 self._give_back(text, future.result())
             raise
+
+    async def find_done(self, key: Key, content_hash: str) -> Done | None:
+        text = key_text(key)
+        return await self._run(lambda batch: rules.found_done(batch.rows.get(text), content_hash), text)
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         text, data = key_text(key), encode_outputs(outputs)
@@ -169,7 +175,7 @@ class SqliteInbox:
 
     def _claim(self, ask: Ask, batch: Batch) -> None:
         key, row = ask.identity, batch.rows.get(ask.identity)
-        asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone)
+        asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone, ask.message_id)
         rest_s = rules.CLOSED
         if row is not None and row.state == "claimed":
             if row.owner == asker.owner:

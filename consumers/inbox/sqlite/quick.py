@@ -37,7 +37,7 @@ def answer(table: Table, jobs: Sequence[Job], owner: int, running: Mapping[str, 
 
 
 def _claim(table: Table, asks: Sequence[Ask], owner: int) -> None:
-    written = table.claim(owner, [(ask.identity, ask.content_hash, ask.keep_until_ms) for ask in asks])
+    written = table.claim(owner, [(ask.identity, ask.content_hash, ask.keep_until_ms, ask.message_id) for ask in asks])
     for ask in asks:
         if written is None or ask.identity in written:
             ask.answer = FIRST

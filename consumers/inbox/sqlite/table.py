@@ -28,7 +28,7 @@ __all__ = ["MEMORY", "Table"]
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 
 _MOST_AT_ONCE = 256
@@ -36,11 +36,12 @@ _STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
 """A death that nobody has looked at for so long is not held against anybody."""
 
-_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs"
+_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs, message_id"
 _TABLES = (
     """CREATE TABLE sealbus_inbox (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL, state TEXT NOT NULL,
        owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL, starts INTEGER NOT NULL, deaths INTEGER NOT NULL,
-       suspect INTEGER NOT NULL, alone INTEGER NOT NULL, reopened INTEGER NOT NULL, outputs BLOB NOT NULL)""",
+       suspect INTEGER NOT NULL, alone INTEGER NOT NULL, reopened INTEGER NOT NULL, outputs BLOB NOT NULL,
+       message_id TEXT NOT NULL DEFAULT '')""",
     "CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms)",
     # AUTOINCREMENT: a number is one incarnation of an owner, so it must never come back.
     """CREATE TABLE sealbus_inbox_owners (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, renewed_s REAL NOT NULL,
@@ -136,21 +137,21 @@ class Table:
             values: list[object] = []
             for key, row in chunk:
                 values += (key, row.content_hash, row.state, row.owner, row.token, row.keep_until_ms)
-                values += (row.starts, row.deaths, row.suspect, row.alone, row.reopened, row.outputs)
+                values += (row.starts, row.deaths, row.suspect, row.alone, row.reopened, row.outputs, row.message_id)
             self.connection.execute(_upsert(len(chunk)), values)
 
-    def claim(self, owner: int, firsts: Sequence[tuple[str, str, int]]) -> Container[str] | None:
-        """Put a first claim of *owner* (of key, content hash, keep_until_ms) wherever nothing stands; under which keys, None for all."""
+    def claim(self, owner: int, firsts: Sequence[tuple[str, str, int, str]]) -> Container[str] | None:
+        """Put a first claim of *owner* (of key, content hash, keep_until_ms, message id) wherever nothing stands; under which keys, None for all."""
         count = 0
         written: set[str] = set()
         for chunk in _chunks(firsts):
             values: list[object] = []
-            for key, content_hash, keep_until_ms in _padded(chunk):
-                values += (key, content_hash, owner, keep_until_ms)
-            cursor = self.connection.execute(_claim(len(values) // 4), values)
+            for key, content_hash, keep_until_ms, message_id in _padded(chunk):
+                values += (key, content_hash, owner, keep_until_ms, message_id)
+            cursor = self.connection.execute(_claim(len(values) // 5), values)
             count += cursor.rowcount
             if cursor.rowcount == len(chunk):
-                written.update([key for key, _, _ in chunk] if len(firsts) > len(chunk) else ())
+                written.update([key for key, *_ in chunk] if len(firsts) > len(chunk) else ())
             elif cursor.rowcount and cursor.lastrowid is not None:
                 # What one statement has inserted has the highest numbers, one after another.
                 before = cursor.lastrowid - cursor.rowcount
@@ -226,7 +227,7 @@ def _padded(chunk: Sequence[T]) -> list[T]:
 
 @lru_cache(maxsize=_MOST_AT_ONCE)
 def _claim(count: int) -> str:
-    values = ", ".join(["(?, ?, 'claimed', ?, 1, ?, 1, 0, 0, 0, 0, x'')"] * count)
+    values = ", ".join(["(?, ?, 'claimed', ?, 1, ?, 1, 0, 0, 0, 0, x'', ?)"] * count)
     return f"INSERT OR FAIL INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO NOTHING"  # noqa: S608
 
 
@@ -288,6 +289,9 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', ?)", (SCHEMA_VERSION,))
     elif row[0] > SCHEMA_VERSION:
         raise ConfigurationError(f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+    elif row[0] < SCHEMA_VERSION:
+        connection.execute("ALTER TABLE sealbus_inbox ADD COLUMN message_id TEXT NOT NULL DEFAULT ''")
+        connection.execute("UPDATE sealbus_schema SET version = ? WHERE part = 'inbox'", (SCHEMA_VERSION,))
     connection.execute("COMMIT TRANSACTION")
     # From here on `begin_writing` waits.
     connection.execute("PRAGMA busy_timeout = 0")

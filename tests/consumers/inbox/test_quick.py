@@ -79,8 +79,8 @@ async def test_answers_and_rows_are_those_of_the_rules(tmp_path: Path, monkeypat
 async def test_a_first_claim_is_what_the_rules_make_of_no_row() -> None:
     table = Table(MEMORY)
     table.begin()
-    assert table.claim(7, [("k", "h", 9)]) is None
-    assert rules.decide(None, Asker(7, "h", 9, reopen=2, alone=True), rules.CLOSED) == (table.rows(["k"])["k"], rules.FIRST)
+    assert table.claim(7, [("k", "h", 9, "m-1")]) is None
+    assert rules.decide(None, Asker(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (table.rows(["k"])["k"], rules.FIRST)
     table.close()
 
 
