@@ -27,6 +27,9 @@ class Metrics:
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter("late_replies", "Answers that came after the deadline, or after another answer.", "type")
         self.refused_replies = self._counter("refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason")
+        self.dropped_answers = self._counter(
+            "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
+        )
         self._meters: dict[str, _Meters] = {}
         self.received = self._gathered("received", "Records taken from the log.", "type", "group")
         self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")

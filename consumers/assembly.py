@@ -25,6 +25,7 @@ from consumers.flight import Flight
 from consumers.inbox.base import Inbox
 from consumers.intake import Intake
 from consumers.lanes import Lanes
+from consumers.lateanswers import LateAnswers
 from consumers.logclock import LogClock
 from consumers.outcomes import Outcomes
 from consumers.parking import Parking
@@ -53,6 +54,7 @@ class Parts(NamedTuple):
     log_clock: LogClock
     claims: Claims | None
     dependencies: Dependencies
+    late: LateAnswers
 
 
 def assemble(
@@ -80,7 +82,10 @@ def assemble(
     dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
     brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
     braking = Braking(brake, group, clock, metrics, partitions.let_rest)
-    settlement = Settlement(publisher, group=group, clock=clock, log_clock=log_clock, details=deadletter.details, hold=partitions.hold)
+    settlement = Settlement(
+        publisher, group=group, clock=clock, log_clock=log_clock, metrics=metrics, details=deadletter.details, hold=partitions.hold
+    )
+    late = LateAnswers(settlement, flight, clock)
     claims = None
     if inbox is not None:
         keep_s = settings.inbox.keep_s
@@ -96,6 +101,7 @@ def assemble(
         metrics=metrics,
         dependencies=dependencies,
         braking=braking,
+        late=late,
     )
     solitude = Solitude()
     waiting = Waiting(lanes, clock, wake)
@@ -118,4 +124,4 @@ def assemble(
         parking=parking,
     )
     runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
-    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies)
+    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late)

@@ -131,9 +131,8 @@ class Breakers:
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
         breaker = self._open.get(dependency)
-        if breaker is None:
-            if self._blamed.get(key, closings) < closings:
-                return None
+        if breaker is None and self._blamed.get(key, closings) < closings:
+            return None
         self._blamed[key] = closings
         self._blamed.move_to_end(key)
         if len(self._blamed) > _MOST_BLAMED:
@@ -162,8 +161,10 @@ class Breakers:
         self._closings[dependency] = self._closings.get(dependency, 0) + 1
 
     def succeed(self, message_id: str, message_type: str | None = None, now_s: float = 0.0) -> bool:
-        """The handler of a message (of any type, without *message_type*) did not blame anything; True when that was a probe, so that something is
-        up again."""
+        """The handler of a message did not blame anything; True when that was a probe, so that something is up again.
+
+        Without *message_type* it may be of any type.
+        """
         for name, doubt in self._doubts.items():
             if doubt.blamers and (message_type is None or message_type in doubt.types) and doubt.blamers != {message_id}:
                 self._contradict(name, doubt)

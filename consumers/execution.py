@@ -16,8 +16,9 @@ from bus.failpoints import reach
 from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.metrics import Metrics
 from bus.reasons import gate_of
+from bus.sealing import Message
 from bus.transports.base import NewRecord
-from consumers.answers import seal_outputs
+from consumers.answers import Output, seal_outputs
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
@@ -242,7 +243,7 @@ class Execution:
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
-                outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
+                outputs = await self._sealed(message, drafts, returned, hold)
             if self._dependencies.any_down:
                 self._dependencies.succeeded(message)
             if not outputs and self._parks(hold, lane):
@@ -260,6 +261,13 @@ class Execution:
         else:
             self._outcomes.succeeded(delivery)
         return None
+
+    async def _sealed(self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None) -> Sequence[NewRecord]:
+        """What a run sends, as records. What no topic takes is found out before a result is committed. Raises ContractError, PublishRejected."""
+        outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
+        if hold is not None:
+            await self._outcomes.check(outputs)
+        return outputs
 
     def _has_run(self, delivery: Delivery, runner: Runner, hold: Hold | None, context: Context | None, started_s: float) -> None:
         runner.seen_s = self._clock.monotonic_s()

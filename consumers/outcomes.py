@@ -40,10 +40,11 @@ from consumers.dependencies import Dependencies
 from consumers.flight import Flight
 from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
+from consumers.lateanswers import LateAnswers
 from consumers.plan import Plan
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide
 from consumers.runners import HandlerTimeoutError
-from consumers.settlement import NO_REPLY, Settlement
+from consumers.settlement import Settlement
 from producers.publisher import Publisher
 
 __all__ = ["Outcomes"]
@@ -67,6 +68,7 @@ class Outcomes:
         metrics: Metrics,
         dependencies: Dependencies,
         braking: Braking,
+        late: LateAnswers,
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
@@ -81,23 +83,25 @@ class Outcomes:
         self._metrics = metrics
         self._dependencies = dependencies
         self._braking = braking
+        self._late = late
         self._randomness = randomness
+
+    async def check(self, outputs: Sequence[NewRecord]) -> None:
+        """Raise ContractError where the log would never take one of *outputs*."""
+        await self._settlement.check(outputs)
 
     async def done(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
         """The handler went through, now or the first time: *outputs* leave, and the message is done."""
         try:
             if outputs:
-                await self._send(outputs, delivery)
+                undecided = await self._send(outputs, delivery)
                 reach("sent")
+                if undecided:
+                    self._late.add(delivery, undecided, lambda: self.succeeded(delivery))
+                    return
         except RecordTooLargeError as error:
             text = f"its output is too large for the log: {error}"
             await self.bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
-            return
-        except NO_REPLY as error:
-            # Whoever could be told of it would be told in that very topic.
-            failure = Failure(reason="rejected", error=type(error).__name__, text=f"nobody reads its answer: {error}")
-            await self._settlement.bury(delivery, failure)
-            self._flight.dead(delivery, failure.reason)
             return
         self.succeeded(delivery)
 
@@ -140,14 +144,15 @@ class Outcomes:
         await self.move(delivery, delivery.partition.tier, delivery.control)
         return None
 
-    async def _send(self, outputs: Sequence[NewRecord], delivery: Delivery) -> None:
+    async def _send(self, outputs: Sequence[NewRecord], delivery: Delivery) -> Sequence[NewRecord]:
         started_s = self._clock.monotonic_s()
-        await self._settlement.send(outputs, delivery.partition)
+        undecided = await self._settlement.send(outputs, delivery.partition)
         elapsed_s = self._clock.monotonic_s() - started_s
         for record in outputs:
             label = self._plan.view.registry.label(next((value.decode() for name, value in record.headers if name == "sb-type"), ""))
             self._metrics.accepted(label).count += 1
             self._metrics.publish_seconds.of(label).observe(elapsed_s)
+        return undecided
 
     async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled elsewhere."""
@@ -230,24 +235,32 @@ class Outcomes:
         """*delivery* dies, and its requester is told."""
         await self._settlement.bury(delivery, failure)
         reach("buried")
-        await self._report(delivery, failure)
+        undecided = await self._report(delivery, failure)
+        if undecided:
+            self._late.add(delivery, undecided, lambda: self._died(delivery, failure))
+        else:
+            self._died(delivery, failure)
+
+    def _died(self, delivery: Delivery, failure: Failure) -> None:
         self._flight.dead(delivery, failure.reason)
         self._braking.dead(delivery.label, failure.reason)
         reach("settled")
 
-    async def _report(self, delivery: Delivery, failure: Failure) -> None:
-        """Tell the requester, where there is one."""
+    async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
+        """Tell the requester, where there is one; what may find its place only in a moment comes back."""
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
-            return
+            return ()
         try:
             make = partial(report_of, self._publisher, message, failure.reason, self._plan.agent_id)
             # When its life is over nobody waits for the report any more.
             sealed = await self._settlement.seal(make, delivery.partition, within_s=self._intake.remaining_s(delivery))
-            await self._settlement.send([sealed.record], delivery.partition)
+            undecided = await self._settlement.send([sealed.record], delivery.partition)
             reach("reported")
-        except (PublishRejected, RecordTooLargeError, *NO_REPLY) as error:
+        except (PublishRejected, RecordTooLargeError) as error:
             _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
+            return ()
+        return undecided
 
     def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:
         message_id = delivery.message.message_id if delivery.message else None

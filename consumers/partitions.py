@@ -121,7 +121,7 @@ class Partitions:
         if message_type in self._waiting:
             return max(_FEWEST, _FEW // counts[message_type])
         if message_type in self._strict:
-            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others (see `Flight.room`), within this.
+            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others (`Flight.room`): so many.
             return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // sum(counts[kind] for kind in self._strict)))
         return MAX_SPAN
 

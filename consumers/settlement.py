@@ -7,13 +7,15 @@ may pass pauses the partition and is repeated with an alarm; a dead letter that 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, NotPermittedError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
+from bus.errors import BusError, ContractError, NotPermittedError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
 from bus.logs import get_logger
+from bus.metrics import Metrics
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Failure, bury, stub
@@ -22,12 +24,13 @@ from consumers.logclock import LogClock
 from producers.publisher import Publisher
 from producers.sealed import Sealed
 
-__all__ = ["NO_REPLY", "GaveUpError", "Settlement"]
+__all__ = ["GaveUpError", "Settlement"]
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-# A topic made a moment ago, or a right that was given, may be unknown to a broker for a moment.
-_PATIENCE_WITH_REPLIES_S = 4.0
+_FORGOTTEN_S = 5.0
+"""So long a place for answers that was not there is not looked for again: its agent may make it."""
+_MOST_GONE = 4_096
 
 NO_REPLY = (TopicMissingError, NotPermittedError)
 """Why an answer may find no place: its topic is not there, or is not this worker's to write."""
@@ -43,7 +46,15 @@ class Settlement:
     """Makes outcomes durable for one group."""
 
     def __init__(
-        self, publisher: Publisher, *, group: str, clock: Clock, log_clock: LogClock, details: bool, hold: Callable[[Partition, bool], None]
+        self,
+        publisher: Publisher,
+        *,
+        group: str,
+        clock: Clock,
+        log_clock: LogClock,
+        metrics: Metrics,
+        details: bool,
+        hold: Callable[[Partition, bool], None],
     ) -> None:
         self._publisher = publisher
         self._group = group
@@ -51,19 +62,32 @@ class Settlement:
         self._details = details
         self._hold = hold
         self._log_clock = log_clock
+        self._metrics = metrics
+        self._gone: OrderedDict[str, float] = OrderedDict()
+        """By topic of answers that was not there, or not to be written: until when nobody looks again."""
 
-    async def send(self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None) -> None:
+    async def check(self, records: Sequence[NewRecord]) -> None:
+        """Raise ContractError for the first of *records* that its topic would never take: found out after a commit, it would be too late."""
+        for fault in await self._publisher.transport.refusals(records):
+            if fault is not None:
+                raise ContractError(f"its output is too large for the log: {fault}", "/data", "oversized")
+
+    async def send(
+        self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None, at_last: bool = False
+    ) -> Sequence[NewRecord]:
         """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
 
-        Raises GaveUpError, RecordTooLargeError, and one of NO_REPLY for a reply topic where that has not changed after some seconds: anybody
-        can name one in a message, so it must not stop a partition for ever.
+        An answer for which there is no place is dropped and counted: anybody can name one in a message, and it must hold up nobody. A broker may
+        not know yet of a topic that was made a moment ago: such answers come back, to be sent once more, *at_last*, a moment later.
+        Raises GaveUpError, RecordTooLargeError.
         """
-        waiting = list(records)
+        waiting, undecided = [record for record in records if not self._has_no_place(record)], []
         with _Patience(partition, self._clock, self._hold) as patience:
             while True:
-                waiting, error = await self._try(waiting)
+                waiting, error, placeless = await self._try(waiting) if waiting else ([], None, ())
+                undecided += self._without_a_place(placeless, at_last=at_last)
                 if not waiting:
-                    return
+                    return undecided
                 # Not the outcome itself: raised, it would have this frame in its traceback, and they would hold each other and the records.
                 if isinstance(error, RecordTooLargeError):
                     raise RecordTooLargeError(str(error))
@@ -71,8 +95,6 @@ class Settlement:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
                 pause_s = patience.pause_s
-                if isinstance(error, NO_REPLY) and pause_s >= _PATIENCE_WITH_REPLIES_S and _is_reply_topic(waiting[0].topic):
-                    raise type(error)(str(error))
                 _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
                 await patience.wait()
 
@@ -120,22 +142,53 @@ class Settlement:
         except RecordTooLargeError:
             await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
 
-    async def _try(self, records: list[NewRecord]) -> tuple[list[NewRecord], BusError | None]:
-        """What is not durable yet, and why. A record whose fate is unknown is sent again: it has the same bytes and id."""
+    def _has_no_place(self, record: NewRecord) -> bool:
+        """Whether *record* is an answer whose topic was not there a moment ago; then it is dropped."""
+        until_s = self._gone.get(record.topic)
+        if until_s is None or self._clock.monotonic_s() >= until_s:
+            return False
+        self._drop(record)
+        return True
+
+    def _without_a_place(self, placeless: Sequence[tuple[NewRecord, BusError]], *, at_last: bool) -> list[NewRecord]:
+        """Those of the answers that may still find one; the others are dropped."""
+        # Where append times are this machine's own there are no brokers, which might know less than others.
+        if not at_last and not self._publisher.transport.features.own_clock:
+            return [record for record, _ in placeless]
+        for record, error in placeless:
+            self._gone[record.topic] = self._clock.monotonic_s() + _FORGOTTEN_S
+            self._gone.move_to_end(record.topic)
+            if len(self._gone) > _MOST_GONE:
+                self._gone.popitem(last=False)
+            _log.warning("settlement.answer_dropped", topic=record.topic, error=str(error), detail="its agent makes the topic before it asks")
+            self._drop(record)
+        return []
+
+    def _drop(self, record: NewRecord) -> None:
+        kind = next((value.decode("ascii", "replace") for name, value in record.headers if name == "sb-type"), "")
+        self._metrics.dropped_answers.labels(self._group, "report" if kind == "error.reported" else "answer").inc()
+
+    async def _try(self, records: list[NewRecord]) -> tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]:
+        """What is not durable yet, and why; and the answers for which there is no place.
+
+        A record whose fate is unknown is sent again: it has the same bytes and id.
+        """
         try:
-            await self._publisher.prepare_topics({record.topic for record in records})
+            await self._publisher.prepare_topics({record.topic for record in records if not _is_for_answers(record.topic)})
         except BusError as error:
-            return records, error
+            return records, error, ()
         outcomes = await self._publisher.batcher.append(records, timeout_s=self._publisher.settings.publish.timeout_s)
-        failed = []
+        failed, placeless = [], []
         first: BusError | None = None
         for record, outcome in zip(records, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 self._log_clock.learn(outcome.timestamp_ms)
+            elif isinstance(outcome, NO_REPLY) and _is_for_answers(record.topic):
+                placeless.append((record, outcome))
             else:
                 failed.append(record)
                 first = first or outcome
-        return failed, first
+        return failed, first, placeless
 
 
 class _Patience:
@@ -170,6 +223,6 @@ class _Patience:
             raise GaveUpError
 
 
-def _is_reply_topic(topic: str) -> bool:
+def _is_for_answers(topic: str) -> bool:
     name = read_topic(topic)
-    return name is not None and name.kind == "reply"
+    return name is not None and name.kind in ("reply", "mail")

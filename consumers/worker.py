@@ -92,6 +92,7 @@ class Worker:
             self._log_clock,
             self._claims,
             self._dependencies,
+            self._late,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
@@ -207,6 +208,7 @@ class Worker:
                 _log.warning("worker.leave_failed", error=str(error), detail="its partitions go to others when its session has timed out")
             self._partitions.subscription = None
         await self.runners.close()
+        await self._late.close()
         await self.requests.close()
         if self._inbox is not None:
             await self._inbox.close()

@@ -14,7 +14,7 @@ from bus.clock import Clock
 from bus.errors import ClosedError, DeadlineError, TopicMissingError
 from bus.settings import Settings
 from bus.topics import dead_letter_topic, read_topic
-from bus.topology import creates_topics, message_topics, reply_topics
+from bus.topology import creates_topics, message_topics
 from bus.transports.base import Transport
 
 __all__ = ["Preparation"]
@@ -96,10 +96,10 @@ class Preparation:
     async def _create(self, topics: Sequence[str]) -> None:
         names = [read_topic(topic) for topic in topics]
         for topic, name in zip(topics, names, strict=True):
-            if name is None or name.kind not in ("message", "reply") or name.namespace != self._settings.bus.namespace:
+            # A reply topic is its own agent's to make: anybody can name one in a message.
+            if name is None or name.kind != "message" or name.namespace != self._settings.bus.namespace:
                 raise TopicMissingError(f"there is no topic {topic}")
         if topics:
-            types = [name.message_type for name in names if name and name.kind == "message"]
-            replies = [topic for topic, name in zip(topics, names, strict=True) if name and name.kind == "reply"]
-            await self._transport.admin.create_topics([*message_topics(self._settings, types), *reply_topics(self._settings, replies)])
+            types = [name.message_type for name in names if name]
+            await self._transport.admin.create_topics(message_topics(self._settings, types))
             self.known.update(dead_letter_topic(topic) for topic in topics)

@@ -68,6 +68,7 @@ class Publisher(Sealer):
         super().__init__(settings, origin=origin, clock=clock, signer=signer, entropy=entropy)
         self.metrics = metrics
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
+        self.transport = transport
         self._preparation = Preparation(transport, settings, clock)
         self._receipts = None if native.core is None else native.core.Receipts(Receipt, Sealed, Appended)
 

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from bus.errors import AppendUnknownError, ConfigurationError, NameRefusedError, TransportError
+from bus.errors import AppendUnknownError, ConfigurationError, NameRefusedError, RecordTooLargeError, TransportError
 
 __all__ = [
     "Admin",
@@ -249,6 +249,9 @@ class Transport(Protocol):
         Records for one partition are appended in the order given. When *timeout_s* passes, what has certainly not been written is a
         DeadlineError, the rest an AppendUnknownError. Where some partitions answer long before others, *told* hears what is known by then.
         """
+
+    async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
+        """For each record why its topic would never take it; None where nothing speaks against it, or nothing is known. Appends nothing."""
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:
         """Join *group*; partitions arrive through *listener*. Raises TopicMissingError, NameRefusedError."""

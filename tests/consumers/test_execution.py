@@ -11,6 +11,7 @@ from bus.clock import ManualClock
 from bus.metrics import Metrics
 from bus.settings import load
 from bus.transports import open_transport
+from bus.transports.base import TopicSpec
 from consumers.process import make_worker
 from producers.connection import make_publisher
 from producers.draft import Draft
@@ -37,6 +38,7 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
     await worker.start(create_topics=True)
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=metrics)
+    await transport.admin.create_topics([TopicSpec(name=REPLY, partitions=1)])
     await publisher.publish(Draft(payload=Job("x" * 3_250), reply_to=REPLY))
     while await worker.cycle(0):
         await worker.runners.quiet()

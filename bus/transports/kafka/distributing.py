@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from bus import native
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
 from bus.partitioning import murmur2_many, partition_of_hash
@@ -14,7 +16,7 @@ from bus.transports.base import NewRecord, Outcome
 from bus.transports.kafka.batching import Call, Span, record_sizes
 from bus.transports.kafka.facts import TopicFacts
 
-__all__ = ["distributed", "likewise"]
+__all__ = ["distributed", "likewise", "too_large"]
 
 
 def distributed(
@@ -53,6 +55,14 @@ def likewise(fault: BusError | None) -> Outcome:
     if isinstance(fault, TransportError | ConfigurationError):
         return type(fault)(*fault.args)
     return TransportError(str(fault))
+
+
+def too_large(record: NewRecord, facts: TopicFacts | None, max_record_bytes: int) -> RecordTooLargeError | None:
+    """Why the topic of which these *facts* are known would never take *record*."""
+    if facts is None:
+        return None
+    fault = _refusal(msgspec.structs.replace(record, partition=None), record_sizes([record])[0], facts, max_record_bytes)
+    return fault if isinstance(fault, RecordTooLargeError) else None
 
 
 def _refusal(record: NewRecord, size: int, facts: TopicFacts, max_record_bytes: int) -> BusError | None:

@@ -6,12 +6,15 @@ Owns composing its parts and closing them in order, within a deadline, whatever 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from bus.clock import Clock
-from bus.errors import ClosedError
+from bus.errors import BusError, ClosedError, RecordTooLargeError
 from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
 from bus.transports.kafka.admin import KafkaAdmin
+from bus.transports.kafka.distributing import too_large
+from bus.transports.kafka.facts import TopicFacts
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options
 from bus.transports.kafka.reading import Reading
@@ -51,6 +54,16 @@ class KafkaTransport:
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
         self._ready()
         return await self._sending.append(records, timeout_s=timeout_s, told=told)
+
+    async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
+        self._ready()
+        facts: dict[str, TopicFacts | None] = {}
+        for name in {record.topic for record in records}:
+            facts[name] = self._link.known(name)
+            if facts[name] is None:
+                with contextlib.suppress(BusError):
+                    facts[name] = await self._link.topic(name)
+        return [too_large(record, facts[record.topic], self._options.max_record_bytes) for record in records]
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> KafkaSubscription:
         self._ready()

@@ -93,6 +93,10 @@ class SqliteTransport:
             job.claim()
         return outcomes
 
+    async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
+        drafts = [drafted(record, self.features.max_record_bytes) for record in records]
+        return [draft if isinstance(draft, RecordTooLargeError) else None for draft in drafts]
+
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> SqliteSubscription:
         self._ready()
         check_group_name(group)

@@ -141,7 +141,7 @@ class Table:
             self.connection.execute(_upsert(len(chunk)), values)
 
     def claim(self, owner: int, firsts: Sequence[tuple[str, str, int, str]]) -> Container[str] | None:
-        """Put a first claim of *owner* (of key, content hash, keep_until_ms, message id) wherever nothing stands; under which keys, None for all."""
+        """Put a first claim of *owner* (key, content hash, keep_until_ms, message id) wherever nothing stands; where, None for everywhere."""
         count = 0
         written: set[str] = set()
         for chunk in _chunks(firsts):
