@@ -35,6 +35,7 @@ CONTROL_HEADERS: Final = frozenset(
 _MAX_DETAILS = 8_192
 # A pointer names a foreign field, which may be as long as the record.
 _MAX_POINTER = 1_024
+_NEVER_MS: Final = 10**15
 _FIRST_REASON: Final = "__dlq.errors.topic"
 
 
@@ -72,7 +73,7 @@ def read_control(record: Record) -> Control:
     return Control(
         *place,
         attempt=_number(headers, "sb-attempt", 0),
-        not_before_ms=_number(headers, "sb-not-before", 0),
+        not_before_ms=_moment_ms(headers, "sb-not-before"),
         first_failed_at_ms=_number(headers, "sb-first-failed-at", 0),
         error=headers.get("sb-error", b"").decode("utf-8", "replace"),
         extend_until_ms=_number(headers, "sb-extend-until", 0),
@@ -157,6 +158,12 @@ def _describe(failure: Failure, *, details: bool) -> bytes:
 
 def _own_headers(record: Record) -> Headers:
     return tuple(header for header in record.headers if header[0] not in CONTROL_HEADERS)
+
+
+def _moment_ms(headers: dict[str, bytes], name: str) -> int:
+    """A time; one that is further away than any is as far as can be, for what reads as 0 would run at once."""
+    text = headers.get(name, b"")
+    return _number(headers, name, _NEVER_MS) if text.isdigit() else 0
 
 
 def _number(headers: dict[str, bytes], name: str, default: int) -> int:

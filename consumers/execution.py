@@ -103,7 +103,7 @@ class Execution:
                 elif delivery.refusal is None and delivery.requeue is None:
                     wait_s = await (self._instead(delivery) or self._handle(lane, runner))
                 else:
-                    wait_s = await self._turn_away(lane, runner)
+                    wait_s = await self._turn_away(lane)
             except GaveUpError:
                 self._flight.drop(delivery)
             if wait_s == _PARKED:
@@ -130,18 +130,17 @@ class Execution:
         self._waiting.add(lane, wait_s)
         return True
 
-    async def _turn_away(self, lane: Lane[Delivery], runner: Runner) -> float | None:
-        """Send its head back to its tier while it may wait there, bury what was refused, and handle the rest after all."""
+    async def _turn_away(self, lane: Lane[Delivery]) -> float | None:
+        """Send its head back to its tier while it may wait there, and bury what was refused or would be due only after the end of its life."""
         delivery = lane.head
         if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
             if delivery.refusal is not None:
                 await self._outcomes.pass_on(delivery, delivery.requeue)
             else:
                 await self._outcomes.move(delivery, delivery.requeue, delivery.control)
-        elif delivery.refusal is not None:
-            return await self._refuse(delivery, delivery.refusal)
         else:
-            return await (self._instead(delivery) or self._handle(lane, runner))
+            late = ContractError("it was to wait beyond the end of its life", "/routing/expires_at", "expired")
+            return await self._refuse(delivery, delivery.refusal or late)
         return None
 
     async def _refuse(self, delivery: Delivery, error: ContractError) -> float | None:

@@ -20,6 +20,7 @@ from bus.errors import (
     DependencyDown,
     InboxError,
     NotPermittedError,
+    RecordTooLargeError,
     Reject,
     RetryLater,
     TopicMissingError,
@@ -46,6 +47,7 @@ from producers.draft import Draft
 
 REPLY = "agents._reply.planner-svc-0123abcd"
 TOPIC = "agents.job.asked"
+ORIGIN = (("sb-origin-topic", TOPIC.encode()), ("sb-origin-partition", b"0"), ("sb-origin-offset", b"0"))
 
 
 @payload("job.asked", version="1.0.0")
@@ -627,6 +629,62 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
         await append(bus, late.value, headers=headers)
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["expired"]
+
+
+@pytest.mark.parametrize("not_before", [lambda now_ms: now_ms + 7_200_000, lambda _: 10**16, lambda _: 10**40])
+@pytest.mark.parametrize("topic", ["_retry.{group}.5s", "_retry.{group}.5m"])
+async def test_what_waits_in_a_tier_beyond_its_life_never_runs(not_before: Callable[[int], int], topic: str) -> None:
+    seen: list[int] = []
+    app = app_of(failing(seen, 0))
+    async with app.test() as bus:
+        message = make(bus, routing={"expires_at": format_ms(bus.clock.now_ms() + 3_600_000)})
+        headers = (("sb-attempt", b"1"), ("sb-not-before", b"%d" % not_before(bus.clock.now_ms())), *ORIGIN)
+        await append(bus, message.value, headers=headers, topic=f"agents.{topic.format(group=app.group)}")
+        await bus.advance(9_000)
+        assert seen == []
+        assert [letter.reason for letter in bus.dead] == ["expired"]
+
+
+@pytest.mark.parametrize(("more_ms", "reasons"), [(0, []), (1, ["ttl_too_long"]), (10**12, ["ttl_too_long"])])
+async def test_no_message_lives_longer_than_its_namespace_allows(more_ms: int, reasons: list[str]) -> None:
+    seen: list[int] = []
+    async with app_of(failing(seen, 0)).test() as bus:
+        now_ms = bus.clock.now_ms()
+        message = make(bus, timestamp=format_ms(now_ms), routing={"expires_at": format_ms(now_ms + 7 * 86_400_000 + more_ms)})
+        for _ in range(3):
+            await append(bus, message.value)
+            await bus.settle()
+        assert [letter.reason for letter in bus.dead] == reasons * 3
+        assert seen == ([] if reasons else [1, 1, 1])
+
+
+async def test_an_output_that_no_topic_takes_is_found_out_before_anything_is_committed() -> None:
+    app = App("worker@svc", types=[Done])
+
+    @app.on(Job, dedup="always")
+    async def handle(job: Job, context: Context) -> Done:
+        transaction = await context.transaction()
+        await transaction.execute("CREATE TABLE IF NOT EXISTS effects (n INTEGER)")
+        await transaction.execute("INSERT INTO effects VALUES ($1)", job.n)
+        context.send(Done(n=0))
+        return Done(n=job.n)
+
+    async with app.test() as bus:
+        refusals = bus.transport.refusals
+
+        async def small(records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
+            found = await refusals(records)
+            return [
+                RecordTooLargeError("too large") if b'"n":1' in (record.value or b"") else fault
+                for record, fault in zip(records, found, strict=True)
+            ]
+
+        with mock.patch.object(bus.transport, "refusals", small):
+            await bus.publish(Job(n=1))
+            await bus.publish(Job(n=2))
+            await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert bus.sent(Done) == [Done(n=0), Done(n=2)]
 
 
 async def test_a_hostile_traceparent_cannot_stop_a_worker() -> None:
