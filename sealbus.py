@@ -42,6 +42,7 @@ from bus.errors import (  # noqa: E402
     RequestFailed,
     RequestTimedOut,
     RetryLater,
+    SettingMissing,
     UnexpectedReply,
     UnreachableError,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "RequestTimedOut",
     "Retry",
     "RetryLater",
+    "SettingMissing",
     "RetryPolicy",
     "Security",
     "UnexpectedReply",

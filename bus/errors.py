@@ -28,6 +28,7 @@
     '- HandlerError                raised by handlers to say what shall become of a message
        |- RetryLater               transient; optionally not before `after_s`
        |- DependencyDown           a named dependency is down: wait, spend no attempt
+       |  '- SettingMissing        the configuration lacks what the handler needs: wait until it is mended
        '- Reject                   permanent: dead letter with reason `rejected`
 
 Not here: deciding what a failure leads to (`consumers.retry`), and foreign exceptions, which each adapter translates once, at its own edge.
@@ -66,6 +67,7 @@ __all__ = [
     "RequestFailed",
     "RequestTimedOut",
     "RetryLater",
+    "SettingMissing",
     "SigningError",
     "TopicMissingError",
     "TransportError",
@@ -265,6 +267,10 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
         super().__init__(f"{name}: {text or 'is down'}")
         # It becomes a metric's label: whatever a handler makes it of, it is text that can be written.
         self.name = str(name).encode("utf-8", "backslashreplace").decode()[:100]
+
+
+class SettingMissing(DependencyDown):
+    """The configuration lacks what the handler needs. No message is to blame for that: it waits, and is handled when the setting is there."""
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args
@@ -39,13 +39,14 @@ _Function = TypeVar("_Function", bound=Handler)
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type of an App and the handler it goes to; None means the setting's value."""
+    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's value."""
 
     kind: PayloadType
     handler: Handler
     takes_context: bool
     retry: Retry | None
-    timeout_s: float | None
+    timeout_s: float | msgspec.UnsetType | None
+    """None: until the message expires."""
     order: Order
     dedup: Dedup = "key"
 
@@ -100,18 +101,24 @@ class App:
         """Every payload type this app handles or sends."""
         return Registry([*(subscription.kind.cls for subscription in self._subscriptions.values()), *self._types])
 
+    @property
+    def published(self) -> Sequence[PayloadType]:
+        """The types it says that it sends: those given to it, and those that handlers return."""
+        return [payload_type(cls) for cls in self._types]
+
     def on(
         self,
         payload: type[msgspec.Struct],
         *,
         retry: Retry | None = None,
-        timeout_s: float | None = None,
+        timeout_s: float | msgspec.UnsetType | None = msgspec.UNSET,
         order: Order = "key",
         dedup: Dedup = "key",
         blocking: bool = False,
     ) -> Callable[[_Function], _Function]:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
+        *timeout_s*: so many seconds may a run take; None: until its message expires; by default `worker.timeout_s`.
         *order*: one message of a key after the other ("key"), also while one of them waits to be tried again ("key_strict"), or any ("none").
         *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their ids ("always"), nothing
         ("off").
@@ -127,7 +134,7 @@ class App:
                 raise ConfigurationError(f"{name} {value!r} is none of {', '.join(known)}")
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(f"retry is a {type(retry).__name__}, not a Retry")
-        if timeout_s is not None and not timeout_s > 0:
+        if isinstance(timeout_s, float | int) and not timeout_s > 0:
             raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
         def register(function: _Function) -> _Function:

@@ -123,15 +123,18 @@ class Breakers:
                 breaker.begin(message_id)
         return wait_s
 
-    def blame(self, dependency: str, message_type: str, message_id: str, now_s: float, *, lively: bool = False) -> float | None:
+    def blame(
+        self, dependency: str, message_type: str, message_id: str, now_s: float, *, lively: bool = False, certain: bool = False
+    ) -> float | None:
         """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own.
 
         *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
+        *certain*: no other message's success can speak against it.
         """
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
         breaker = self._open.get(dependency)
-        if breaker is None and self._blamed.get(key, closings) < closings:
+        if breaker is None and not certain and self._blamed.get(key, closings) < closings:
             return None
         self._blamed[key] = closings
         self._blamed.move_to_end(key)
@@ -139,7 +142,7 @@ class Breakers:
             self._blamed.popitem(last=False)
         if breaker is None:
             doubt = self._doubt(dependency, message_type, message_id)
-            if len(doubt.blamers) < max(doubt.needed(now_s), _LIVELY_NEEDED if lively else 1):
+            if not certain and len(doubt.blamers) < max(doubt.needed(now_s), _LIVELY_NEEDED if lively else 1):
                 return _BASE_S
             doubt.blamers.clear()
             breaker = self._open[dependency] = _Breaker(message_type, now_s)

@@ -13,7 +13,7 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import ContractError, DeadlineError, PublishRejected
+from bus.errors import ContractError, DeadlineError, PublishRejected, SettingMissing
 from bus.payloads import encode_payload
 from bus.sealing import Message
 from consumers.answers import Output
@@ -43,7 +43,7 @@ _QUEUED = _Queued()
 class Context:
     """One run of a handler. Not to be kept after it returns."""
 
-    __slots__ = ("_begin", "_clock", "_deadline_s", "_publisher", "_requests", "attempt", "message", "outputs", "over")
+    __slots__ = ("_begin", "_clock", "_deadline_s", "_has_inbox", "_publisher", "_requests", "attempt", "message", "outputs", "over")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Context:
         requests: Requests,
         clock: Clock,
         begin: Callable[[], Awaitable[Transaction]] | None,
+        has_inbox: bool = False,
     ) -> None:
         self.message = message
         """The sealed message; it passed every gate."""
@@ -69,6 +70,7 @@ class Context:
         self._requests = requests
         self._clock = clock
         self._begin = begin
+        self._has_inbox = has_inbox
 
     @property
     def remaining_s(self) -> float:
@@ -112,11 +114,13 @@ class Context:
 
         It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken writes nothing. So an
         effect in the same database happens once, however often the message comes. Where the store is away this waits for it, within the time of
-        the run. Raises ContractError where the message has no row in an inbox, InboxError once the run has ended.
+        the run. Raises ContractError for a message without an idempotency key (dedup='always' needs none), SettingMissing where there is no
+        inbox, InboxError once the run has ended.
         """
         if self._begin is None:
+            if not self._has_inbox:
+                raise SettingMissing("inbox.url", "context.transaction() needs an inbox: give inbox.url a store (on Kafka, postgresql://...)")
             raise ContractError(
-                "there is no transaction without an inbox: this message has no idempotency key (dedup='always' needs none), or inbox.url is off",
-                "/routing/idempotency_key",
+                "there is no transaction: the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
             )
         return await self._begin()

@@ -38,4 +38,5 @@ class Contexts:
             requests=self._requests,
             clock=self._clock,
             begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold, delivery.partition),
+            has_inbox=self._claims is not None,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bus.clock import Clock, Timer
-from bus.errors import DependencyDown, text_of
+from bus.errors import DependencyDown, SettingMissing, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
@@ -49,7 +49,8 @@ class Dependencies:
         """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
         known = error.name in self._breakers.open
         lively = self._is_lively(message_type)
-        delay_s = self._breakers.blame(error.name, message_type, message_id, self._clock.monotonic_s(), lively=lively)
+        certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
+        delay_s = self._breakers.blame(error.name, message_type, message_id, now_s, lively=lively, certain=certain)
         if delay_s is not None and not known and error.name in self._breakers.open:
             _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])
             self._show(error.name, is_open=True)

@@ -230,7 +230,7 @@ class Execution:
             # It had to wait for its turn.
             await self._let_go(delivery, hold)
             return None
-        deadline_s = started_s + min(subscription.timeout_s or self._plan.timeout_s, remaining_s)
+        deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
         context = self._contexts.of(message, delivery, deadline_s, hold) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()

@@ -22,6 +22,7 @@ from bus.errors import (
     HandlerError,
     PublishRejected,
     RecordTooLargeError,
+    SettingMissing,
     SigningError,
     text_of,
 )
@@ -157,6 +158,9 @@ class Outcomes:
     async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
         """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled elsewhere."""
         attempt = delivery.control.attempt + 1
+        if (breach := _breaks_contract(error)) is not None and breach.reason == "signature_missing":
+            # No sender is to blame for it, and no repetition would help before the setting is there.
+            error = SettingMissing("signer", breach.text)
         if isinstance(error, DependencyDown):
             wait_s = self._dependencies.blame(error, message.message_type, message.message_id)
             if wait_s is not None:
@@ -190,7 +194,7 @@ class Outcomes:
     def _decide(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int) -> Decision:
         if _breaks_contract(error) is not None:
             # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
-            return Die("rejected", "its output was refused")
+            return Die("rejected", "what it sends or asks for is refused")
         return decide(
             error,
             attempt=attempt,

@@ -5,6 +5,7 @@ Owns composing them; nothing else reads an App and the settings together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -48,6 +49,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tiers: tuple[Tier, ...]
     topics: tuple[str, ...]
     view: View
+
+    def timeout_of(self, subscription: Subscription) -> float:
+        """Seconds that a run of it may take; inf: as long as its message lives."""
+        timeout_s = subscription.timeout_s
+        return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
 
 
 def make_plan(app: App, settings: Settings) -> Plan:

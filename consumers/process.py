@@ -30,8 +30,9 @@ from bus.topology import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.app import App
-from consumers.inbox.choosing import choose_inbox
+from consumers.inbox.choosing import choose_inbox, has_inbox
 from consumers.insistence import ECHO_S, Insistence
+from consumers.needs import check_needs
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
@@ -67,6 +68,7 @@ async def run_process(
     metrics = Metrics()
     transport = open_configured(settings, clock=clock)
     try:
+        check_needs(app, has_inbox=has_inbox(app, settings))
         worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
         with serve_metrics(metrics, metrics_port), _rarer_collections():
             await worker.start(create_topics=creates_topics(settings, transport.features))

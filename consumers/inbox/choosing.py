@@ -18,7 +18,7 @@ from consumers.app import App
 from consumers.inbox.base import Inbox
 from consumers.inbox.opening import open_inbox
 
-__all__ = ["choose_inbox", "inbox_url"]
+__all__ = ["choose_inbox", "has_inbox", "inbox_url"]
 
 _log = get_logger("inbox")
 
@@ -47,6 +47,11 @@ def beside(log_url: str) -> str:
     # Workers may call one log by several names, and must not each have an inbox of their own.
     path = path.resolve() if path.is_symlink() else path
     return f"sqlite:///{quote(str(path).removesuffix('.db'))}-inbox.db"
+
+
+def has_inbox(app: App, settings: Settings) -> bool:
+    """Whether a worker of *app* gets one. Raises ConfigurationError as `inbox_url`."""
+    return any(subscription.dedup != "off" for subscription in app.subscriptions.values()) and inbox_url(settings) is not None
 
 
 def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:

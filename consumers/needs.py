@@ -1,0 +1,31 @@
+"""What an app declares that it needs, held against the settings before anything is read.
+
+Owns what can be known at start; what only a run shows is raised as `SettingMissing`, and its messages wait. A deployment that lacks a setting
+must not turn sound messages into dead letters. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bus.errors import ConfigurationError
+from consumers.app import App
+
+__all__ = ["check_needs"]
+
+
+def check_needs(app: App, *, has_inbox: bool) -> None:
+    """Raise ConfigurationError, with what to do, where messages of *app* could only die or wait."""
+    for fault in _faults(app, has_inbox=has_inbox):
+        raise ConfigurationError(fault)
+
+
+def _faults(app: App, *, has_inbox: bool) -> Iterator[str]:
+    for name, subscription in app.subscriptions.items():
+        if subscription.dedup == "always" and not has_inbox:
+            yield f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, postgresql://user@host/database)"
+        if subscription.kind.risk == "high" and app.verifier is None:
+            yield f"{name} is of high risk, and without keys nothing of it is accepted: give the App a verifier"
+    for kind in app.published:
+        if kind.risk == "high" and app.signer is None:
+            yield f"{kind.name} is of high risk, which nobody accepts unsigned: give the App a signer"
