@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import orjson
 
 from bus import native
+from bus.costly import find_costly
 from bus.encoding import Encoder
 from bus.envelope import DATA_ROOM
 from bus.errors import ContractError, UnknownTypeError, text_of
@@ -21,6 +23,7 @@ from bus.guards import Guard, make_decoded_guard
 from bus.names import is_message_type, is_schema_version
 from bus.sealing import Message
 from bus.validation import translate
+from bus.weight import MOST_DECODED_BYTES, Weight, weight_of
 
 __all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type"]
 
@@ -29,6 +32,8 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
+_LONG = 16_384
+_MOST_SUBNORMAL = 1_000
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 
@@ -40,6 +45,7 @@ class PayloadType:
         "_decode",
         "_decoded_guard",
         "_resolved",
+        "_unweighed_bytes",
         "cls",
         "encoder",
         "major",
@@ -48,6 +54,7 @@ class PayloadType:
         "sign",
         "upcasters",
         "version",
+        "weight",
     )
 
     def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
@@ -59,6 +66,8 @@ class PayloadType:
         self.sign = sign
         self.upcasters = dict(upcasters)
         self._resolved = False
+        self.weight = Weight()
+        self._unweighed_bytes = _LONG
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
         self.encoder = Encoder(self.decode)
         self._decoded_guard: Guard | None = None
@@ -72,6 +81,10 @@ class PayloadType:
     def resolve(self) -> None:
         """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
         if not self._resolved:
+            if (fault := find_costly(self.cls)) is not None:
+                raise ContractError(f"@payload({self.name!r}): {fault}")
+            self.weight = weight_of(self.cls)
+            self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
             self._decode = msgspec.json.Decoder(self.cls).decode
             self.encoder = Encoder(self.decode, self.cls, self._decode)
             self._decoded_guard = make_decoded_guard(self.cls)
@@ -85,7 +98,23 @@ class PayloadType:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept."""
         if not self._resolved:
             self.resolve_by_now()
-        return self.encoder.encode(subject)
+        data = self.encoder.encode(subject)
+        if len(data) > self._unweighed_bytes:
+            self._check_weight(data)
+        return data
+
+    def _typed(self, data: bytes) -> msgspec.Struct:
+        if len(data) > self._unweighed_bytes:
+            self._check_weight(data)
+            if data.count(b"e-3") > _MOST_SUBNORMAL:
+                # Each such number takes msgspec's reader 8 us, and this one a hundredth of that.
+                return msgspec.convert(orjson.loads(data), self.cls, str_keys=True)
+        return self._decode(data)
+
+    def _check_weight(self, data: bytes) -> None:
+        if (weight := self.weight.of(data)) > MOST_DECODED_BYTES:
+            text = f"takes about {weight >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: large content travels by reference"
+            raise ContractError(text, "/data", "schema_violation")
 
     def prove(self, data: bytes) -> msgspec.Struct | None:
         """The payload in *data*, if these are proven to be the canonical form of an object; None says nothing."""
@@ -94,7 +123,7 @@ class PayloadType:
         try:
             if self._decoded_guard is None:
                 return None
-            opened = self._decode(data)
+            opened = self._typed(data)
             return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
         except KeyboardInterrupt:
             raise
@@ -104,7 +133,7 @@ class PayloadType:
     def read(self, data: bytes) -> msgspec.Struct | None:
         """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
         try:
-            return self._decode(data)
+            return self._typed(data)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything
@@ -113,7 +142,9 @@ class PayloadType:
     def decode(self, data: bytes) -> msgspec.Struct:
         """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
         try:
-            return self._decode(data)
+            return self._typed(data)
+        except ContractError:
+            raise
         except msgspec.ValidationError as error:
             raise translate(error, base="/data", reason="schema_violation") from error
         except KeyboardInterrupt:

@@ -40,7 +40,9 @@ class Prepared(Template):
         if native.core is not None and (compiled := kind.encoder.compiled) is not None:
             lifetimes, names = (self.ttl_ms, self.max_ttl_s), (self.message_type, self.topic, self.headers, self.further_headers)
             drafts = Draft, template_options(draft), draft is None
-            self.sealer = native.core.Sealer(compiled, self.frame, lifetimes, max_message_bytes, names, (Sealed, NewRecord), drafts)
+            # Beyond that the general way looks whether it is too heavy.
+            most = min(max_message_bytes, kind.weight.light_bytes)
+            self.sealer = native.core.Sealer(compiled, self.frame, lifetimes, most, names, (Sealed, NewRecord), drafts)
 
 
 class PreparedTemplates:

@@ -7,7 +7,7 @@ import json
 import math
 import random
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from unittest import mock
 
@@ -544,16 +544,16 @@ class Colour(enum.Enum):
 
 @payload("payload.keyed")
 class Keyed(msgspec.Struct):
-    rates: dict[int, float]
+    rates: dict[date, float]
     colours: set[Colour]
 
 
 def test_keys_that_are_no_text_and_sets_that_have_no_order_are_published_and_read_back() -> None:
-    subject = Keyed({20: 2.5, 1: 1.0}, {Colour.RED, Colour.BLUE})
+    subject = Keyed({date(2026, 2, 1): 2.5, date(2026, 1, 1): 1.0}, {Colour.RED, Colour.BLUE})
     kind = payload_type(Keyed)
     data = kind.encode(subject)
     assert data.startswith(b'{"colours":[')
-    assert data.endswith(b'"rates":{"1":1,"20":2.5}}')
+    assert data.endswith(b'"rates":{"2026-01-01":1,"2026-02-01":2.5}}')
     assert kind.decode(data) == subject
 
 
@@ -561,9 +561,12 @@ class Bare(msgspec.Struct, eq=False):
     number: int = 0
 
 
+FIRST = date(2026, 1, 1)
+
+
 @payload("payload.rows")
 class Rows(msgspec.Struct, eq=False, kw_only=True):
-    by_id: dict[int, str]
+    by_id: dict[date, str]
     rows: list[list[int]] = []
     bare: Bare = msgspec.field(default_factory=Bare)
     anything: Any = None
@@ -572,9 +575,9 @@ class Rows(msgspec.Struct, eq=False, kw_only=True):
 @pytest.mark.parametrize(
     "subject",
     [
-        Rows(by_id={1: "x"}),
-        Rows(by_id={1: "x", 2: "y"}, rows=((1, 2), [3])),  # type: ignore[arg-type]
-        Rows(by_id={1: "x"}, bare=Bare(7), anything=(datetime(2026, 1, 1, tzinfo=UTC), {"at": (1.0, 2)})),
+        Rows(by_id={FIRST: "x"}),
+        Rows(by_id={FIRST: "x", date(2026, 1, 2): "y"}, rows=((1, 2), [3])),  # type: ignore[arg-type]
+        Rows(by_id={FIRST: "x"}, bare=Bare(7), anything=(datetime(2026, 1, 1, tzinfo=UTC), {"at": (1.0, 2)})),
     ],
 )
 def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_equal_to_what_is_read(subject: Rows) -> None:
@@ -583,11 +586,10 @@ def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_e
 
 @payload("payload.loose")
 class LooselyKeyed(msgspec.Struct, eq=False):
-    either: dict[int | str, str]
     whatever: dict[Any, str] = {}
 
 
-@pytest.mark.parametrize("subject", [LooselyKeyed({1: "x", "1": "y"}), LooselyKeyed({}, {1: "x"})])
+@pytest.mark.parametrize("subject", [LooselyKeyed({1: "x", "1": "y"}), LooselyKeyed({1: "x"})])
 def test_keys_that_would_be_lost_or_become_others_are_refused(subject: LooselyKeyed) -> None:
     with pytest.raises(ContractError, match="a key must be str, not int"):
         encode_payload(subject)

@@ -275,6 +275,9 @@ pub fn read_records<'py>(
         for at in 0..many {
             let name = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
             let content = reader.bytes().ok_or_else(broken)?.unwrap_or_default();
+            if at >= KEPT_HEADERS {
+                continue;
+            }
             if before.get(at).is_some_and(|known| known.0 == name && known.1 == content) {
                 continue;
             }
@@ -307,6 +310,8 @@ pub fn untrack(tuple: &Bound<'_, PyTuple>) {
 
 /// As many as a record of the bus never has: each takes memory many times its two bytes in a batch.
 const MOST_HEADERS: usize = 10_000;
+/// Those behind are left out: a message with so many is refused, whatever they say.
+const KEPT_HEADERS: usize = 256;
 const MOST_NAMES: usize = 64;
 const MOST_NAME_BYTES: usize = 128;
 

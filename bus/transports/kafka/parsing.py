@@ -36,6 +36,8 @@ _MOST_RECORDS = 100_000
 """More than that are read one after the other, and not all before the first is handled."""
 _MOST_HEADERS = 10_000
 """The compiled way has the same bound: in memory each takes many times its two bytes."""
+_KEPT_HEADERS = 256
+"""Those behind are left out: a message with so many is refused, whatever they say. The compiled way has the same bound."""
 _FETCHED_BYTES = 8 * 1_048_576
 """Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
@@ -210,11 +212,12 @@ def _record(buffer: bytes | bytearray | memoryview, at: int, batch: Any, timesta
     count, at = decode_varint_py(buffer, at)
     if count > _MOST_HEADERS:
         raise ValueError(f"{count} headers are more than {_MOST_HEADERS}")
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(max(0, count)):
         name, at = _bytes(buffer, at)
         content, at = _bytes(buffer, at)
-        headers.append(((name or b"").decode("utf-8", "replace"), content))
+        if len(headers) < _KEPT_HEADERS:
+            headers.append(((name or b"").decode("utf-8", "replace"), content))
     moment = batch.first_timestamp + delta if timestamp is None else timestamp
     return _Tolerated(batch.base_offset + offset_delta, moment, batch.timestamp_type, key, value, headers), at
 

@@ -142,7 +142,7 @@ def test_one_record_stands_for_what_cannot_be_read_of_a_batch_that_is_too_large(
 @ways
 @pytest.mark.usefixtures("compiled")
 def test_one_record_stands_for_one_with_headers_without_end(compress: Compress, codec: int) -> None:
-    assert len(read(batch([b"first", b"second"], compress, codec, headers=10_000))[1].headers) == 10_000
+    assert len(read(batch([b"first", b"second"], compress, codec, headers=10_000))[1].headers) == 256
     with capture_logs() as logs:
         found = read(batch([b"first", b"second"], compress, codec, headers=10_001))
     assert [(record.offset, record.value) for record in found] == [(100, b"first"), (101, b"")]
