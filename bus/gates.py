@@ -18,16 +18,19 @@ from bus.proof import encode_statement, find_fault
 from bus.sealing import Message
 from bus.signing import Verifier, check_signature, parse_signature
 from bus.times import parse_ms
-from bus.transports.base import Record
+from bus.transports.base import Headers, Record
 
 __all__ = [
     "EXPIRY_TOLERANCE_MS",
     "MAX_HOPS",
     "MAX_TTL_MS",
+    "MOST_HEADERS",
+    "MOST_HEADER_BYTES",
     "MOST_HOPS",
     "SKEW_TOLERANCE_MS",
     "audience_gate",
     "authenticity_gate",
+    "header_bytes",
     "integrity_gate",
     "is_addressed",
     "is_in_time",
@@ -40,6 +43,8 @@ __all__ = [
 
 EXPIRY_TOLERANCE_MS = 5_000
 SKEW_TOLERANCE_MS = 120_000
+MOST_HEADERS = 64
+MOST_HEADER_BYTES = 16_384
 MAX_HOPS = 16
 """Of a message that asks for no other limit."""
 MOST_HOPS = 64
@@ -48,8 +53,21 @@ MAX_TTL_MS = 7 * 86_400_000
 """The largest lifetime of a message, where the namespace says nothing else."""
 
 
-def size_gate(record: Record, max_message_bytes: int) -> None:
-    """`oversized`."""
+def header_bytes(headers: Headers) -> int:
+    """What *headers* take on the wire, names and values."""
+    total = 0
+    for name, content in headers:
+        total += len(name) + len(content)
+    return total
+
+
+def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str] = ()) -> None:
+    """`oversized`. Headers whose names are *uncounted* are the bus's own."""
+    headers = tuple(header for header in record.headers if header[0] not in uncounted) if uncounted else record.headers
+    if len(headers) > MOST_HEADERS:
+        raise ContractError(f"{len(headers)} headers, at most {MOST_HEADERS} are allowed", reason="oversized")
+    if (size := header_bytes(headers)) > MOST_HEADER_BYTES:
+        raise ContractError(f"its headers take {size} bytes, at most {MOST_HEADER_BYTES} are allowed", reason="oversized")
     if record.value is not None and len(record.value) > max_message_bytes:
         raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
 

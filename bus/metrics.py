@@ -32,6 +32,7 @@ class Metrics:
         )
         self._meters: dict[str, _Meters] = {}
         self.received = self._gathered("received", "Records taken from the log.", "type", "group")
+        self.slow_decodes = self._counter("slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group")
         self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
         self.retried = self._counter("retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier")
         self.handler_seconds = self._timings("handler_seconds", "Time spent in handlers.", "type", "group")

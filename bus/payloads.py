@@ -53,6 +53,7 @@ class PayloadType:
         "name",
         "risk",
         "sign",
+        "small_bytes",
         "upcasters",
         "version",
         "weight",
@@ -69,6 +70,8 @@ class PayloadType:
         self._resolved = False
         self.weight = Weight()
         self._unweighed_bytes = _LONG
+        self.small_bytes = 0
+        """Of a text that is no longer, what it becomes is not worth counting."""
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
         self.encoder = Encoder(self.decode)
         self._decoded_guard: Guard | None = None
@@ -86,6 +89,7 @@ class PayloadType:
                 raise ContractError(f"@payload({self.name!r}): {fault}")
             self.weight = weight_of(self.cls)
             self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
+            self.small_bytes = self.weight.small_bytes
             self._decode = msgspec.json.Decoder(self.cls).decode
             self.encoder = Encoder(self.decode, self.cls, self._decode)
             self._decoded_guard = make_decoded_guard(self.cls)

@@ -6,11 +6,14 @@ the pieces a fetch is taken in. Verdicts are `consumers.intake`'s; fetching and 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from bus.clock import Clock
 from bus.failpoints import reach
-from bus.metrics import Meter
+from bus.logs import get_logger
+from bus.metrics import Metrics
 from bus.transports.base import Record
 from consumers.delivery import Delivery, Partition
 from consumers.flight import Flight
@@ -24,16 +27,23 @@ __all__ = ["Admission"]
 
 # Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of it.
 _PIECE_RECORDS = 48
+_SLICE_S = 0.01
+"""After so long others have their turn."""
+_SLOW_S = 0.25
 _BACKWARDS_MS = 500
+
+_log = get_logger("worker")
 
 
 class _Fetch:
     """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries among what was taken."""
 
-    __slots__ = ("found", "passed_over", "retries")
+    __slots__ = ("found", "left_bytes", "passed_over", "retries")
 
-    def __init__(self, found: Mapping[tuple[str, int], Partition | None]) -> None:
+    def __init__(self, found: Mapping[tuple[str, int], Partition | None], most_bytes: float) -> None:
         self.found = found
+        self.left_bytes = most_bytes
+        """So much of what it becomes may still be taken; what is left over is fetched again."""
         self.passed_over: set[Partition] = set()
         self.retries: dict[Hashable, bytes | None] = {}
 
@@ -48,7 +58,8 @@ class Admission:
         flight: Flight,
         lanes: Lanes[Delivery],
         *,
-        meters: Mapping[str, Meter],
+        metrics: Metrics,
+        group: str,
         clock: Clock,
         log_clock: LogClock,
     ) -> None:
@@ -56,28 +67,33 @@ class Admission:
         self._intake = intake
         self._flight = flight
         self._lanes = lanes
-        self._meters = meters
+        self._meters = metrics.meters(group)
+        self._slow = metrics.slow_decodes
+        self._group = group
         self._clock = clock
         self._log_clock = log_clock
 
-    def admit(self, records: Sequence[Record]) -> Iterator[None]:
-        """Take *records*, in pieces; between two of them the caller may wait."""
+    def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
+        """Take *records* in pieces, as long as they become at most *most_bytes*; between two pieces the caller may wait."""
         # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the same place.
         found = {place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}}
         for (topic, number), partition in found.items():
             if partition is not None and partition.tier is not None:
                 last = max(record.offset for record in records if record.partition == number and record.topic == topic)
                 partition.seen.see(last, self._clock.monotonic_s())
-        fetch = _Fetch(found)
-        for start in range(0, len(records), _PIECE_RECORDS):
-            self._admit(records[start : start + _PIECE_RECORDS], fetch)
+        fetch, start = _Fetch(found, most_bytes), 0
+        while start < len(records):
+            start += self._admit(records[start : start + _PIECE_RECORDS], fetch)
             yield
 
-    def _admit(self, records: Sequence[Record], fetch: _Fetch) -> None:
+    def _admit(self, records: Sequence[Record], fetch: _Fetch) -> int:
+        """Take some of *records*, at least one; how many."""
         # One reading of the clocks for all of a piece.
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         topic, number, partition = "", -1, None
-        for record in records:
+        # Real time, whatever the clock says: the loop stands still meanwhile.
+        begun_s = before_s = time.perf_counter()
+        for count, record in enumerate(records, 1):
             # They come in runs of one partition.
             if record.partition != number or record.topic != topic:
                 topic, number = record.topic, record.partition
@@ -90,9 +106,24 @@ class Admission:
             elif partition.frontier.span >= partition.most_open:
                 self._partitions.fill(partition, record.offset)
                 fetch.passed_over.add(partition)
+            elif fetch.left_bytes <= 0:
+                self._partitions.leave(partition, record.offset)
+                fetch.passed_over.add(partition)
             elif partition.frontier.deliver(record.offset):
                 partition.taken_ms = record.timestamp_ms
                 self._take(record, partition, now_ms, now_s, fetch)
+                taken_s = time.perf_counter()
+                if taken_s - before_s > _SLOW_S:
+                    self._tell_slow(record, partition, taken_s - before_s)
+                if taken_s - begun_s > _SLICE_S:
+                    return count
+                before_s = taken_s
+        return len(records)
+
+    def _tell_slow(self, record: Record, partition: Partition, taken_s: float) -> None:
+        self._slow.labels(self._intake.label(partition), self._group).inc()
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
         """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
@@ -115,6 +146,7 @@ class Admission:
             meter.skipped.count += 1
             return
         self._meters[delivery.label].received.count += 1
+        fetch.left_bytes -= delivery.size
         self._flight.take(delivery, now_ms, now_s)
         self._lanes.add(delivery.key, delivery, delivery.priority)
         reach("taken")

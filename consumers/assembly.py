@@ -78,7 +78,7 @@ def assemble(
     flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
     log_clock = LogClock(clock, own=transport.features.own_clock)
     intake = Intake(plan.view, clock, log_clock)
-    admission = Admission(partitions, intake, flight, lanes, meters=metrics.meters(group), clock=clock, log_clock=log_clock)
+    admission = Admission(partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock)
     dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
     brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
     braking = Braking(brake, group, clock, metrics, partitions.let_rest)

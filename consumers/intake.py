@@ -16,9 +16,9 @@ from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import parse_ms
 from bus.topics import read_topic
-from bus.transports.base import Record
+from bus.transports.base import Record, size_of
 from consumers.app import Subscription
-from consumers.deadletter import Control, read_control
+from consumers.deadletter import CONTROL_HEADERS, Control, read_control
 from consumers.delivery import Delivery, Partition
 from consumers.logclock import LogClock
 from consumers.plan import View
@@ -50,7 +50,9 @@ class Intake:
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every gate."""
         view, value, key = self._view, record.value, record.key
-        if value is None or len(value) > view.max_message_bytes or partition.own:
+        if value is None or len(value) > view.max_message_bytes or partition.own or len(record.headers) > gates.MOST_HEADERS:
+            return None
+        if gates.header_bytes(record.headers) > gates.MOST_HEADER_BYTES:
             return None
         cast = self._moulds.cast(value)
         if cast is None:
@@ -77,7 +79,7 @@ class Intake:
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
-            size=len(value) + len(key),
+            size=size_of(record) + _decoded_bytes(kind, value),
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
             message=message,
@@ -90,7 +92,7 @@ class Intake:
 
     def _judge_any(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
-        size = len(record.value or b"") + len(record.key or b"")
+        size = size_of(record)
         delivery = Delivery(record=record, partition=partition, control=control, key=(record.partition, record.offset, record.topic), size=size)
         try:
             return self._pass(delivery, now_ms)
@@ -116,7 +118,7 @@ class Intake:
 
     def _pass(self, delivery: Delivery, now_ms: int) -> Delivery | None:
         view, record = self._view, delivery.record
-        gates.size_gate(record, view.max_message_bytes)
+        gates.size_gate(record, view.max_message_bytes, CONTROL_HEADERS if delivery.partition.own else ())
         message = gates.parse_gate(record, view.registry)
         gates.integrity_gate(message)
         delivery.message = message
@@ -129,7 +131,8 @@ class Intake:
         gates.audience_gate(message, view.namespace, expected, record.key)
         kind = view.registry.get(message.message_type)
         gates.authenticity_gate(message, kind.risk if kind else "medium", view.verifier)
-        _, delivery.payload = gates.schema_gate(message, view.registry)
+        found, delivery.payload = gates.schema_gate(message, view.registry)
+        delivery.size += _decoded_bytes(found, message.value)
         # Known before the gates that what was done is not asked.
         delivery.subscription = subscription = view.subscriptions.get(message.message_type)
         self.check_lifetime(delivery, message, now_ms)
@@ -171,6 +174,11 @@ class Intake:
             # It asked for longer than the largest tier: one more hop, no attempt used.
             delivery.requeue = tier
             delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
+
+
+def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
+    """What a payload takes besides its bytes, where that is worth counting."""
+    return kind.weight.of(value) if len(value) > kind.small_bytes else 0
 
 
 def _alone(refusal: ContractError) -> ContractError:

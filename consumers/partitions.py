@@ -136,6 +136,10 @@ class Partitions:
         self._rewind(partition, offset)
         self._mark_full(partition)
 
+    def leave(self, partition: Partition, offset: int) -> None:
+        """There is no room for it: fetch it again with the next records."""
+        self._rewind(partition, offset)
+
     def release_full(self) -> None:
         """Fetch again from partitions whose frontier has moved."""
         for partition in self._held.values():

@@ -152,7 +152,7 @@ class Worker:
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
             return 0
         records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
-        for _ in self._admission.admit(records):
+        for _ in self._admission.admit(records, size):
             self.runners.kick()
             # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with these already.
             await asyncio.sleep(0)

@@ -39,7 +39,11 @@ __all__ = [
     "check_group_name",
     "check_topic_name",
     "colliding_topic",
+    "size_of",
 ]
+
+_HEADER_BYTES = 200
+"""Of a header besides its text: a tuple, a text and bytes."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
@@ -64,6 +68,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+def size_of(record: NewRecord | Record) -> int:
+    """What *record* takes in memory, headers included, with some room for each."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, content in record.headers:
+        size += len(name) + len(content) + _HEADER_BYTES
+    return size
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

@@ -33,10 +33,11 @@ class Worker:
         self.partitions = Partitions(plan.tiers, clock)
         self.lanes: Lanes[Delivery] = Lanes()
         self.flight = Flight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
-        meters = metrics.meters(plan.group)
         log_clock = LogClock(clock, own=True)
         intake = Intake(plan.view, clock, log_clock)
-        self.admission = Admission(self.partitions, intake, self.flight, self.lanes, meters=meters, clock=clock, log_clock=log_clock)
+        self.admission = Admission(
+            self.partitions, intake, self.flight, self.lanes, metrics=metrics, group=plan.group, clock=clock, log_clock=log_clock
+        )
         self.group = plan.group
 
     def received(self) -> float | None:

@@ -15,6 +15,10 @@ from bus.partitioning import murmur2_many, partition_of_hash
 from bus.transports.base import Appended, NewRecord, Outcome
 from bus.transports.sqlite.log import Log
 
+MOST_HEADERS = 128
+MOST_HEADER_BYTES = 65_536
+"""A message has half of them at most; a dead letter keeps its message's and adds what it died of."""
+
 __all__ = ["Draft", "append", "drafted"]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -34,6 +38,8 @@ def drafted(record: NewRecord, limit: int) -> Draft | RecordTooLargeError:
     if not record.headers:
         return Draft(record, None, size) if size <= limit else _too_large(size, limit)
     headers = _encode(record.headers)
+    if len(record.headers) > MOST_HEADERS or len(headers) > MOST_HEADER_BYTES:
+        return RecordTooLargeError(f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes")
     size += len(headers)
     return Draft(record, headers, size) if size <= limit else _too_large(size, limit)
 
