@@ -18,7 +18,7 @@ from bus.proof import encode_statement, find_fault
 from bus.sealing import Message
 from bus.signing import Verifier, check_signature, parse_signature
 from bus.times import parse_ms
-from bus.transports.base import Headers, Record
+from bus.transports.base import Record, header_bytes
 
 __all__ = [
     "EXPIRY_TOLERANCE_MS",
@@ -30,7 +30,6 @@ __all__ = [
     "SKEW_TOLERANCE_MS",
     "audience_gate",
     "authenticity_gate",
-    "header_bytes",
     "integrity_gate",
     "is_addressed",
     "is_in_time",
@@ -51,14 +50,6 @@ MOST_HOPS = 64
 """That a message may ask for, where the namespace says nothing else."""
 MAX_TTL_MS = 7 * 86_400_000
 """The largest lifetime of a message, where the namespace says nothing else."""
-
-
-def header_bytes(headers: Headers) -> int:
-    """What *headers* take on the wire, names and values."""
-    total = 0
-    for name, content in headers:
-        total += len(name) + len(content)
-    return total
 
 
 def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str] = ()) -> None:

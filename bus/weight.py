@@ -17,7 +17,7 @@ __all__ = ["MOST_DECODED_BYTES", "Weight", "weight_of"]
 MOST_DECODED_BYTES: Final = 64 * 1_048_576
 """More than that no payload may take."""
 
-_SMALL: Final = 65_536
+_SMALL: Final = 131_072
 _MEMBER: Final = 64
 """A number or text, and its place."""
 _LIST: Final = 88
@@ -51,7 +51,7 @@ class Weight(msgspec.Struct, frozen=True):
 
     @property
     def small_bytes(self) -> int:
-        """Text of at most that length becomes less than 64 KiB."""
+        """Text of at most that length becomes less than 128 KiB."""
         return _SMALL // self.per_byte
 
 

@@ -16,7 +16,7 @@ from bus.payloads import PayloadType
 from bus.sealing import Message
 from bus.times import parse_ms
 from bus.topics import read_topic
-from bus.transports.base import Record, size_of
+from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.app import Subscription
 from consumers.deadletter import CONTROL_HEADERS, Control, read_control
 from consumers.delivery import Delivery, Partition
@@ -52,7 +52,8 @@ class Intake:
         view, value, key = self._view, record.value, record.key
         if value is None or len(value) > view.max_message_bytes or partition.own or len(record.headers) > gates.MOST_HEADERS:
             return None
-        if gates.header_bytes(record.headers) > gates.MOST_HEADER_BYTES:
+        header_size = header_bytes(record.headers)
+        if header_size > gates.MOST_HEADER_BYTES:
             return None
         cast = self._moulds.cast(value)
         if cast is None:
@@ -79,7 +80,7 @@ class Intake:
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
-            size=size_of(record) + _decoded_bytes(kind, value),
+            size=len(value) + len(key) + header_size + HEADER_BYTES * len(record.headers) + _decoded_bytes(kind, value),
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
             message=message,

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from bus.errors import AppendUnknownError, ConfigurationError, NameRefusedError, RecordTooLargeError, TransportError
 
 __all__ = [
+    "HEADER_BYTES",
     "Admin",
     "Appended",
     "Assignment",
@@ -39,10 +40,11 @@ __all__ = [
     "check_group_name",
     "check_topic_name",
     "colliding_topic",
+    "header_bytes",
     "size_of",
 ]
 
-_HEADER_BYTES = 200
+HEADER_BYTES: Final = 200
 """Of a header besides its text: a tuple, a text and bytes."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -72,10 +74,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def size_of(record: NewRecord | Record) -> int:
     """What *record* takes in memory, headers included, with some room for each."""
-    size = len(record.key or b"") + len(record.value or b"")
-    for name, content in record.headers:
-        size += len(name) + len(content) + _HEADER_BYTES
-    return size
+    return len(record.key or b"") + len(record.value or b"") + header_bytes(record.headers) + HEADER_BYTES * len(record.headers)
+
+
+def header_bytes(headers: Headers) -> int:
+    """What *headers* take on the wire, names and values."""
+    total = 0
+    for name, content in headers:
+        total += len(name) + len(content)
+    return total
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

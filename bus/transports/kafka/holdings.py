@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from aiokafka import TopicPartition
 
-from bus.transports.base import Assignment, Record, size_of
+from bus.transports.base import HEADER_BYTES, Assignment, Record
 
 __all__ = ["Held", "Holdings"]
 
@@ -152,7 +152,7 @@ class Holdings:
             buffer = held.buffer
             while buffer and len(taken) < max_records:
                 record = buffer[0]
-                size = size_of(record)
+                size = len(record.value or b"") + len(record.key or b"") + HEADER_BYTES * len(record.headers)
                 if size > room and taken:
                     return taken
                 room -= size
@@ -173,4 +173,4 @@ def _share(several: Iterable[Held]) -> float:
 
 
 def _size_of(record: Record) -> int:
-    return size_of(record)
+    return len(record.value or b"") + len(record.key or b"") + HEADER_BYTES * len(record.headers)

@@ -15,7 +15,7 @@ from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeEr
 
 from bus.clock import Clock
 from bus.errors import ClosedError, TopicMissingError, UnreachableError
-from bus.transports.base import Record, size_of
+from bus.transports.base import HEADER_BYTES, Record
 from bus.transports.kafka.faults import translated
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.member import killed
@@ -184,7 +184,7 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
     size = 0
     while reader.buffer and len(taken) < max_records:
         record = reader.buffer[0]
-        size += size_of(record)
+        size += len(record.value or b"") + len(record.key or b"") + HEADER_BYTES * len(record.headers)
         if size > max_bytes and taken:
             break
         taken.append(reader.buffer.popleft())
