@@ -156,7 +156,7 @@ class Admission:
         self._meters[delivery.label].received.count += 1
         fetch.left_bytes -= delivery.size
         self._flight.take(delivery, now_ms, now_s)
-        self._lanes.add(delivery.key, delivery, delivery.priority)
+        self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label)
         reach("taken")
 
 

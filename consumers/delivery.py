@@ -33,6 +33,7 @@ class Partition:
         "assignment",
         "closed",
         "committed",
+        "crowding",
         "draining",
         "expected_type",
         "frontier",
@@ -81,6 +82,8 @@ class Partition:
         """So long may its span be."""
         self.full = False
         """Its span reached that: fetching waits for the frontier."""
+        self.crowding = False
+        """Its type has taken half of the room."""
         self.resting = False
         """The brake is on its type."""
         self.draining = False

@@ -33,6 +33,11 @@ class Flight:
     def __len__(self) -> int:
         return len(self._deliveries)
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether one type may have taken so much that others should come first."""
+        return 2 * len(self._deliveries) >= self._max_count or 2 * self._bytes >= self._max_bytes
+
     def room(self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple) -> tuple[int, int]:
         """Records and bytes that may still be taken; both 0 when either bound is reached.
 
@@ -48,6 +53,22 @@ class Flight:
             excused = [delivery.size for delivery in held_up() if delivery.partition.expected_type not in waiting]
             count, size = count + min(len(excused), self._max_count), size + min(sum(excused), self._max_bytes)
         return (count, size) if count > 0 and size > 0 else (0, 0)
+
+    def crowding(self, before: Set[str]) -> set[str]:
+        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come first."""
+        counts: dict[str, int] = {}
+        sizes: dict[str, int] = {}
+        for delivery in self._deliveries.values():
+            if (kind := delivery.partition.expected_type) is not None:
+                counts[kind] = counts.get(kind, 0) + 1
+                sizes[kind] = sizes.get(kind, 0) + delivery.size
+        most_count, most_bytes = self._max_count // 2, self._max_bytes // 2
+
+        def crowds(kind: str) -> bool:
+            share = 0.75 if kind in before else 1.0
+            return counts[kind] >= most_count * share or sizes[kind] >= most_bytes * share
+
+        return {kind for kind in counts if crowds(kind)}
 
     def take(self, delivery: Delivery, now_ms: int, now_s: float) -> None:
         """*delivery* is in flight from now on, which is *now_ms* of the wall clock and *now_s* of the monotonic one."""

@@ -35,6 +35,8 @@ class Partitions:
         self._places: dict[tuple[str, int], Partition] = {}
         self._resting: set[str] = set()
         self._waiting: set[str] = set()
+        self.crowding: set[str] = set()
+        """The types that have taken half of the room."""
         self.subscription: Subscription | None = None
 
     @property
@@ -73,6 +75,7 @@ class Partitions:
             self._held[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
         self.let_rest(self._resting)
+        self.let_others(self.crowding)
         self.let_wait(self._waiting)
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
@@ -103,6 +106,15 @@ class Partitions:
             if resting != partition.resting:
                 partition.resting = resting
                 self.hold(partition, resting)
+
+    def let_others(self, message_types: set[str]) -> None:
+        """Fetch nothing of these types, which have taken half of the room; those of before are fetched again."""
+        self.crowding = message_types
+        for partition in self._held.values():
+            crowding = partition.expected_type in message_types
+            if crowding != partition.crowding:
+                partition.crowding = crowding
+                self.hold(partition, crowding)
 
     def let_wait(self, message_types: set[str]) -> None:
         """Take only a few of these types, for they wait; of those of before as many as usual.

@@ -37,6 +37,8 @@ _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S = 3.0
+_CROWDED_S = 0.01
+"""So soon a type that left others the room is looked after again."""
 _PURGE_S = 600.0
 _GIVE_BACK_S = 1.0
 
@@ -67,6 +69,8 @@ class Worker:
         self._clock = clock
         self._metrics = metrics
         self._inbox = inbox
+        self._shares = len(app.subscriptions) > 1
+        """Whether there are types that one of them could keep out."""
         self._committing = asyncio.Lock()
         self._cut_beside: int | None = None
         """Handlers that were cut since stopping began, because their partition went away meanwhile."""
@@ -144,6 +148,9 @@ class Worker:
         if self.runners.failure is not None:
             raise self.runners.failure
         subscription = self._joined()
+        if self._shares and (self.flight.is_half_full or self._partitions.crowding):
+            self._partitions.let_others(self.flight.crowding(self._partitions.crowding))
+            timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
         count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
         # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):

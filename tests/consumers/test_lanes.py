@@ -127,3 +127,40 @@ def test_a_taken_lane_is_not_ready_whatever_is_added_behind_it() -> None:
     lanes.add("k", 2, 9)
     assert lanes.take() is None
     assert lanes.finish(lane) == 2
+
+
+def test_a_flood_of_one_type_holds_up_no_other() -> None:
+    lanes: Lanes[str] = Lanes()
+    for number in range(1_000):
+        lanes.add(number, "flood", 9, "flood")
+    for _ in range(100):
+        assert lanes.take() is not None
+    lanes.add("honest", "honest", 5, "honest")
+    heads = [lane.head for lane in (lanes.take() for _ in range(10)) if lane is not None]
+    assert "honest" in heads
+
+
+def test_a_flow_that_was_idle_has_saved_up_nothing() -> None:
+    lanes: Lanes[str] = Lanes()
+    lanes.add("early", "b", 5, "b")
+    assert lanes.take() is not None
+    for number in range(100):
+        lanes.add(("a", number), "a", 5, "a")
+    for _ in range(50):
+        assert lanes.take() is not None
+    for number in range(50):
+        lanes.add(("b", number), "b", 5, "b")
+    heads = [lane.head for lane in (lanes.take() for _ in range(20)) if lane is not None]
+    assert heads.count("a") == 10
+
+
+def test_within_a_type_a_flood_of_a_higher_priority_does_not_starve_a_lower_one() -> None:
+    lanes: Lanes[str] = Lanes()
+    lanes.add("low", "low", 0)
+    for taken in range(1_000):
+        lanes.add(("high", taken), "high", 9)
+        lane = lanes.take()
+        assert lane is not None
+        if lane.head == "low":
+            break
+    assert 32 * 8 < taken <= 32 * 10
