@@ -54,12 +54,16 @@ class Flight:
             count, size = count + min(len(excused), self._max_count), size + min(sum(excused), self._max_bytes)
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
-    def crowding(self, before: Set[str]) -> set[str]:
-        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come first."""
+    def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
+        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come first.
+
+        What is *held_up* behind a retry of its key takes no room.
+        """
+        waiting = {id(delivery) for delivery in held_up}
         counts: dict[str, int] = {}
         sizes: dict[str, int] = {}
         for delivery in self._deliveries.values():
-            if (kind := delivery.partition.expected_type) is not None:
+            if (kind := delivery.partition.expected_type) is not None and id(delivery) not in waiting:
                 counts[kind] = counts.get(kind, 0) + 1
                 sizes[kind] = sizes.get(kind, 0) + delivery.size
         most_count, most_bytes = self._max_count // 2, self._max_bytes // 2

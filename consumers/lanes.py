@@ -4,8 +4,8 @@ Owns per-key order (one delivery of a lane runs at a time), whose turn it is amo
 for a result to be durable. A lane exists only while it has deliveries, so any number of keys costs nothing.
 
 Whose turn it is: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type holds up no other. Within a
-flow the higher priority goes first, and one that has waited for 32 turns goes before all that came so much later with one priority more: a number
-that a sender chooses must not keep others waiting for ever.
+flow the higher priority goes first, and one that has waited for 32 turns goes before all that came so much later with one priority more: what a
+sender chooses must not keep others waiting for ever.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
                     taken --settle--> settling --settled--> taken --put_back--> back

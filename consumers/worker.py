@@ -149,7 +149,7 @@ class Worker:
             raise self.runners.failure
         subscription = self._joined()
         if self._shares and (self.flight.is_half_full or self._partitions.crowding):
-            self._partitions.let_others(self.flight.crowding(self._partitions.crowding))
+            self._partitions.let_others(self.flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
         count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
         # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
