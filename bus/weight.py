@@ -14,7 +14,7 @@ from msgspec import inspect
 
 __all__ = ["MOST_DECODED_BYTES", "Weight", "weight_of"]
 
-MOST_DECODED_BYTES: Final = 64 * 1_048_576
+MOST_DECODED_BYTES: Final = 32 * 1_048_576
 """More than that no payload may take."""
 
 _SMALL: Final = 131_072

@@ -43,12 +43,15 @@ from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
 from consumers.lateanswers import LateAnswers
 from consumers.plan import Plan
+from consumers.rarely import Ration
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide
 from consumers.runners import HandlerTimeoutError
 from consumers.settlement import Settlement
 from producers.publisher import Publisher
 
 __all__ = ["Outcomes"]
+
+_TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _log = get_logger("handler")
 
@@ -86,6 +89,7 @@ class Outcomes:
         self._braking = braking
         self._late = late
         self._randomness = randomness
+        self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
 
     async def check(self, outputs: Sequence[NewRecord]) -> None:
         """Raise ContractError where the log would never take one of *outputs*."""
@@ -278,8 +282,8 @@ class Outcomes:
         if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
             _log.warning("handler.failed", again_in_s=again_in_s, **facts)
         else:
-            # The trace once a message; its repetitions get a line.
-            _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error, **facts)
+            # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as many messages.
+            _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error if self._traces.take() else None, **facts)
 
 
 def _breaks_contract(error: BaseException) -> ContractError | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bus.clock import Clock
 
-__all__ = ["Rarely"]
+__all__ = ["Rarely", "Ration"]
 
 
 class Rarely:
@@ -24,3 +24,22 @@ class Rarely:
             return False
         self._done_s[chore] = now_s
         return True
+
+
+class Ration:
+    """At most *most* of something in each *every_s* seconds."""
+
+    def __init__(self, clock: Clock, *, most: int, every_s: float) -> None:
+        self._clock = clock
+        self._most = most
+        self._every_s = every_s
+        self._began_s = -every_s
+        self._left = 0
+
+    def take(self) -> bool:
+        """Whether one more may be had now; if so it counts."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._began_s >= self._every_s:
+            self._began_s, self._left = now_s, self._most
+        self._left -= 1
+        return self._left >= 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bus.clock import ManualClock
-from consumers.rarely import Rarely
+from consumers.rarely import Rarely, Ration
 
 
 def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
@@ -16,3 +16,13 @@ def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
     assert not rarely.is_time("a", 10)
     clock.advance(0.1)
     assert rarely.is_time("a", 10)
+
+
+def test_of_a_ration_there_is_so_much_in_each_stretch_of_time() -> None:
+    clock = ManualClock()
+    ration = Ration(clock, most=2, every_s=10)
+    assert [ration.take() for _ in range(4)] == [True, True, False, False]
+    clock.advance(9.9)
+    assert not ration.take()
+    clock.advance(0.1)
+    assert ration.take()
