@@ -77,6 +77,7 @@ class Worker(_Section, frozen=True):
     drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * _DAY_S, extra=_DURATION)]
     commit_interval_s: Annotated[float, Meta(ge=0.01, le=_DAY_S, extra=_DURATION)]
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
+    state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
 
 
 class Retry(_Section, frozen=True):
@@ -210,8 +211,7 @@ def _given(flags: Mapping[str, object], env: Mapping[str, str], file: Path | Non
 
 def _default_file() -> Path:
     """Beside this module in an installed wheel, beside the packages in a checkout."""
-    here = Path(__file__).parent
-    shipped = here / "config" / "default.toml"
+    shipped = (here := Path(__file__).parent) / "config" / "default.toml"
     return shipped if shipped.is_file() else here.parent / "config" / "default.toml"
 
 

@@ -12,6 +12,7 @@ from bus.clock import Clock
 from bus.failpoints import reach
 from bus.metrics import Meter
 from bus.transports.base import Record
+from consumers.deaths.witness import Judge
 from consumers.delivery import Delivery, Partition
 from consumers.flight import Flight
 from consumers.intake import Intake
@@ -51,9 +52,11 @@ class Admission:
         meters: Mapping[str, Meter],
         clock: Clock,
         log_clock: LogClock,
+        judge: Judge | None = None,
     ) -> None:
         self._partitions = partitions
         self._intake = intake
+        self._judge = judge or intake.judge
         self._flight = flight
         self._lanes = lanes
         self._meters = meters
@@ -107,7 +110,7 @@ class Admission:
         return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
-        delivery = self._intake.judge(record, partition, now_ms)
+        delivery = self._judge(record, partition, now_ms)
         if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]

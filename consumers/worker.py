@@ -21,6 +21,7 @@ from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
 from consumers.app import App
 from consumers.assembly import assemble
+from consumers.deaths.witness import Witness
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.inbox.base import Inbox
 from consumers.partitions import names_of
@@ -36,9 +37,7 @@ _LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
 _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
-_LAST_COMMIT_S = 3.0
-_PURGE_S = 600.0
-_GIVE_BACK_S = 1.0
+_LAST_COMMIT_S, _PURGE_S, _GIVE_BACK_S = 3.0, 600.0, 1.0
 
 _log = get_logger("worker")
 
@@ -58,6 +57,7 @@ class Worker:
         member: str,
         clock: Clock,
         metrics: Metrics,
+        witness: Witness | None = None,
     ) -> None:
         self.app = app
         self._plan = plan
@@ -80,6 +80,7 @@ class Worker:
             clock=clock,
             metrics=metrics,
             wake=self._wake,
+            witness=witness or Witness(None, clock),
         )
         (
             self._partitions,

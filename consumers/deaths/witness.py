@@ -1,0 +1,225 @@
+"""The witness: notes what a worker runs, and says of a message what is held against it.
+
+Owns when deaths are counted (when partitions arrive: whatever a dead process was running comes back with them), what a run that ended in order
+forgives, and records that cost the session while they were judged. Does not own files (`roll`), the rule (`rules`), or running alone
+(`consumers.execution`). A directory that fails is said once a minute, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from bus.clock import Clock
+from bus.errors import ContractError
+from bus.logs import get_logger
+from bus.transports.base import Record
+from consumers.deadletter import Control, read_control
+from consumers.deaths.roll import Roll
+from consumers.deaths.rules import Death, Key, Mark, Toll, after, is_given_up
+from consumers.deaths.slots import HANDLER, INBOX, Slots
+from consumers.delivery import Delivery, Partition
+from consumers.inbox.base import CrashLoop
+from consumers.rarely import Rarely
+
+__all__ = ["Judge", "Witness", "told"]
+
+Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
+
+LARGE_BYTES: Final = 16_384
+"""What is smaller is judged in less than it takes to say so, and brings no process down."""
+
+_SLOW_S: Final = 2.0
+"""Who was judged for so long has kept heartbeats from being sent."""
+_MOST_SLOW: Final = 64
+_FORGIVING_S: Final = 0.5
+_SAMPLE_BYTES: Final = 4_096
+
+_log = get_logger("deaths")
+
+
+class _Slow(NamedTuple):
+    mark: Mark
+    partition: Partition
+
+
+class Witness:
+    """Of one worker. Without a *roll*, and before `open`, it notes nothing."""
+
+    def __init__(self, roll: Roll | None, clock: Clock) -> None:
+        self._roll = roll
+        self._clock = clock
+        self._slots: Slots | None = None
+        self.tolls: Mapping[Key, Toll] = {}
+        """What is held against messages; empty as long as no process dies."""
+        self._forgiven: dict[Key, Toll] = {}
+        self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
+        self._said = Rarely(clock)
+
+    def open(self, count: int) -> None:
+        """Note from now on what runs, *count* at most at once."""
+        if self._roll is not None:
+            try:
+                self._slots = self._roll.join(count)
+            except OSError as error:
+                self._failed(error)
+
+    def end_in_order(self) -> None:
+        """Whatever ends the process from now on, it is told to end, and no message is to blame. May be called by a signal handler."""
+        if self._slots is not None:
+            self._slots.end_in_order()
+
+    def close(self) -> None:
+        """The process ends in order."""
+        self._forgive()
+        if self._roll is not None:
+            self._roll.leave()
+        self._slots = None
+
+    def begin(self, delivery: Delivery, kept: bool) -> int:
+        """The handler of *delivery* begins; what `end` is to be given. *kept*: it has a row in an inbox, where its deaths are counted."""
+        slots, message = self._slots, delivery.message
+        if slots is None or message is None:
+            return 0
+        return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
+
+    def end(self, at: int, delivery: Delivery) -> None:
+        """It has ended, however: what was held against it is forgiven."""
+        if at and self._slots is not None:
+            self._slots.end(at)
+            if self.tolls:
+                self._ended(_key_of(delivery.control))
+
+    def judging(self, judge: Judge) -> Judge:
+        """*judge*, of whose large records the one in hand is noted."""
+        if self._roll is None:
+            return judge
+
+        def judged(record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+            value = record.value
+            if value is None or len(value) < LARGE_BYTES:
+                return judge(record, partition, now_ms)
+            return self._judge(judge, record, value, partition, now_ms)
+
+        return judged
+
+    def crash_loop(self, delivery: Delivery) -> CrashLoop | None:
+        """The answer for a message that is not to run any more."""
+        toll = self._toll_of(delivery)
+        return CrashLoop(toll.deaths) if toll is not None and is_given_up(toll, delivery.control.redrive_count) else None
+
+    def is_suspect(self, delivery: Delivery) -> bool:
+        """Whether it is to run alone."""
+        toll = self._toll_of(delivery)
+        return toll is not None and toll.suspect
+
+    def look(self) -> None:
+        """Partitions have arrived: see who has died."""
+        if self._roll is None:
+            return
+        try:
+            deaths = self._roll.count(self._clock.now_ms())
+            self.tolls = self._roll.tolls()
+        except OSError as error:
+            self._failed(error)
+            return
+        for death in deaths:
+            _log.warning("deaths.counted", pid=death.pid, running=told(death))
+
+    def gone(self, partition: Partition) -> None:
+        """*partition* is another's: who was judged for too long in it, and is not settled, may have cost it."""
+        slow = [each.mark for each in self._slow if each.partition is partition]
+        committed = partition.frontier.committable
+        slow = [mark for mark in slow if committed is not None and mark.offset >= committed]
+        if not slow or self._roll is None:
+            return
+        now_ms = self._clock.now_ms()
+
+        def strike(tolls: dict[Key, Toll]) -> Mapping[Key, Toll]:
+            for mark in slow:
+                tolls = after(tolls, Death(0, now_ms, (mark,)))
+            return tolls
+
+        try:
+            self.tolls = self._roll.change(strike, now_ms)
+        except OSError as error:
+            self._failed(error)
+        _log.warning("deaths.session_lost_in_judging", records=[mark.key.place for mark in slow])
+
+    def _judge(self, judge: Judge, record: Record, value: bytes, partition: Partition, now_ms: int) -> Delivery | None:
+        slots = self._slots
+        if slots is None:
+            return judge(record, partition, now_ms)
+        # Its id is not known yet. A topic that was made anew has another record here.
+        mark = Mark(record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged")
+        toll = self.tolls.get(mark.key) if self.tolls else None
+        if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
+            return _refused(record, partition, toll.deaths)
+        slots.judge(mark)
+        started_s = self._clock.monotonic_s()
+        try:
+            return judge(record, partition, now_ms)
+        finally:
+            slots.judged()
+            if self._clock.monotonic_s() - started_s > _SLOW_S:
+                self._slow.append(_Slow(mark, partition))
+            elif toll is not None:
+                self._ended(mark.key)
+
+    def _toll_of(self, delivery: Delivery) -> Toll | None:
+        toll = self.tolls.get(_key_of(delivery.control))
+        message = delivery.message
+        return toll if toll is not None and message is not None and toll.name == message.message_id else None
+
+    def _ended(self, key: Key) -> None:
+        toll = self.tolls.get(key)
+        if toll is not None:
+            if not self._forgiven:
+                self._clock.call_later(_FORGIVING_S, self._forgive)
+            self._forgiven[key] = toll
+            self.tolls = {other: held for other, held in self.tolls.items() if other != key}
+
+    def _forgive(self) -> None:
+        """Write down what was forgiven, of many at once."""
+        forgiven, self._forgiven = self._forgiven, {}
+        if not forgiven or self._roll is None:
+            return
+        try:
+            # What was held against it since then is news, and stays.
+            self.tolls = self._roll.change(
+                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll}, self._clock.now_ms()
+            )
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        if self._said.is_time("failed", 60.0):
+            _log.error(
+                "deaths.not_counted",
+                error=str(error),
+                detail="a message without an idempotency key that ends its process is repeated until this works; see worker.state_dir",
+            )
+
+
+def told(death: Death) -> list[str]:
+    """What was running, for a log line: message id and place; a record that was being judged has no id yet."""
+    return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
+
+
+_MOST_TOLD: Final = 16
+_HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
+
+
+def _key_of(control: Control) -> Key:
+    return Key(control.origin_topic, control.origin_partition, control.origin_offset)
+
+
+def _refused(record: Record, partition: Partition, deaths: int) -> Delivery:
+    """The delivery of a record that is not to be judged any more."""
+    place = record.partition, record.offset, record.topic
+    control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
+    error = ContractError(f"{deaths} workers died or lost their session while they judged it", "", "crash_loop")
+    size = len(record.value or b"") + len(record.key or b"")
+    return Delivery(record=record, partition=partition, control=control, key=place, size=size, refusal=error)
