@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from threading import Thread, Timer
 from types import FrameType
@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import start_http_server
 
 from bus.clock import Clock, SystemClock
-from bus.errors import ConfigurationError, text_of
+from bus.errors import BusError, ConfigurationError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -90,9 +90,11 @@ async def run_process(
     transport = open_configured(settings, clock=clock)
     witness = Witness(open_roll(in_namespace(settings, app.namespace), app.group), clock)
     try:
-        worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics, witness=witness)
+        member = _member_name(clock)
+        worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)
         with serve_metrics(metrics, metrics_port), _rarer_collections():
-            witness.open(settings.worker.concurrency)
+            witness.open(settings.worker.concurrency, member)
+            await _bury_the_dead(transport, app.group, witness.gone_members())
             await worker.start(create_topics=creates_topics(settings, transport.features))
             limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
             with _stopping(limit_s, echo_s, witness.end_in_order) as stop:
@@ -113,6 +115,15 @@ async def run_process(
     finally:
         witness.close()
         await transport.close()
+
+
+async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
+    """Have processes of this machine that have died leave *group*: what they held would wait for their sessions' end."""
+    if members:
+        try:
+            await transport.admin.expel(group, members)
+        except BusError as error:
+            _log.info("process.dead_not_expelled", error=str(error), detail="their partitions go to others when their sessions have timed out")
 
 
 class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`

@@ -45,14 +45,14 @@ class Roll:
         self.path = path
         self._mine: tuple[Path, int, Slots] | None = None
 
-    def join(self, count: int) -> Slots:
-        """Enter this process, with *count* slots."""
+    def join(self, count: int, member: str) -> Slots:
+        """Enter this process, the *member* of the group, with *count* slots."""
         with self._turn():
             path = self.path / f"{os.getpid()}-{secrets.token_hex(4)}{_RUNNING}"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                slots = Slots(descriptor, count)
+                slots = Slots(descriptor, count, member)
             except OSError:
                 path.unlink()
                 os.close(descriptor)
@@ -73,10 +73,10 @@ class Roll:
             self._mine = None
 
     def count(self, now_ms: int, *, excused: int | None = None) -> list[Death]:
-        """Count the deaths since the last time, and tell of them. The process *excused* was killed on purpose."""
+        """Count the deaths since the last time, and tell of them. The process *excused* was killed on purpose: nothing died of it."""
         with self._turn():
-            found = [death for path in sorted(self.path.glob(f"*{_RUNNING}")) if (death := _ended(path, now_ms)) is not None]
-            deaths = [death for death in found if death.running and death.pid != excused]
+            deaths = [death for path in sorted(self.path.glob(f"*{_RUNNING}")) if (death := _ended(path, now_ms)) is not None]
+            deaths = [msgspec.structs.replace(death, running=()) if death.pid == excused else death for death in deaths]
             if deaths:
                 written = self._load()
                 tolls = _by_key(written)
@@ -91,7 +91,11 @@ class Roll:
 
     def death_of(self, pid: int, since_ms: int) -> Death | None:
         """The death of the process *pid*, whoever has counted it, unless it was before *since_ms*."""
-        return next((death for death in reversed(self._load().deaths) if death.pid == pid and death.at_ms >= since_ms), None)
+        return next((death for death in reversed(self.deaths(since_ms)) if death.pid == pid), None)
+
+    def deaths(self, since_ms: int) -> list[Death]:
+        """The last ones, whoever has counted them."""
+        return [death for death in self._load().deaths if death.at_ms >= since_ms]
 
     def change(self, change: Callable[[dict[Key, Toll]], Mapping[Key, Toll]], now_ms: int) -> dict[Key, Toll]:
         """What *change* makes of the tolls, and nobody else does meanwhile."""
@@ -148,14 +152,14 @@ def _ended(path: Path, now_ms: int) -> Death | None:
         return None
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        running = read(descriptor)
+        member, running = read(descriptor)
         path.unlink()
     except BlockingIOError:
         return None
     finally:
         os.close(descriptor)
     pid = path.name.partition("-")[0]
-    return Death(int(pid) if pid.isascii() and pid.isdigit() else 0, now_ms, tuple(running))
+    return Death(int(pid) if pid.isascii() and pid.isdigit() else 0, now_ms, tuple(running), member)
 
 
 def _by_key(written: _Written) -> dict[Key, Toll]:

@@ -55,11 +55,13 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """A process that ended while these were running, and not in order."""
+    """A process that ended, and not in order, while these were running."""
 
     pid: int
     at_ms: int
     running: tuple[Mark, ...]
+    member: str = ""
+    """Its name in the group."""
 
 
 class Toll(msgspec.Struct, frozen=True):

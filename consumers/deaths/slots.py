@@ -27,7 +27,8 @@ MOST_SLOTS: Final = 1_024
 """What runs beyond that is not noted: so many others beside it, and it stands alone at nothing."""
 
 _MAGIC: Final = b"sealbus deaths 1"
-_HEADER: Final = 64
+_HEADER: Final = 512
+_MEMBER: Final = slice(64, _HEADER)
 _ORDERLY: Final = 32
 """Where the byte lies that says: whatever ends this process now, no message does."""
 
@@ -39,11 +40,12 @@ _write = _SLOT.pack_into
 
 
 class Slots:
-    """The slots of this process in the file behind *descriptor*, which is new. Raises OSError where there is no room for it."""
+    """The slots of this process, a *member* of its group, in the file behind *descriptor*, which is new. Raises OSError where there is no room
+    for it."""
 
     __slots__ = ("_free", "_judging", "_map")
 
-    def __init__(self, descriptor: int, count: int) -> None:
+    def __init__(self, descriptor: int, count: int, member: str) -> None:
         count = min(count, MOST_SLOTS)
         size = _HEADER + (count + 1) * _SIZE
         # Written, and not only made that long: a page of a file that finds no room when it is first touched would end the process.
@@ -51,6 +53,7 @@ class Slots:
         if os.fstat(descriptor).st_size != size:
             raise OSError("no space left for its slots")
         self._map = mmap.mmap(descriptor, size)
+        self._map[_MEMBER] = member.encode()[: _HEADER - _MEMBER.start].ljust(_HEADER - _MEMBER.start, b"\0")
         self._judging = _HEADER
         self._free = [_HEADER + number * _SIZE for number in range(count, 0, -1)]
 
@@ -90,12 +93,13 @@ class Slots:
         self._map[_ORDERLY] = 1
 
 
-def read(descriptor: int) -> list[Mark]:
-    """What was running in a process that has ended, by its file; nothing where it ended in order, or the file is none of ours."""
+def read(descriptor: int) -> tuple[str, list[Mark]]:
+    """Which member a process that has ended was, and what was running in it, by its file: nothing where it ended in order, or the file is none
+    of ours."""
     data = os.pread(descriptor, _HEADER + (MOST_SLOTS + 1) * _SIZE, 0)
-    if not data.startswith(_MAGIC) or len(data) < _HEADER or data[_ORDERLY]:
-        return []
-    return list(_marks(data))
+    if not data.startswith(_MAGIC) or len(data) < _HEADER:
+        return "", []
+    return _text(data[_MEMBER]), [] if data[_ORDERLY] else list(_marks(data))
 
 
 def _marks(data: bytes) -> Iterator[Mark]:

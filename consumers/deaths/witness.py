@@ -36,6 +36,8 @@ _SLOW_S: Final = 2.0
 _MOST_SLOW: Final = 64
 _FORGIVING_S: Final = 0.5
 _SAMPLE_BYTES: Final = 4_096
+_LATELY_MS: Final = 300_000
+"""A member that died before that has lost its session long ago."""
 
 _log = get_logger("deaths")
 
@@ -58,11 +60,11 @@ class Witness:
         self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
         self._said = Rarely(clock)
 
-    def open(self, count: int) -> None:
-        """Note from now on what runs, *count* at most at once."""
+    def open(self, count: int, member: str) -> None:
+        """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
         if self._roll is not None:
             try:
-                self._slots = self._roll.join(count)
+                self._slots = self._roll.join(count, member)
             except OSError as error:
                 self._failed(error)
 
@@ -126,7 +128,17 @@ class Witness:
             self._failed(error)
             return
         for death in deaths:
-            _log.warning("deaths.counted", pid=death.pid, running=told(death))
+            if death.running:
+                _log.warning("deaths.counted", pid=death.pid, running=told(death))
+
+    def gone_members(self) -> set[str]:
+        """Members of the group whose processes have died of late: nobody has told it."""
+        self.look()
+        try:
+            deaths = self._roll.deaths(self._clock.now_ms() - _LATELY_MS) if self._roll is not None else []
+        except OSError:
+            return set()
+        return {death.member for death in deaths if death.member}
 
     def gone(self, partition: Partition) -> None:
         """*partition* is another's: who was judged for too long in it, and is not settled, may have cost it."""

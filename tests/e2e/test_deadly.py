@@ -17,6 +17,7 @@ from bus.topics import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.scanning import scan
 from consumers.deadletters import read_dead_letter
+from consumers.deaths.roll import Roll
 from sealbus import connect
 
 
@@ -94,4 +95,4 @@ def test_who_is_killed_on_purpose_dies_of_no_message(workers: Workers) -> None:
         process.wait(30)
     assert asyncio.run(letters(workers.url)) == []
     (state,) = workers.folder.glob("log-workers/*")
-    assert not (state / "deaths.json").exists()
+    assert Roll(state).tolls() == {}

@@ -24,7 +24,7 @@ from pathlib import Path
 from consumers.deadletter import Control
 from consumers.deaths.roll import Roll
 from consumers.deaths.slots import HANDLER, INBOX
-slots = Roll(Path(sys.argv[1])).join(4)
+slots = Roll(Path(sys.argv[1])).join(4, "child")
 for number in range(int(sys.argv[2])):
     slots.begin(Control("agents.a", 0, number), f"id-{number}", HANDLER)
 slots.end(slots.begin(Control("agents.a", 0, 99), "ended", INBOX))
@@ -89,10 +89,10 @@ def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_
     roll = Roll(tmp_path)
     for child in (children.start(1, "ordered"), children.start(0)):
         kill(child)
-        assert roll.count(NOW_MS) == []
+        assert [(death.running, death.member) for death in roll.count(NOW_MS)] == [((), "child")]
     child = children.start(1)
     kill(child)
-    assert roll.count(NOW_MS, excused=child.pid) == []
+    assert [death.running for death in roll.count(NOW_MS, excused=child.pid)] == [()]
     assert roll.count(NOW_MS) == []
     assert roll.tolls() == {}
     assert list(tmp_path.glob("*.running")) == []
@@ -106,7 +106,7 @@ def test_a_child_of_its_own_that_goes_on_does_not_keep_it_alive(tmp_path: Path, 
 
 def test_its_own_process_is_not_taken_for_dead_nor_unlocked_by_looking(tmp_path: Path) -> None:
     roll = Roll(tmp_path)
-    roll.join(4).begin(Control("agents.a", 0, 1), "id", HANDLER)
+    roll.join(4, "m").begin(Control("agents.a", 0, 1), "id", HANDLER)
     assert roll.count(NOW_MS) == []
     assert _counts_elsewhere(tmp_path) == "0"
     roll.leave()
@@ -129,7 +129,7 @@ def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_
 
 def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: Path) -> None:
     roll = Roll(tmp_path)
-    slots = roll.join(MOST_SLOTS + 5)
+    slots = roll.join(MOST_SLOTS + 5, "m")
     taken = [slots.begin(Control("agents.a", 0, number), "id", HANDLER) for number in range(MOST_SLOTS + 1)]
     assert taken[-1] == 0
     assert all(taken[:-1])
@@ -149,9 +149,10 @@ def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, conten
 def test_the_longest_names_come_through(tmp_path: Path) -> None:
     file = tmp_path / "slots"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
-    slots = Slots(descriptor, 1)
+    slots = Slots(descriptor, 1, "m" * 500)
     slots.begin(Control("a" * 249, 10**15 - 1, 2**63 - 1, redrive_count=10**15 - 1), "i" * 128, HANDLER)
-    (found,) = read(descriptor)
+    member, (found,) = read(descriptor)
+    assert member == "m" * 448
     assert (found.topic, found.partition, found.offset, found.name) == ("a" * 249, 10**15 - 1, 2**63 - 1, "i" * 128)
     os.close(descriptor)
     assert after({}, Death(1, NOW_MS, (found,)))

@@ -27,7 +27,7 @@ class Case:
         self.clock = ManualClock()
         self.roll = Roll(path)
         self.witness = Witness(self.roll, self.clock)
-        self.witness.open(4)
+        self.witness.open(4, "m")
         self.takes_s = 0.0
         self.judge = self.witness.judging(self._judge)
 
@@ -88,7 +88,7 @@ async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(cas
 def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None:
     witness = Witness(Roll(tmp_path / "gone"), ManualClock())
     with capture_logs() as logs:
-        witness.open(4)
+        witness.open(4, "m")
         witness.look()
         witness.close()
     assert [line["event"] for line in logs] == ["deaths.not_counted"]
