@@ -41,10 +41,11 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Bus(_Section, frozen=True):
-    """Which log, and which part of it."""
+    """Which log, which part of it, and whether other users of this machine may have a part in its files."""
 
     url: Annotated[str, Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"})]
     namespace: Annotated[str, Meta(max_length=63)]
+    shared_files: bool
 
 
 class Topics(_Section, frozen=True):
@@ -228,8 +229,7 @@ def _convert(name: str, given: sources.Given) -> object:
             value = _tiers(value)
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
-        told = _range(kind) if isinstance(value, float) else ""
-        raise _wrong(name, given, told or str(error).removeprefix("Expected ")) from error
+        raise _wrong(name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")) from error
 
 
 def _tiers(value: object) -> list[str]:

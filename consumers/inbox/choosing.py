@@ -64,4 +64,4 @@ def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> I
         if settings.inbox.url == "auto":
             _log.warning("inbox.none", detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off")
         return None
-    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s)
+    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s, shared_files=settings.bus.shared_files)
