@@ -146,8 +146,8 @@ class Execution:
         """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None when it is settled."""
         message = delivery.message
         assert message is not None  # noqa: S101 - every gate passed
-        if self._witness.tolls and (given_up := self._witness.crash_loop(delivery)) is not None:
-            return self._outcomes.repeat(delivery, given_up)
+        if (self._witness.tolls or self._witness.orders) and (failure := self._witness.end_of(delivery)) is not None:
+            return self._outcomes.bury(delivery, failure)
         now_s = self._clock.monotonic_s()
         if now_s - delivery.taken_s > _FRESH_S:
             # It passed the lifetime gate when it was taken; since then it has waited.

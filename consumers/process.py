@@ -34,6 +34,7 @@ from consumers.deaths.choosing import open_roll
 from consumers.deaths.witness import Witness
 from consumers.inbox.choosing import choose_inbox
 from consumers.insistence import ECHO_S, Insistence
+from consumers.parkorders import Orders, follow_orders
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
@@ -95,11 +96,13 @@ async def run_process(
         with serve_metrics(metrics, metrics_port), _rarer_collections():
             witness.open(settings.worker.concurrency, member)
             await _bury_the_dead(transport, app.group, witness.gone_members())
+            orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, witness)
             await worker.start(create_topics=creates_topics(settings, transport.features))
             limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
             with _stopping(limit_s, echo_s, witness.end_in_order) as stop:
                 if on_ready is not None:
                     on_ready()
+                following = asyncio.get_running_loop().create_task(follow_orders(orders, witness.ordered, clock))
                 try:
                     await worker.run(stop)
                 except Exception as error:
@@ -109,6 +112,7 @@ async def run_process(
                     _end_after(limit_s)
                     raise
                 finally:
+                    following.cancel()
                     _log.info("process.stopping")
                     cut = await worker.stop(settings.worker.drain_timeout_s)
         return 1 if cut else 0
@@ -124,6 +128,17 @@ async def _bury_the_dead(transport: Transport, group: str, members: Collection[s
             await transport.admin.expel(group, members)
         except BusError as error:
             _log.info("process.dead_not_expelled", error=str(error), detail="their partitions go to others when their sessions have timed out")
+
+
+async def _orders(transport: Transport, settings: Settings, group: str, witness: Witness) -> Orders:
+    """What operators have set aside, before the first record is read."""
+    orders = Orders(transport, settings.bus.namespace, group)
+    try:
+        if await orders.read_on():
+            witness.ordered(orders.known)
+    except BusError as error:
+        _log.warning("process.park_orders_unread", error=str(error), detail="what was set aside with `sealbus groups --park` may run")
+    return orders
 
 
 class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`

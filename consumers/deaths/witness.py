@@ -16,12 +16,12 @@ from bus.clock import Clock
 from bus.errors import ContractError
 from bus.logs import get_logger
 from bus.transports.base import Record
-from consumers.deadletter import Control, read_control
+from consumers.deadletter import Control, Failure, read_control
 from consumers.deaths.roll import Roll
 from consumers.deaths.rules import Death, Key, Mark, Toll, after, is_given_up
 from consumers.deaths.slots import HANDLER, INBOX, Slots
 from consumers.delivery import Delivery, Partition
-from consumers.inbox.base import CrashLoop
+from consumers.parkorders import PARKED, Parked, ParkOrder, Place
 from consumers.rarely import Rarely
 
 __all__ = ["Judge", "Witness", "told"]
@@ -56,6 +56,8 @@ class Witness:
         self._slots: Slots | None = None
         self.tolls: Mapping[Key, Toll] = {}
         """What is held against messages; empty as long as no process dies."""
+        self.orders: Mapping[Place, ParkOrder] = {}
+        """What operators have set aside."""
         self._forgiven: dict[Key, Toll] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
         self._said = Rarely(clock)
@@ -107,10 +109,22 @@ class Witness:
 
         return judged
 
-    def crash_loop(self, delivery: Delivery) -> CrashLoop | None:
-        """The answer for a message that is not to run any more."""
+    def ordered(self, orders: Mapping[Place, ParkOrder]) -> None:
+        """These are the orders of operators from now on."""
+        self.orders = orders
+        _log.info("park.orders", orders=len(orders))
+
+    def end_of(self, delivery: Delivery) -> Failure | None:
+        """Why a message is not to run any more; None for one that may."""
+        control = delivery.control
+        order = self._order_for(control)
+        if order is not None:
+            error = Parked(order.why)
+            return Failure(reason=error.reason, error=PARKED, text=error.text)
         toll = self._toll_of(delivery)
-        return CrashLoop(toll.deaths) if toll is not None and is_given_up(toll, delivery.control.redrive_count) else None
+        if toll is None or not is_given_up(toll, control.redrive_count):
+            return None
+        return Failure(reason="crash_loop", error="CrashLoop", text=f"{toll.deaths} workers died while they ran it alone")
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """Whether it is to run alone."""
@@ -166,9 +180,14 @@ class Witness:
             return judge(record, partition, now_ms)
         # Its id is not known yet. A topic that was made anew has another record here.
         mark = Mark(record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged")
+        control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
+        order = self._order_for(control)
+        if order is not None:
+            return _refused(record, partition, control, Parked(order.why))
         toll = self.tolls.get(mark.key) if self.tolls else None
         if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
-            return _refused(record, partition, toll.deaths)
+            text = f"{toll.deaths} workers died or lost their session while they judged it"
+            return _refused(record, partition, control, ContractError(text, "", "crash_loop"))
         slots.judge(mark)
         started_s = self._clock.monotonic_s()
         try:
@@ -179,6 +198,10 @@ class Witness:
                 self._slow.append(_Slow(mark, partition))
             elif toll is not None:
                 self._ended(mark.key)
+
+    def _order_for(self, control: Control) -> ParkOrder | None:
+        order = self.orders.get((control.origin_topic, control.origin_partition, control.origin_offset)) if self.orders else None
+        return order if order is not None and control.redrive_count <= order.redrives else None
 
     def _toll_of(self, delivery: Delivery) -> Toll | None:
         toll = self.tolls.get(_key_of(delivery.control))
@@ -228,10 +251,8 @@ def _key_of(control: Control) -> Key:
     return Key(control.origin_topic, control.origin_partition, control.origin_offset)
 
 
-def _refused(record: Record, partition: Partition, deaths: int) -> Delivery:
+def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:
     """The delivery of a record that is not to be judged any more."""
     place = record.partition, record.offset, record.topic
-    control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
-    error = ContractError(f"{deaths} workers died or lost their session while they judged it", "", "crash_loop")
     size = len(record.value or b"") + len(record.key or b"")
     return Delivery(record=record, partition=partition, control=control, key=place, size=size, refusal=error)
