@@ -80,5 +80,5 @@ class ThreadReader:
                 return query(self._connection)
             finally:
                 self._connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translated(error, self._path) from error

@@ -52,7 +52,7 @@ def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) 
         raise translated(error, path) from error
     try:
         _prepare(connection, path, read_only=read_only)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
         raise translated(error, path) from error
     except BaseException:
