@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from pathlib import Path
 
 from bus.databases.sqlitefile import MEMORY
@@ -27,7 +28,7 @@ def keep_private(path: str, what: str, *, shared: bool) -> None:
     Raises ConfigurationError for one, *what* it is in a word, that is another user's, is a symbolic link, or may be written by others; where
     files are shared only for one that everybody may write. What cannot be made or seen is left to SQLite to tell.
     """
-    if path == MEMORY:
+    if path == MEMORY or sys.platform == "win32":
         return
     with contextlib.suppress(OSError):
         made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

@@ -11,14 +11,16 @@ import signal
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bus.clock import SystemClock
 from bus.logs import get_logger
 from consumers.cli.outcomes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
-from consumers.deaths.roll import Roll
 from consumers.deaths.witness import told
 from consumers.insistence import Insistence
+
+if TYPE_CHECKING:
+    from consumers.deaths.roll import Roll
 
 __all__ = ["start", "supervise"]
 

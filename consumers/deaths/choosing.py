@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bus.databases.sqlitefile import MEMORY
 from bus.logs import get_logger
 from bus.settings import Settings
-from consumers.deaths.roll import Roll
 from consumers.inbox.choosing import log_file
+
+if TYPE_CHECKING:
+    from consumers.deaths.roll import Roll
 
 __all__ = ["open_roll", "state_directory"]
 
@@ -43,6 +47,11 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
 
 def open_roll(settings: Settings, group: str) -> Roll | None:
     """The roll of *group*; None, and a warning, where there is no place for one."""
+    if sys.platform == "win32":
+        # Its locks do not say who has died.
+        return None
+    from consumers.deaths.roll import Roll
+
     path = state_directory(settings, group, os.environ)
     if path is None or (_is_beside_log(settings) and not path.parent.parent.is_dir()):
         # No place for a log either, and opening that says so.

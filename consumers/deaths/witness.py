@@ -10,19 +10,21 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.logs import get_logger
 from bus.transports.base import Record
 from consumers.deadletter import Control, Failure, read_control
-from consumers.deaths.roll import Roll
 from consumers.deaths.rules import Death, Key, Mark, Toll, after, is_given_up
 from consumers.deaths.slots import HANDLER, INBOX, Slots
 from consumers.delivery import Delivery, Partition
 from consumers.parkorders import PARKED, Parked, ParkOrder, Place
 from consumers.rarely import Rarely
+
+if TYPE_CHECKING:
+    from consumers.deaths.roll import Roll
 
 __all__ = ["Judge", "Witness", "told"]
 

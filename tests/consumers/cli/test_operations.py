@@ -162,6 +162,18 @@ def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(f
     assert (entry["event"], entry["why"], len(entry["places"])) == ("groups.skipped", "away", len(shown))
 
 
+def test_a_log_that_others_may_write_is_refused_with_what_to_do(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(1), "--app", "agents:app")
+    log = folder.path / "sealbus.db"
+    assert log.stat().st_mode & 0o777 == 0o600
+    log.chmod(0o660)
+    for arguments in (("tail", "job.run"), ("groups",), ("publish", "job.run", "jobs.ndjson", "--app", "agents:app")):
+        refused = folder.call(*arguments)
+        assert refused.exit_code == 78
+        assert "chmod 600 it, or say bus.shared_files = true" in refused.stderr
+    assert folder.call("tail", "job.run", env={"SEALBUS_BUS__SHARED_FILES": "true"}).exit_code == 0
+
+
 def group_of(folder: Any) -> str:
     return str(folder.objects(folder.call("groups", "--output", "json").stdout)[0]["group"])
 
