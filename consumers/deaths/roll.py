@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import hashlib
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,12 +24,13 @@ import msgspec
 from consumers.deaths.rules import Death, Key, Toll, after, kept
 from consumers.deaths.slots import Slots, read
 
-__all__ = ["Roll"]
+__all__ = ["Roll", "machine"]
 
 _RUNNING: Final = ".running"
 _TOLLS: Final = "deaths.json"
 _LOCK: Final = "lock"
 _MOST_DEATHS_KEPT: Final = 32
+_KEPT_MS: Final = 30 * 86_400_000
 _PATIENCE_S, _LOOK_S = 1.0, 0.002
 
 _held: set[Path] = set()
@@ -48,7 +52,7 @@ class Roll:
     def join(self, count: int, member: str) -> Slots:
         """Enter this process, the *member* of the group, with *count* slots."""
         with self._turn():
-            path = self.path / f"{os.getpid()}-{secrets.token_hex(4)}{_RUNNING}"
+            path = self.path / f"{os.getpid()}-{machine()}-{secrets.token_hex(4)}{_RUNNING}"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,8 +147,14 @@ def _take(descriptor: int) -> None:
 
 
 def _ended(path: Path, now_ms: int) -> Death | None:
-    """The death of the process that *path* is of, which is forgotten; None where it lives."""
+    """The death of the process that *path* is of, which is forgotten; None where it lives, or nothing can be said about it."""
+    pid, _, rest = path.name.partition("-")
     if path in _held:
+        return None
+    if not rest.startswith(f"{machine()}-"):
+        # A directory may be shared over a network whose locks hold on each machine for itself. Before a restart of this one, the end of the
+        # machine was no message's fault.
+        _forget_old(path, now_ms)
         return None
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -158,8 +168,23 @@ def _ended(path: Path, now_ms: int) -> Death | None:
         return None
     finally:
         os.close(descriptor)
-    pid = path.name.partition("-")[0]
     return Death(int(pid) if pid.isascii() and pid.isdigit() else 0, now_ms, tuple(running), member)
+
+
+def _forget_old(path: Path, now_ms: int) -> None:
+    with contextlib.suppress(OSError):
+        if path.stat().st_mtime * 1000 < now_ms - _KEPT_MS:
+            path.unlink()
+
+
+@functools.cache
+def machine() -> str:
+    """This boot of this machine, the same in all of its containers; where the system does not say, the machine's name."""
+    try:
+        told = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        told = socket.gethostname()
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
 
 
 def _by_key(written: _Written) -> dict[Key, Toll]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from consumers.deadletter import Control
-from consumers.deaths.roll import Roll
+from consumers.deaths.roll import Roll, machine
 from consumers.deaths.rules import Death, after
 from consumers.deaths.slots import HANDLER, MOST_SLOTS, Slots, read
 
@@ -127,6 +127,17 @@ def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_
     assert [toll.deaths for toll in Roll(tmp_path).tolls().values()] == [6]
 
 
+def test_a_file_of_another_machine_or_boot_is_left_alone_until_it_is_old(tmp_path: Path, children: Children) -> None:
+    kill(children.start(1))
+    (file,) = tmp_path.glob("*.running")
+    elsewhere = file.rename(tmp_path / file.name.replace(machine(), "0" * 8))
+    roll = Roll(tmp_path)
+    assert roll.count(round(elsewhere.stat().st_mtime * 1000) + 86_400_000) == []
+    assert elsewhere.exists()
+    assert roll.count(round(elsewhere.stat().st_mtime * 1000) + 31 * 86_400_000) == []
+    assert not elsewhere.exists()
+
+
 def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: Path) -> None:
     roll = Roll(tmp_path)
     slots = roll.join(MOST_SLOTS + 5, "m")
@@ -138,7 +149,7 @@ def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: P
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * 4_096, b"sealbus deaths 1", b"sealbus deaths 1" + b"\xff" * 9_000])
 def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "12-ab.running").write_bytes(content)
+    (tmp_path / f"12-{machine()}-ab.running").write_bytes(content)
     (tmp_path / "deaths.json").write_bytes(content)
     roll = Roll(tmp_path)
     roll.count(NOW_MS)
