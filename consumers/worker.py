@@ -183,7 +183,7 @@ class Worker:
             refused = await self._joined().commit(moved)
             reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
-            for partition in self._partitions.chosen(moved):
+            for partition in self._partitions.chosen(moved.keys() - set(refused)):
                 partition.committed = moved[partition.assignment]
         if refused:
             _log.warning("worker.commit_fenced", partitions=names_of(refused))

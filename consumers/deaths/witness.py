@@ -44,6 +44,13 @@ _LATELY_MS: Final = 300_000
 _log = get_logger("deaths")
 
 
+class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters, as the inbox's does
+    """Nobody runs or judges it any more."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "", "crash_loop")
+
+
 class _Slow(NamedTuple):
     mark: Mark
     partition: Partition
@@ -126,7 +133,7 @@ class Witness:
         toll = self._toll_of(delivery)
         if toll is None or not is_given_up(toll, control.redrive_count):
             return None
-        return Failure(reason="crash_loop", error="CrashLoop", text=f"{toll.deaths} workers died while they ran it alone")
+        return Failure(reason="crash_loop", error=CrashLoop.__name__, text=f"{toll.deaths} workers died while they ran it alone")
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """Whether it is to run alone."""
@@ -157,10 +164,9 @@ class Witness:
         return {death.member for death in deaths if death.member}
 
     def gone(self, partition: Partition) -> None:
-        """*partition* is another's: who was judged for too long in it, and is not settled, may have cost it."""
+        """*partition* is another's: who was judged for too long in it, and comes round again, may have cost it."""
         slow = [each.mark for each in self._slow if each.partition is partition]
-        committed = partition.frontier.committable
-        slow = [mark for mark in slow if committed is not None and mark.offset >= committed]
+        slow = [mark for mark in slow if partition.committed is None or mark.offset >= partition.committed]
         if not slow or self._roll is None:
             return
         now_ms = self._clock.now_ms()
@@ -188,8 +194,7 @@ class Witness:
             return _refused(record, partition, control, Parked(order.why))
         toll = self.tolls.get(mark.key) if self.tolls else None
         if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
-            text = f"{toll.deaths} workers died or lost their session while they judged it"
-            return _refused(record, partition, control, ContractError(text, "", "crash_loop"))
+            return _refused(record, partition, control, CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"))
         slots.judge(mark)
         started_s = self._clock.monotonic_s()
         try:

@@ -60,12 +60,12 @@ def test_a_session_that_was_lost_after_quick_judging_is_nobodys_fault(case: Case
     assert case.roll.tolls() == {}
 
 
-def test_one_that_was_settled_before_its_partition_went_is_not_counted(case: Case) -> None:
+def test_one_that_was_committed_before_its_partition_went_is_not_counted(case: Case) -> None:
     case.takes_s = 10.0
     partition = Partition(Assignment("agents.a", 0, 1), expected_type=None, own=False, tier=None)
     partition.frontier.deliver(7)
     case.judge(Record("agents.a", 0, 7, 0, b"k", LARGE), partition, 0)
-    partition.frontier.settle(7)
+    partition.committed = 8
     case.witness.gone(partition)
     assert case.roll.tolls() == {}
 
