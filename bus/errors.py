@@ -8,6 +8,7 @@
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
     |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
+    |  |  '- DamagedError          the file of a log or an inbox is damaged: trying again finds it so again
     |  |- TopicMissingError        the topic does not exist; nothing creates it by accident
     |  |- RecordTooLargeError      larger than the log or the topic takes
     |  |- LogFullError             retriable: no space left, nothing was written
@@ -48,6 +49,7 @@ __all__ = [
     "ClosedError",
     "ConfigurationError",
     "ContractError",
+    "DamagedError",
     "DeadlineError",
     "DependencyDown",
     "FencedError",
@@ -176,6 +178,12 @@ class InboxError(BusError):
     """The store of an inbox or an outbox cannot be reached, or is full: nothing is claimed, and nothing is handled without a claim."""
 
     retriable = True
+
+
+class DamagedError(UnreachableError, InboxError):
+    """The file of the embedded log or of an inbox is damaged."""
+
+    retriable = False
 
 
 class PublishError(BusError):

@@ -41,10 +41,11 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Bus(_Section, frozen=True):
-    """Which log, and which part of it."""
+    """Which log, which part of it, and whether other users of this machine may have a part in its files."""
 
     url: Annotated[str, Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"})]
     namespace: Annotated[str, Meta(max_length=63)]
+    shared_files: bool
 
 
 class Topics(_Section, frozen=True):
@@ -78,6 +79,7 @@ class Worker(_Section, frozen=True):
     drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * _DAY_S, extra=_DURATION)]
     commit_interval_s: Annotated[float, Meta(ge=0.01, le=_DAY_S, extra=_DURATION)]
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
+    state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
 
 
 class Retry(_Section, frozen=True):
@@ -211,8 +213,7 @@ def _given(flags: Mapping[str, object], env: Mapping[str, str], file: Path | Non
 
 def _default_file() -> Path:
     """Beside this module in an installed wheel, beside the packages in a checkout."""
-    here = Path(__file__).parent
-    shipped = here / "config" / "default.toml"
+    shipped = (here := Path(__file__).parent) / "config" / "default.toml"
     return shipped if shipped.is_file() else here.parent / "config" / "default.toml"
 
 
@@ -229,8 +230,7 @@ def _convert(name: str, given: sources.Given) -> object:
             value = _tiers(value)
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
-        told = _range(kind) if isinstance(value, float) else ""
-        raise _wrong(name, given, told or str(error).removeprefix("Expected ")) from error
+        raise _wrong(name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")) from error
 
 
 def _tiers(value: object) -> list[str]:

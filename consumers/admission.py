@@ -15,6 +15,7 @@ from bus.failpoints import reach
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.transports.base import Record
+from consumers.deaths.witness import Judge
 from consumers.delivery import Delivery, Partition
 from consumers.flight import Flight
 from consumers.intake import Intake
@@ -65,9 +66,11 @@ class Admission:
         group: str,
         clock: Clock,
         log_clock: LogClock,
+        judge: Judge | None = None,
     ) -> None:
         self._partitions = partitions
         self._intake = intake
+        self._judge = judge or intake.judge
         self._flight = flight
         self._lanes = lanes
         self._meters = metrics.meters(group)
@@ -146,7 +149,7 @@ class Admission:
         return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
-        delivery = self._intake.judge(record, partition, now_ms)
+        delivery = self._judge(record, partition, now_ms)
         if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]

@@ -18,6 +18,7 @@ from consumers.brake import Brake
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.contexts import Contexts
+from consumers.deaths.witness import Witness
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.execution import Execution
@@ -68,17 +69,19 @@ def assemble(
     clock: Clock,
     metrics: Metrics,
     wake: Callable[[], None],
+    witness: Witness,
 ) -> Parts:
     """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
-    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight)
+    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, witness=witness)
     requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
     flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
     log_clock = LogClock(clock, own=transport.features.own_clock)
     intake = Intake(plan.view, clock, log_clock)
-    admission = Admission(partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock)
+    judge = witness.judging(intake.judge)
+    admission = Admission(partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge)
     dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
     brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
     braking = Braking(brake, group, clock, metrics, partitions.let_rest)
@@ -122,6 +125,7 @@ def assemble(
         solitude=solitude,
         claims=claims,
         parking=parking,
+        witness=witness,
     )
-    runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock)
+    runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
     return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late)

@@ -237,7 +237,9 @@ class Claims:
         return await self._insist(partition, ask, after)
 
     async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
-        """*ask* again after *error*, until there is an answer."""
+        """*ask* again after *error*, until there is an answer. Raises *error* where that is never."""
+        if not error.retriable:
+            raise error
         pause_s = _FIRST_PAUSE_S
         self._hold(partition, True)
         try:
@@ -252,6 +254,8 @@ class Claims:
                 try:
                     return await ask()
                 except InboxError as again:
+                    if not again.retriable:
+                        raise
                     error = again
         finally:
             self._hold(partition, False)

@@ -18,6 +18,7 @@ from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import Headers, Record, Transport
 from bus.transports.scanning import scan
+from consumers.parkorders import PARKED
 
 __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
 
@@ -67,6 +68,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self) -> str:
         """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is not known."""
         return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
+
+    @property
+    def was_set_aside(self) -> bool:
+        """Whether an operator had it buried (`sealbus groups --park`)."""
+        return self.reason == "rejected" and self.error.partition(":")[0] == PARKED
 
     @property
     def content(self) -> str:

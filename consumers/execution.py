@@ -23,6 +23,7 @@ from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.context import Context
 from consumers.contexts import Contexts
+from consumers.deaths.witness import Witness
 from consumers.delivery import Asked, Delivery, Ended, Hold
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
@@ -40,8 +41,7 @@ from producers.publisher import Publisher
 
 __all__ = ["Execution"]
 
-_FRESH_S = 0.5
-_MOMENT_S = 0.01
+_FRESH_S, _MOMENT_S = 0.5, 0.01
 _EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
 """So long after the end of its life a message is expired for certain."""
 _AFTER_DONE: Final = frozenset({"lifetime", "policy"})
@@ -71,6 +71,7 @@ class Execution:
         solitude: Solitude,
         claims: Claims | None,
         parking: Parking | None,
+        witness: Witness,
     ) -> None:
         self._plan = plan
         self._outcomes = outcomes
@@ -87,6 +88,7 @@ class Execution:
         self._claims = claims
         self._solitude = solitude
         self._parking = parking
+        self._witness = witness
 
     async def drive(self, lane: Lane[Delivery], runner: Runner) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
@@ -156,6 +158,8 @@ class Execution:
         """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None when it is settled."""
         message = delivery.message
         assert message is not None  # noqa: S101 - every gate passed
+        if (self._witness.tolls or self._witness.orders) and (failure := self._witness.end_of(delivery)) is not None:
+            return self._outcomes.bury(delivery, failure)
         now_s = self._clock.monotonic_s()
         if now_s - delivery.taken_s > _FRESH_S:
             # It passed the lifetime gate when it was taken; since then it has waited.
@@ -189,13 +193,10 @@ class Execution:
         if isinstance(claim, Claimed):
             return await self._handle(lane, runner, Hold(asked.key, claim.token, asked.identity))
         if isinstance(claim, Suspect):
-            await self._solitude.enter(alone=True)
-            try:
+            async with self._solitude.alone():
                 claim = await claims.claim(asked.key, delivery, message, alone=True)
                 if isinstance(claim, Claimed):
                     return await self._run(lane, runner, Hold(asked.key, claim.token, asked.identity))
-            finally:
-                self._solitude.leave(alone=True)
         # It was let through as a probe, perhaps, and will not be one.
         self._dependencies.release(message)
         return await self._outcomes.repeat(delivery, claim)
@@ -205,6 +206,9 @@ class Execution:
         if hold is None and self._parking is not None and self._claims is not None and (key := self._claims.key_of(lane.head)) is not None:
             self._parking.ask(key, lane)
             return _PARKED
+        if hold is None and self._witness.tolls and self._witness.is_suspect(lane.head):
+            async with self._solitude.alone():
+                return await self._run(lane, runner, None)
         if self._solitude.closed:
             await self._solitude.enter(alone=False)
         else:
@@ -236,7 +240,7 @@ class Execution:
         outputs: Sequence[NewRecord] = ()
         try:
             try:
-                returned = await runner.call(subscription.handler, arguments, deadline_s)
+                returned = await runner.call(subscription.handler, arguments, deadline_s, delivery, kept=hold is not None)
             finally:
                 self._has_run(delivery, runner, hold, context, started_s)
             reach("handled")

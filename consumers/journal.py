@@ -29,6 +29,7 @@ from bus.topology import creates_topics, namespace_topics
 from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.scanning import scan
 from consumers.letterstate import Action, LetterState, Step
+from consumers.parkorders import ParkOrder
 
 __all__ = ["QUIET_S", "Begun", "Journal", "log_time_ms", "operator", "prepare_journal", "unended_runs"]
 
@@ -89,6 +90,10 @@ class Journal:
     async def write(self, states: Mapping[str, LetterState]) -> None:
         """Make the *states* of letters, by place, durable; raises BusError when that can't be had."""
         await self._append([state.record(self._namespace, place) for place, state in states.items()])
+
+    async def order(self, order: ParkOrder) -> None:
+        """Make an *order* to workers durable; raises BusError when that can't be had."""
+        await self._append([order.record(self._namespace)])
 
     async def note(self, event: str, *, run: str | None = None, **facts: Any) -> None:
         """Write down that `VERB.event` happened in this run, or to an earlier *run*."""

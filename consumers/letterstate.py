@@ -108,11 +108,12 @@ def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None
 
 
 def state_of(letter: DeadLetter, known: LetterState | None) -> State:
-    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked by itself."""
+    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked by itself, and so is one
+    that an operator had set aside before it ran."""
     told = told_of(letter, known)
     if told is not None and told.state != "open":
         return told.state
-    return "parked" if letter.redrive_count >= MAX_REDRIVES else "open"
+    return "parked" if letter.redrive_count >= MAX_REDRIVES or letter.was_set_aside else "open"
 
 
 def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from bus.clock import Clock
 from bus.topics import read_topic
 from bus.transports.base import Assignment, Subscription
+from consumers.deaths.witness import Witness
 from consumers.delivery import Partition
 from consumers.frontier import MAX_SPAN
 from consumers.retry import Tier
@@ -25,8 +26,17 @@ _FEW, _FEWEST = 64, 2
 class Partitions:
     """What one member holds."""
 
-    def __init__(self, tiers: Sequence[Tier], clock: Clock, *, strict: Collection[str] = (), max_in_flight: int = MAX_SPAN) -> None:
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        clock: Clock,
+        *,
+        strict: Collection[str] = (),
+        max_in_flight: int = MAX_SPAN,
+        witness: Witness | None = None,
+    ) -> None:
         """*strict*: the message types whose retries wait in their lanes."""
+        self._witness = witness or Witness(None, clock)
         self._strict = frozenset(strict)
         self._max_in_flight = max_in_flight
         self._tiers = {tier.name: tier for tier in tiers}
@@ -62,6 +72,7 @@ class Partitions:
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         """These are ours now."""
+        self._witness.look()
         for assignment in assignments:
             name = read_topic(assignment.topic)
             kind = name.kind if name is not None else "own"
@@ -83,6 +94,7 @@ class Partitions:
         for assignment in assignments:
             partition = self._held.pop(assignment, None)
             if partition is not None:
+                self._witness.gone(partition)
                 partition.closed = True
                 place = (assignment.topic, assignment.partition)
                 if self._places.get(place) is partition:

@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from threading import Thread, Timer
 from types import FrameType
@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import start_http_server
 
 from bus.clock import Clock, SystemClock
-from bus.errors import ConfigurationError, text_of
+from bus.errors import BusError, ConfigurationError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -30,14 +30,17 @@ from bus.topology import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.app import App
+from consumers.deaths.choosing import open_roll
+from consumers.deaths.witness import Witness
 from consumers.inbox.choosing import choose_inbox, has_inbox
 from consumers.insistence import ECHO_S, Insistence
 from consumers.needs import check_needs
+from consumers.parkorders import Orders, follow_orders
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
 
-__all__ = ["make_worker", "run_process", "serve_metrics"]
+__all__ = ["in_namespace", "make_worker", "run_process", "serve_metrics"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
@@ -48,12 +51,32 @@ _THRESHOLD = 10_000
 _log = get_logger("process")
 
 
-def make_worker(app: App, transport: Transport, settings: Settings, *, member: str, clock: Clock, metrics: Metrics) -> Worker:
+def make_worker(
+    app: App,
+    transport: Transport,
+    settings: Settings,
+    *,
+    member: str,
+    clock: Clock,
+    metrics: Metrics,
+    witness: Witness | None = None,
+) -> Worker:
     """A worker of *app* on *transport*, with a publisher of its own for what it sends."""
-    settings = _in_namespace(settings, app.namespace)
+    settings = in_namespace(settings, app.namespace)
     publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
     inbox = choose_inbox(app, settings, owner=member, clock=clock)
-    return Worker(app, make_plan(app, settings), transport, publisher, settings, inbox=inbox, member=member, clock=clock, metrics=metrics)
+    return Worker(
+        app,
+        make_plan(app, settings),
+        transport,
+        publisher,
+        settings,
+        inbox=inbox,
+        member=member,
+        clock=clock,
+        metrics=metrics,
+        witness=witness,
+    )
 
 
 async def run_process(
@@ -67,28 +90,57 @@ async def run_process(
     clock = SystemClock()
     metrics = Metrics()
     transport = open_configured(settings, clock=clock)
+    witness = Witness(open_roll(in_namespace(settings, app.namespace), app.group), clock)
     try:
         check_needs(app, has_inbox=has_inbox(app, settings))
-        worker = make_worker(app, transport, settings, member=_member_name(clock), clock=clock, metrics=metrics)
+        member = _member_name(clock)
+        worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)
         with serve_metrics(metrics, metrics_port), _rarer_collections():
+            witness.open(settings.worker.concurrency, member)
+            await _bury_the_dead(transport, app.group, witness.gone_members())
+            orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, witness)
             await worker.start(create_topics=creates_topics(settings, transport.features))
             limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
-            with _stopping(limit_s, echo_s) as stop:
+            with _stopping(limit_s, echo_s, witness.end_in_order) as stop:
                 if on_ready is not None:
                     on_ready()
+                following = asyncio.get_running_loop().create_task(follow_orders(orders, witness.ordered, clock))
                 try:
                     await worker.run(stop)
                 except Exception as error:
                     # Said at once: what raises it to the top may be cut off by the deadline.
                     _log.error("process.failed", error=f"{type(error).__name__}: {text_of(error)}")
+                    witness.end_in_order()
                     _end_after(limit_s)
                     raise
                 finally:
+                    following.cancel()
                     _log.info("process.stopping")
                     cut = await worker.stop(settings.worker.drain_timeout_s)
         return 1 if cut else 0
     finally:
+        witness.close()
         await transport.close()
+
+
+async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
+    """Have processes of this machine that have died leave *group*: what they held would wait for their sessions' end."""
+    if members:
+        try:
+            await transport.admin.expel(group, members)
+        except BusError as error:
+            _log.info("process.dead_not_expelled", error=str(error), detail="their partitions go to others when their sessions have timed out")
+
+
+async def _orders(transport: Transport, settings: Settings, group: str, witness: Witness) -> Orders:
+    """What operators have set aside, before the first record is read."""
+    orders = Orders(transport, settings.bus.namespace, group)
+    try:
+        if await orders.read_on():
+            witness.ordered(orders.known)
+    except BusError as error:
+        _log.warning("process.park_orders_unread", error=str(error), detail="what was set aside with `sealbus groups --park` may run")
+    return orders
 
 
 class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
@@ -134,8 +186,10 @@ def _rarer_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _stopping(limit_s: float, echo_s: float) -> Iterator[asyncio.Event]:
+def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> Iterator[asyncio.Event]:
     """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the first.
+
+    *stopping* is called with the first.
 
     Plain signal handlers: a handler that blocks the event loop must not keep the process.
     """
@@ -151,6 +205,7 @@ def _stopping(limit_s: float, echo_s: float) -> Iterator[asyncio.Event]:
         if insists is not None:
             return
         asked.append(number)
+        stopping()
         _end_after(limit_s)
         loop.call_soon_threadsafe(stop.set)
 
@@ -175,7 +230,8 @@ def _end_after(limit_s: float) -> None:
     timer.start()
 
 
-def _in_namespace(settings: Settings, namespace: str | None) -> Settings:
+def in_namespace(settings: Settings, namespace: str | None) -> Settings:
+    """*settings* for an app that asks for *namespace*, or does not."""
     if namespace is None or namespace == settings.bus.namespace:
         return settings
     return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))

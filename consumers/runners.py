@@ -14,6 +14,7 @@ from typing import Any
 
 from bus.clock import Clock
 from consumers.deadlines import Deadlines, HandlerTimeoutError
+from consumers.deaths.witness import Witness
 from consumers.delivery import Delivery
 from consumers.lanes import Lane, Lanes
 
@@ -35,10 +36,11 @@ class HandlerCutError(Exception):
 class Runner:
     """One slot of concurrency."""
 
-    __slots__ = ("_step_aside", "_watch", "aside", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
+    __slots__ = ("_step_aside", "_watch", "_witness", "aside", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
 
-    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None]) -> None:
+    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None], witness: Witness) -> None:
         self._watch = watch
+        self._witness = witness
         self._step_aside = step_aside
         self.task: asyncio.Task[None] | None = None
         self.delivery: Delivery | None = None
@@ -56,10 +58,14 @@ class Runner:
         """Whether a handler runs in this slot now; else its outcome is being settled, or it waits for its turn."""
         return self.deadline_s != math.inf
 
-    async def call(self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float) -> Any:
-        """Run *handler*; raises HandlerTimeoutError or HandlerCutError when it was cancelled for that, HandlerGoneError see there."""
+    async def call(
+        self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float, delivery: Delivery, *, kept: bool
+    ) -> Any:
+        """Run *handler* for *delivery*, *kept* in an inbox or not; raises HandlerTimeoutError or HandlerCutError when it was cancelled for
+        that, HandlerGoneError see there."""
         self.deadline_s = deadline_s
         self._watch(deadline_s)
+        noted = self._witness.begin(delivery, kept)
         try:
             try:
                 return await handler(*arguments)
@@ -82,6 +88,7 @@ class Runner:
         finally:
             # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit what comes after.
             self.deadline_s = math.inf
+            self._witness.end(noted, delivery)
             if self.cut is not None:
                 self.cut = None
                 if self.task is not None:
@@ -113,12 +120,19 @@ class Runners:
     """Drives the lanes of one worker with at most *concurrency* handlers at a time."""
 
     def __init__(
-        self, lanes: Lanes[Delivery], drive: Callable[[Lane[Delivery], Runner], Awaitable[None]], *, concurrency: int, clock: Clock
+        self,
+        lanes: Lanes[Delivery],
+        drive: Callable[[Lane[Delivery], Runner], Awaitable[None]],
+        *,
+        concurrency: int,
+        clock: Clock,
+        witness: Witness | None = None,
     ) -> None:
         self._lanes = lanes
         self._drive = drive
         self._concurrency = concurrency
         self._clock = clock
+        self._witness = witness or Witness(None, clock)
         self._runners: set[Runner] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = 0
@@ -166,7 +180,7 @@ class Runners:
         if len(self._runners) >= self._concurrency * _MOST_PER_SLOT:
             return False
         self._waking += 1
-        runner = Runner(self._deadlines.watch, self._stepped_aside)
+        runner = Runner(self._deadlines.watch, self._stepped_aside, self._witness)
         self._runners.add(runner)
         runner.task = asyncio.get_running_loop().create_task(self._run(runner))
         runner.task.add_done_callback(lambda task: self._ended(runner, task))

@@ -6,6 +6,8 @@ Owns waiting for the others to end, and making them wait. Does not own who must 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 __all__ = ["Solitude"]
 
@@ -47,6 +49,15 @@ class Solitude:
             self._open()
         elif self.closed:
             self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Alone from its beginning to its end."""
+        await self.enter(alone=True)
+        try:
+            yield
+        finally:
+            self.leave(alone=True)
 
     def _open(self) -> None:
         self.closed = False

@@ -21,6 +21,7 @@ from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
 from consumers.app import App
 from consumers.assembly import assemble
+from consumers.deaths.witness import Witness
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.inbox.base import Inbox
 from consumers.partitions import names_of
@@ -36,11 +37,9 @@ _LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
 _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
-_LAST_COMMIT_S = 3.0
+_LAST_COMMIT_S, _PURGE_S, _GIVE_BACK_S = 3.0, 600.0, 1.0
 _CROWDED_S = 0.01
 """So soon a type that left others the room is looked after again."""
-_PURGE_S = 600.0
-_GIVE_BACK_S = 1.0
 
 _log = get_logger("worker")
 
@@ -60,6 +59,7 @@ class Worker:
         member: str,
         clock: Clock,
         metrics: Metrics,
+        witness: Witness | None = None,
     ) -> None:
         self.app = app
         self._plan = plan
@@ -84,6 +84,7 @@ class Worker:
             clock=clock,
             metrics=metrics,
             wake=self._wake,
+            witness=witness or Witness(None, clock),
         )
         (
             self._partitions,
@@ -191,7 +192,7 @@ class Worker:
             refused = await self._joined().commit(moved)
             reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
-            for partition in self._partitions.chosen(moved):
+            for partition in self._partitions.chosen(moved.keys() - set(refused)):
                 partition.committed = moved[partition.assignment]
         if refused:
             _log.warning("worker.commit_fenced", partitions=names_of(refused))

@@ -13,9 +13,16 @@ from collections.abc import Iterator
 import pytest
 from clusters import started, unavailable
 
+from bus.logs import configure_unless_done
 from deploy.kafka.cluster import Cluster
 
 _ran: Counter[str] = Counter()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def logs() -> None:
+    """As in every program: what captures logs in one test leaves structlog's own defaults to the next, where nothing was configured before."""
+    configure_unless_done("error")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from bus.errors import InboxError
+from bus.errors import DamagedError, InboxError
 
 __all__ = ["is_of_store", "translated"]
 
@@ -33,9 +33,12 @@ def is_of_store(error: sqlite3.Error) -> bool:
     return _code(error) in _TEXTS
 
 
-def translated(error: sqlite3.Error, path: str) -> InboxError:
-    """The sentence for people."""
-    return InboxError(f"the database {path} {_TEXTS.get(_code(error), 'failed')} ({error})")
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
+    """The sentence for people. What SQLite says of a damaged file may quote it, and then Python cannot read the error itself."""
+    if isinstance(error, UnicodeDecodeError):
+        return DamagedError(f"the database {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
+    kind = DamagedError if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else InboxError
+    return kind(f"the database {path} {_TEXTS.get(_code(error), 'failed')} ({error})")
 
 
 def _code(error: sqlite3.Error) -> int:

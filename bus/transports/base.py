@@ -11,7 +11,7 @@ current owner of the partition and never moves backwards; a member that dies los
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -251,6 +251,10 @@ class Admin(Protocol):
 
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Let *group*, which has no members now, go on at these offsets, by (topic, partition). Raises GroupBusyError, NotPermittedError."""
+
+    async def expel(self, group: str, members: Collection[str]) -> None:
+        """End the membership of those of *members*, named as in `subscribe`, that *group* still has. Only for processes that have certainly
+        ended: what they held goes to others at once, instead of when their sessions have timed out."""
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         """By broker, the settings that no topic can override; empty where there are no brokers. Raises NotPermittedError."""

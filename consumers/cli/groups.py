@@ -1,4 +1,5 @@
-"""`sealbus groups [GROUP]`: who reads what, and how far behind; and `--skip-lost`, the way on for a group whose next records were deleted.
+"""`sealbus groups [GROUP]`: who reads what, and how far behind; `--skip-lost`, the way on for a group whose next records were deleted; and
+`--park` (`consumers.cli.park`).
 
 Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the transport's admin).
 """
@@ -6,6 +7,7 @@ Owns joining members, commits and ends into rows, and which commits lead nowhere
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import click
 import msgspec
@@ -16,6 +18,7 @@ from bus.settings import Settings
 from bus.terminal import printable
 from bus.topics import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
+from consumers.cli.park import park
 from consumers.cli.printing import print_json, print_table
 from consumers.cli.running import execute
 from consumers.cli.session import Session, nearest, with_session
@@ -51,11 +54,12 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 @click.command()
 @click.argument("group", required=False)
 @click.option("--skip-lost", is_flag=True, help="Let GROUP go on at the oldest record kept where what it would read next was deleted.")
+@click.option("--park", "place", metavar="PLACE", help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.")
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
-@click.option("--dry-run", is_flag=True, help="With --skip-lost: show where, and change nothing.")
-@click.option("--yes", is_flag=True, help="With --skip-lost: do not ask.")
+@click.option("--dry-run", is_flag=True, help="With --skip-lost or --park: show where, and change nothing.")
+@click.option("--yes", is_flag=True, help="With --skip-lost or --park: do not ask.")
 @with_session
-def groups(session: Session, group: str | None, *, skip_lost: bool, why: str, dry_run: bool, yes: bool) -> int:
+def groups(session: Session, group: str | None, *, skip_lost: bool, place: str | None, why: str, dry_run: bool, yes: bool) -> int:
     """Show groups: members, and per partition its owner, committed offset, end and lag.
 
     LAG counts the records kept that the group has not settled yet.
@@ -63,18 +67,36 @@ def groups(session: Session, group: str | None, *, skip_lost: bool, why: str, dr
     A worker does not start where retention has deleted what its group would read next, for it may have lost something. --skip-lost is for when
     that is known: the group, whose workers are stopped, goes on at the oldest record that is kept. It skips nothing that is kept.
 
+    --park sets a message aside that the group has not settled, whether its workers run or not: when they come to it, they write its dead letter
+    (rejected, Parked), and only then go past it. The letter is parked: only `sealbus dlq redrive --force` sends it back.
+
     \b
     Examples:
       sealbus groups
       sealbus groups researcher-svc-1c2d3e4f --output json
       sealbus groups researcher-svc-1c2d3e4f --skip-lost --why "away for a month"
+      sealbus groups researcher-svc-1c2d3e4f --park agents.research.request/2/4711 --why "hangs the parser, ticket 12"
     """
     settings = session.settings()
-    if skip_lost:
-        if group is None:
-            raise click.UsageError("--skip-lost needs a GROUP")
-        return _skip(session, settings, group, why=why, dry_run=dry_run, yes=yes)
+    if skip_lost or place is not None:
+        group = _named(group, skip_lost=skip_lost, place=place, why=why)
+        change = _skip if place is None else partial(park, place=place)
+        return change(session, settings, group, why=why, dry_run=dry_run, yes=yes)
+    return _list(session, settings, group)
 
+
+def _named(group: str | None, *, skip_lost: bool, place: str | None, why: str) -> str:
+    """The group that is to be changed; raises UsageError for options that do not fit."""
+    if skip_lost and place is not None:
+        raise click.UsageError("one at a time: --skip-lost or --park")
+    if group is None:
+        raise click.UsageError(f"{'--skip-lost' if skip_lost else '--park'} needs a GROUP")
+    if place is not None and not why:
+        raise click.UsageError("--park needs --why TEXT, for the journal")
+    return group
+
+
+def _list(session: Session, settings: Settings, group: str | None) -> int:
     async def body(_: object) -> int:
         chosen, ranges = await _seen(session, settings, group)
         for info in chosen:

@@ -11,6 +11,7 @@ from bus.errors import (
     AppendUnknownError,
     BusError,
     ConfigurationError,
+    DamagedError,
     LogFullError,
     NameRefusedError,
     NotPermittedError,
@@ -44,6 +45,7 @@ _CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
 )
 _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (TopicMissingError, "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app"),
+    (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
     (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
     (NotPermittedError, "whoever runs the cluster can allow it; `sealbus config show` says which user this is"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),

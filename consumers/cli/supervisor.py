@@ -11,11 +11,16 @@ import signal
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from bus.clock import SystemClock
 from bus.logs import get_logger
 from consumers.cli.outcomes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
+from consumers.deaths.witness import told
 from consumers.insistence import Insistence
+
+if TYPE_CHECKING:
+    from consumers.deaths.roll import Roll
 
 __all__ = ["start", "supervise"]
 
@@ -27,6 +32,8 @@ _NOT_STARTED: Final = 256
 _PROVEN_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
+_WORKED_PAUSE_S: Final = 2.0
+"""After a child that died of what it was running, at most: each of its deaths brings the message that is to blame nearer to its end."""
 
 _log = get_logger("supervisor")
 
@@ -36,14 +43,18 @@ async def start(command: Sequence[str]) -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
 
 
-async def supervise(commands: Sequence[Sequence[str]]) -> int:
-    """Keep one child per command until a signal; 0 when all of them ended with 0."""
-    return await _Supervisor(commands).run()
+async def supervise(commands: Sequence[Sequence[str]], roll: Roll | None = None) -> int:
+    """Keep one child per command until a signal; 0 when all of them ended with 0. *roll* says what was running in one that died."""
+    return await _Supervisor(commands, roll).run()
 
 
 class _Supervisor:
-    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+    def __init__(self, commands: Sequence[Sequence[str]], roll: Roll | None) -> None:
         self._commands = commands
+        self._roll = roll
+        self._clock = SystemClock()
+        self._pids: dict[int, int] = {}
+        """The last child of each slot."""
         self._children: dict[int, Process] = {}
         self._stopping = asyncio.Event()
         self._killed = 0
@@ -66,9 +77,10 @@ class _Supervisor:
     async def _keep(self, slot: int) -> int:
         pause_s, begun, proven = _FIRST_PAUSE_S, False, False
         while True:
-            started_s = time.monotonic()
+            started_s, started_ms = time.monotonic(), self._clock.now_ms()
             code = await self._live(slot)
             lived_s = time.monotonic() - started_s
+            running = self._running_in(slot, started_ms) if code else []
             begun = begun or code != _NOT_STARTED
             proven = proven or lived_s > _PROVEN_S
             if self._stopping.is_set():
@@ -78,7 +90,8 @@ class _Supervisor:
                 self._stop(signal.SIGTERM)
                 return code
             pause_s = _FIRST_PAUSE_S if lived_s > _PROVEN_S else pause_s
-            _log.warning("supervisor.child_died", slot=slot, code=code, lived_s=round(lived_s, 1), restart_in_s=pause_s)
+            pause_s = min(pause_s, _WORKED_PAUSE_S) if running else pause_s
+            _log.warning("supervisor.child_died", slot=slot, code=code, lived_s=round(lived_s, 1), restart_in_s=pause_s, running=running or None)
             if await self._stopped_within(pause_s):
                 return 0
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -90,7 +103,7 @@ class _Supervisor:
             # No memory or no number for a process, most often for a while: the others go on.
             _log.error("supervisor.child_not_started", slot=slot, error=str(error))
             return _NOT_STARTED
-        self._children[slot] = child
+        self._children[slot], self._pids[slot] = child, child.pid
         _log.info("supervisor.child_started", slot=slot, pid=child.pid)
         if self._stopping.is_set():
             _signal(child, signal.SIGTERM)
@@ -98,6 +111,19 @@ class _Supervisor:
         del self._children[slot]
         # Ended by our signal before it had set up for signals: it had not begun to work either.
         return 0 if self._stopping.is_set() and code == -signal.SIGTERM else code
+
+    def _running_in(self, slot: int, since_ms: int) -> list[str]:
+        """What was running in the last child of *slot* when it died, whose death is counted; not one that we have killed."""
+        pid = self._pids.pop(slot, None)
+        if self._roll is None or pid is None:
+            return []
+        try:
+            self._roll.count(self._clock.now_ms(), excused=pid if self._stopping.is_set() else None)
+            death = self._roll.death_of(pid, since_ms)
+        except OSError as error:
+            _log.error("supervisor.death_not_counted", slot=slot, error=str(error))
+            return []
+        return told(death) if death is not None else []
 
     def _received(self, number: int) -> None:
         name = signal.Signals(number).name

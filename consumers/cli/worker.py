@@ -82,7 +82,7 @@ def worker(
     session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
     _announce(app, loaded, processes)
     if processes > 1:
-        return _supervise(processes, metrics_port)
+        return _supervise(app, loaded, processes, metrics_port)
     if supervised:
         _drain_when_orphaned()
     return _work(app, loaded, metrics_port, supervised=supervised)
@@ -111,14 +111,16 @@ def _announce(app: App, loaded: Loaded, processes: int) -> None:
     click.echo(f"{printable(app.agent_id)} (group {app.group}) on {printable(url)}{count}; handles {types}", err=True)
 
 
-def _supervise(processes: int, metrics_port: int | None) -> int:
+def _supervise(app: App, loaded: Loaded, processes: int, metrics_port: int | None) -> int:
     from consumers.cli.supervisor import supervise
+    from consumers.deaths.choosing import open_roll
+    from consumers.process import in_namespace
 
     commands = []
     for number in range(processes):
         port = ["--metrics-port", str(metrics_port + number if metrics_port else 0)] if metrics_port is not None else []
         commands.append(_child_command(["--processes", "1", *port, "--supervised"]))
-    return asyncio.run(supervise(commands))
+    return asyncio.run(supervise(commands, open_roll(in_namespace(loaded.settings, app.namespace), app.group)))
 
 
 def _reload() -> int:

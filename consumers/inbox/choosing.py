@@ -18,7 +18,7 @@ from consumers.app import App
 from consumers.inbox.base import Inbox
 from consumers.inbox.opening import open_inbox
 
-__all__ = ["choose_inbox", "has_inbox", "inbox_url"]
+__all__ = ["choose_inbox", "has_inbox", "inbox_url", "log_file"]
 
 _log = get_logger("inbox")
 
@@ -41,17 +41,22 @@ def inbox_url(settings: Settings) -> str | None:
 
 def beside(log_url: str) -> str:
     """The inbox's own file beside the log's, which has the same life."""
-    path = Path(unquote(log_url.partition("?")[0].removeprefix("sqlite:///")))
+    path = log_file(log_url)
     if log_url.startswith("memory://") or str(path) == MEMORY:
         return "memory://"
-    # Workers may call one log by several names, and must not each have an inbox of their own.
-    path = path.resolve() if path.is_symlink() else path
     return f"sqlite:///{quote(str(path).removesuffix('.db'))}-inbox.db"
 
 
 def has_inbox(app: App, settings: Settings) -> bool:
     """Whether a worker of *app* gets one. Raises ConfigurationError as `inbox_url`."""
     return any(subscription.dedup != "off" for subscription in app.subscriptions.values()) and inbox_url(settings) is not None
+
+
+def log_file(log_url: str) -> Path:
+    """The file of the embedded log."""
+    path = Path(unquote(log_url.partition("?")[0].removeprefix("sqlite:///")))
+    # Workers may call one log by several names, and must not each have an inbox of their own.
+    return path.resolve() if path.is_symlink() else path
 
 
 def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
@@ -64,4 +69,4 @@ def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> I
         if settings.inbox.url == "auto":
             _log.warning("inbox.none", detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off")
         return None
-    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s)
+    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s, shared_files=settings.bus.shared_files)

@@ -20,7 +20,7 @@ LEASE_S: Final = 20.0
 _KNOWN = "memory://, postgresql://user@host/database, sqlite:///relative.db, sqlite:////absolute.db"
 
 
-def open_inbox(url: str, *, owner: str, clock: Clock, lease_s: float = LEASE_S) -> Inbox:
+def open_inbox(url: str, *, owner: str, clock: Clock, lease_s: float = LEASE_S, shared_files: bool = False) -> Inbox:
     """The inbox behind *url*, still to be opened. Raises ConfigurationError."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
@@ -40,4 +40,4 @@ def open_inbox(url: str, *, owner: str, clock: Clock, lease_s: float = LEASE_S) 
     path = unquote(rest.removeprefix("/"))
     if not rest.startswith("/") or not path or "?" in rest:
         raise ConfigurationError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db")
-    return SqliteInbox(path, owner=owner, clock=clock, lease_s=lease_s)
+    return SqliteInbox(path, owner=owner, clock=clock, lease_s=lease_s, shared_files=shared_files)

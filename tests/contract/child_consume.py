@@ -1,4 +1,6 @@
-"""A process that consumes `a.b`, prints each offset, and commits up to the offset given as its second argument, no further."""
+"""A process that consumes `a.b`, prints each offset, and commits up to the offset given as its second argument, no further.
+
+Its third argument is the session timeout in seconds."""
 
 import asyncio
 import sys
@@ -17,8 +19,8 @@ class Listener:
         print("lost", flush=True)
 
 
-async def main(url: str, limit: str) -> None:
-    transport = open_transport(url, heartbeat_s=0.2, session_timeout_s=2.0)
+async def main(url: str, limit: str, session_timeout_s: str = "2") -> None:
+    transport = open_transport(url, heartbeat_s=0.2, session_timeout_s=float(session_timeout_s))
     subscription = await transport.subscribe("g", ["a.b"], Listener(), member="child")
     while True:
         for record in await subscription.poll(timeout_s=1, max_records=1, max_bytes=1 << 20):

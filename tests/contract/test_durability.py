@@ -45,6 +45,23 @@ async def test_the_partitions_of_a_killed_member_move(shared_log):
     await shared_log.eventually(lambda: len(member.holds()) == 4, member, within_s=10)
 
 
+async def test_the_partitions_of_a_killed_member_move_at_once_when_it_is_expelled(shared_log):
+    transport = shared_log.open(session_timeout_s=20)
+    await shared_log.topic(transport, partitions=4)
+    member = await shared_log.join(transport)
+    child = await shared_log.child("child_consume.py", "0", "20")
+    while not (await child.stdout.readline()).startswith(b"assigned"):
+        pass
+    await shared_log.eventually(lambda: len(member.holds()) == 2, member)
+    child.kill()
+    await child.wait()
+    await transport.admin.expel("g", ["somebody else"])
+    await transport.admin.expel("no such group", ["child"])
+    await transport.admin.expel("g", ["child"])
+    await shared_log.eventually(lambda: len(member.holds()) == 4, member, within_s=10)
+    await transport.admin.expel("g", ["child"])
+
+
 async def test_a_closed_log_is_there_when_it_is_opened_again(shared_log):
     transport = shared_log.open()
     await shared_log.topic(transport)

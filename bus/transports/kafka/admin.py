@@ -6,7 +6,7 @@ Owns the questions behind `Admin`, and creating and aligning topics in rounds un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from bus.errors import ConfigurationError, NameRefusedError, NotPermittedError, 
 from bus.topology import compared
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.kafka.aligning import align, create
-from bus.transports.kafka.commits import commits, set_commits
+from bus.transports.kafka.commits import commits, leave, set_commits
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.rights import lacking
 from bus.transports.kafka.shaping import shape, spec_of
@@ -92,6 +92,12 @@ class KafkaAdmin:
             await set_commits(self._link, doing, group, {TopicPartition(*place): offset for place, offset in offsets.items()})
         except NotPermittedError as error:
             raise lacking(doing, f"Read on group {group!r} and its topics") from error
+
+    async def expel(self, group: str, members: Collection[str]) -> None:
+        self._ready()
+        doing = f"ending members of group {group!r}"
+        found = await self._link.administer(doing, partial(_described, name=group))
+        await leave(self._link, doing, group, [each["member_id"] for one in found for each in one["members"] if each["client_id"] in members])
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()

@@ -1,6 +1,6 @@
-"""What a group has committed, as its coordinator tells, and setting it for a group without members.
+"""What a group has committed, as its coordinator tells, setting it for a group without members, and members that leave.
 
-Owns both questions and what their answers mean; members commit by themselves (`member`). The library asks the first one too, and does not look
+Owns the questions and what their answers mean; members commit by themselves (`member`). The library asks the first too, and does not look
 at the error of the whole answer: a coordinator that is just being moved, or has not read its log yet, is then one of a group that has never
 committed anything, and a member begins at the beginning.
 """
@@ -19,11 +19,12 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+from aiokafka.protocol.group import LeaveGroupRequest
 
 from bus.errors import GroupBusyError
 from bus.transports.kafka.link import Link
 
-__all__ = ["commits", "set_commits"]
+__all__ = ["commits", "leave", "set_commits"]
 
 
 async def commits(link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -63,6 +64,20 @@ async def set_commits(link: Link, doing: str, group: str, offsets: Mapping[Topic
             _check(code, group)
 
     await link.ask(doing, asked)
+
+
+async def leave(link: Link, doing: str, group: str, member_ids: Sequence[str]) -> None:
+    """Have these members leave *group*, in their name; one that has left is no error. Raises what `Link` raises."""
+
+    async def asked(client: AIOKafkaClient) -> None:
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        for member_id in member_ids:
+            answer = await client.send(coordinator, LeaveGroupRequest(group, member_id))
+            if for_code(answer.error_code) is not UnknownMemberIdError:
+                _check(answer.error_code, group)
+
+    if member_ids:
+        await link.ask(doing, asked)
 
 
 def _by_topic(places: Sequence[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -50,6 +50,6 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> SqliteTransport:
     return SqliteTransport(path, clock=clock, **options)
 
 
-def options_of(_: Settings) -> dict[str, Any]:
-    """What the settings say of this log: nothing besides its URL."""
-    return {}
+def options_of(settings: Settings) -> dict[str, Any]:
+    """What the settings say of this log besides its URL."""
+    return {"shared_files": settings.bus.shared_files}

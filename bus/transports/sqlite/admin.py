@@ -6,7 +6,7 @@ Owns creating topics and the queries behind `Admin`. Does not own members and le
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from bus.clock import Clock
@@ -14,6 +14,7 @@ from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, Top
 from bus.topology import PARTITIONS, compared, settings_of
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.sqlite.log import MEMBERSHIP, Log, Topic
+from bus.transports.sqlite.membership import leave
 from bus.transports.sqlite.querying import Reader
 from bus.transports.sqlite.writing import Writer
 
@@ -56,6 +57,10 @@ class SqliteAdmin:
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         self._ready()
         await self._writer.run(partial(_moved, group=group, offsets=offsets, now_s=self._clock.monotonic_s()))
+
+    async def expel(self, group: str, members: Collection[str]) -> None:
+        self._ready()
+        await self._writer.run(partial(_expelled, group=group, members=members))
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()
@@ -151,6 +156,12 @@ def _moved(log: Log, group: str, offsets: Mapping[tuple[str, int], int], now_s: 
         "UPDATE leases SET committed = ?, owner = NULL, epoch = epoch + 1 WHERE grp = ? AND part = ?",
         [(offset, group, log.topics[topic].parts[partition]) for (topic, partition), offset in offsets.items()],
     )
+
+
+def _expelled(log: Log, group: str, members: Collection[str]) -> None:
+    for member, name in log.connection.execute("SELECT id, name FROM members WHERE grp = ?", (group,)).fetchall():
+        if name in members:
+            leave(log, member)
 
 
 def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from bus.databases.sqlitefile import identity_of
-from bus.errors import BusError, ConfigurationError, LogFullError, TransportError, UnreachableError
+from bus.errors import BusError, ConfigurationError, DamagedError, LogFullError, TransportError, UnreachableError
 
 __all__ = ["check_identity", "code_of", "is_certain", "translated"]
 
@@ -40,9 +40,16 @@ def is_certain(error: sqlite3.Error) -> bool:
     return code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def translated(error: sqlite3.Error, path: str) -> BusError:
-    """The error of the bus that says what *error* means for the log at *path*."""
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> BusError:
+    """The error of the bus that says what *error* means for the log at *path*.
+
+    What SQLite says of a damaged file may quote it, and then Python cannot read the error itself.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return DamagedError(f"the log {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
     code = code_of(error)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return DamagedError(f"the log {path} {_TEXTS[code]} ({error})")
     if code == sqlite3.SQLITE_FULL:
         return LogFullError(f"no space left for the log {path}; nothing was written")
     if code == sqlite3.SQLITE_NOTADB:

@@ -54,9 +54,10 @@ class Staged(msgspec.Struct, eq=False, gc=False):
 class Log:
     """The writing connection. Used by one thread at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, shared_files: bool = False) -> None:
         self.path = path
-        self.connection = open_log(path)
+        self._shared_files = shared_files
+        self.connection = open_log(path, shared_files=shared_files)
         self.topics: dict[str, Topic] = {}
         self.ports: tuple[int, ...] = ()
         self.touched: set[int] = set()
@@ -136,7 +137,7 @@ class Log:
             self.connection.close()
             # Where it cannot be opened now, the next `begin` fails on the closed one and comes here again.
             with contextlib.suppress(BusError):
-                self.connection = open_log(self.path)
+                self.connection = open_log(self.path, shared_files=self._shared_files)
 
     def close(self) -> None:
         self.connection.close()

@@ -52,9 +52,9 @@ class InlineReader:
 class ThreadReader:
     """Reads on a thread of its own."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, shared_files: bool) -> None:
         self._path = path
-        self._connection = open_log(path, read_only=True)
+        self._connection = open_log(path, read_only=True, shared_files=shared_files)
         self._identity = identity_of(path)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sealbus-reader")
         self._closed = False
@@ -80,5 +80,5 @@ class ThreadReader:
                 return query(self._connection)
             finally:
                 self._connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translated(error, self._path) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from bus.databases.ownership import keep_private
 from bus.databases.sqlitefile import MEMORY, switch_to_wal
 from bus.errors import ConfigurationError, UnreachableError
 from bus.transports.sqlite.faults import translated
@@ -41,16 +42,17 @@ _TABLES = (
 )
 
 
-def open_log(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) -> sqlite3.Connection:
     """A connection to the log at *path*, which is created when missing. Raises ConfigurationError, UnreachableError."""
     _check_place(path)
+    keep_private(path, "log", shared=shared_files)
     try:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise translated(error, path) from error
     try:
         _prepare(connection, path, read_only=read_only)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
         raise translated(error, path) from error
     except BaseException:
@@ -70,6 +72,7 @@ def _check_place(path: str) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
     if not _is_ours(connection, path):
         _create(connection, path)
     connection.execute("PRAGMA synchronous = FULL")

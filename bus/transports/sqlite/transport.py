@@ -48,6 +48,7 @@ class SqliteTransport:
         session_timeout_s: float = 5.0,
         retention_interval_s: float = 60.0,
         max_record_bytes: int = _MAX_RECORD_BYTES,
+        shared_files: bool = False,
     ) -> None:
         in_memory, path = path == MEMORY, fixed(path)
         self.features = Features(
@@ -60,9 +61,9 @@ class SqliteTransport:
         )
         self._clock = clock
         self._session_timeout_s = session_timeout_s
-        log = Log(path)
+        log = Log(path, shared_files=shared_files)
         self._writer: Writer = InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
-        self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path)
+        self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
         self._heart = Heart(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)

@@ -104,7 +104,7 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
 
 
 def _told(log: Log, error: Exception) -> Exception:
-    if not isinstance(error, sqlite3.Error):
+    if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return error
     told = translated(error, log.path)
     log.was_full = log.was_full or isinstance(told, LogFullError)

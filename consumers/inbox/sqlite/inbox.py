@@ -42,7 +42,7 @@ class SqliteInbox:
 
     shared = False
 
-    def __init__(self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0) -> None:
+    def __init__(self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False) -> None:
         if not lease_s > 0:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._name = owner
@@ -51,9 +51,8 @@ class SqliteInbox:
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._renewing_s: float | None = None
         self._running: dict[str, int] = {}
-        self._writer = Writer(
-            Table(path), opening=self._renew_when_due, quick=self._answer_together, committed=self._committed, ended=self._settle
-        )
+        table = Table(path, shared_files=shared_files)
+        self._writer = Writer(table, opening=self._renew_when_due, quick=self._answer_together, committed=self._committed, ended=self._settle)
         self._renewal: asyncio.Task[None] | None = None
         self._open = False
 

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from bus.databases.ownership import keep_private
 from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.rules import CLOSED, Row
@@ -52,8 +53,9 @@ _TABLES = (
 class Table:
     """The writing connection. Used by one thread at a time; opened by the first `begin`, and again after a failure."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, shared_files: bool = False) -> None:
         self.path = fixed(path)
+        self._shared_files = shared_files
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._syncing = Syncing(self.path)
@@ -75,7 +77,7 @@ class Table:
         if self._identity is not None and self._identity != identity_of(self.path):
             raise InboxError(f"the inbox {self.path} was deleted or replaced while it was open; start again")
         if self._connection is None:
-            self._connection = _opened(self.path)
+            self._connection = _opened(self.path, shared_files=self._shared_files)
             self._identity = identity_of(self.path)
             if self.path != MEMORY:
                 self._syncing.take_over(self._connection)
@@ -260,9 +262,10 @@ def _upsert(count: int) -> str:
     return f"INSERT INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO UPDATE SET {changing}"  # noqa: S608
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
     if path != MEMORY and not Path(path).parent.is_dir():
         raise InboxError(f"cannot open the inbox {path}: there is no directory {Path(path).parent}; create it or correct the URL")
+    keep_private(path, "inbox", shared=shared_files)
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=2 * _MOST_AT_ONCE + 64
     )
@@ -275,6 +278,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
     switch_to_wal(connection, BUSY_TIMEOUT_S)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 16000")

@@ -198,7 +198,7 @@ class Writer:
             self._commit(jobs)
             if durable := [job for job in jobs if job.durable]:
                 self._make_durable(durable)
-        except (sqlite3.Error, BusError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
             self._table.rollback()
             told = self._told(error)
             for job in jobs:
@@ -234,7 +234,7 @@ class Writer:
                 self._opening(self._table)
                 self._commit(())
                 self._table.sync()
-        except (sqlite3.Error, BusError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
             job.error = self._told(error)
             if isinstance(job.error, InboxError):
                 self._table.rollback()
@@ -258,7 +258,7 @@ class Writer:
     def _told(self, error: Exception) -> Exception:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             self._table.was_full = True
-        if isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error)):
+        if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error))):
             return translated(error, self._table.path)
         return error
 

@@ -24,6 +24,8 @@ from bus.settings import Settings, load
 from bus.topics import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
+from consumers.deaths.choosing import open_roll
+from consumers.deaths.witness import Witness
 from consumers.process import make_worker
 from consumers.worker import Worker
 from producers.connection import Bus, make_publisher
@@ -135,7 +137,10 @@ class _Reader:
 
         app.on(Report)(handle)
 
-        self.worker: Worker = make_worker(app, log, _settings(folder), member=_MEMBER, clock=SystemClock(), metrics=Metrics())
+        settings, clock = _settings(folder), SystemClock()
+        witness = Witness(open_roll(settings, _GROUP), clock)
+        witness.open(settings.worker.concurrency, _MEMBER)
+        self.worker: Worker = make_worker(app, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness)
 
     async def read(self, wanted: int) -> None:
         """Handle *wanted* messages more, and commit."""

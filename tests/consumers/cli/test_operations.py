@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from typing import Any
 
@@ -159,6 +160,103 @@ def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(f
     assert folder.end(worker) == 0
     (entry,) = [row["value"] for row in folder.objects(folder.call("tail", "agents._audit", "--output", "json").stdout)]
     assert (entry["event"], entry["why"], len(entry["places"])) == ("groups.skipped", "away", len(shown))
+
+
+def test_a_log_that_others_may_write_is_refused_with_what_to_do(folder: Any) -> None:
+    folder.call("publish", "job.run", folder.jobs(1), "--app", "agents:app")
+    log = folder.path / "sealbus.db"
+    assert log.stat().st_mode & 0o777 == 0o600
+    log.chmod(0o660)
+    for arguments in (("tail", "job.run"), ("groups",), ("publish", "job.run", "jobs.ndjson", "--app", "agents:app")):
+        refused = folder.call(*arguments)
+        assert refused.exit_code == 78
+        assert "chmod 600 it, or say bus.shared_files = true" in refused.stderr
+    assert folder.call("tail", "job.run", env={"SEALBUS_BUS__SHARED_FILES": "true"}).exit_code == 0
+
+
+def group_of(folder: Any) -> str:
+    return str(folder.objects(folder.call("groups", "--output", "json").stdout)[0]["group"])
+
+
+def place_of(row: dict[str, Any]) -> str:
+    return f"{row['topic']}/{row['partition']}/{row['offset']}"
+
+
+def places_of(folder: Any) -> dict[int, str]:
+    """Where each job lies."""
+    with closing(sqlite3.connect(folder.path / "sealbus.db")) as log:
+        rows = log.execute(
+            """SELECT value, partition, off FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id
+               WHERE name = 'agents.job.run'"""
+        )
+        return {json.loads(value)["data"]["number"]: f"agents.job.run/{partition}/{offset}" for value, partition, offset in rows}
+
+
+def test_a_message_that_is_parked_while_its_group_is_stopped_is_buried_and_never_run(folder: Any) -> None:
+    folder.end(folder.worker())
+    folder.call("publish", "job.run", folder.jobs(20), "--app", "agents:app")
+    group, place = group_of(folder), places_of(folder)[7]
+    assert "would be parked" in folder.call("groups", group, "--park", place, "--why", "hangs", "--dry-run").stderr
+    assert folder.call("groups", group, "--park", place, "--why", "hangs", stdin="n\n").exit_code == 1
+    assert folder.call("groups", group, "--park", place, "--why", "hangs", "--yes").exit_code == 0
+    worker = folder.worker()
+    folder.wait_until(lambda: len(folder.handled()) == 19)
+    assert folder.end(worker) == 0
+    assert "7" not in [number for number, _ in folder.handled()]
+    assert sum(row["lag"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)) == 0
+    (letter,) = folder.objects(folder.call("dlq", "list", "--output", "json").stdout)
+    assert (letter["reason"], letter["error"], letter["state"], place_of(letter["origin"])) == ("rejected", "Parked", "parked", place)
+    entries = [row["value"] for row in folder.objects(folder.call("tail", "agents._audit", "--output", "json").stdout)]
+    assert [(entry["event"], entry["why"], entry["place"]) for entry in entries] == [("groups.parked", "hangs", place)]
+    assert "settled" in folder.call("groups", group, "--park", place, "--why", "hangs", "--yes").stderr
+
+
+def test_a_parked_letter_is_sent_back_only_by_force_and_then_runs(folder: Any) -> None:
+    folder.end(folder.worker())
+    folder.call("publish", "job.run", folder.jobs(1), "--app", "agents:app")
+    group, place = group_of(folder), places_of(folder)[0]
+    assert folder.call("groups", group, "--park", place, "--why", "not yet", "--yes").exit_code == 0
+    worker = folder.worker()
+    folder.wait_until(lambda: folder.call("dlq", "list", "--output", "json").stdout != "")
+    (letter,) = folder.objects(folder.call("dlq", "list", "--output", "json").stdout)
+    folder.call("dlq", "redrive", "--yes")
+    assert folder.objects(folder.call("dlq", "list", "--output", "json").stdout)[0]["state"] == "parked"
+    sent = folder.call("dlq", "redrive", letter["place"], "--force", "--yes")
+    assert sent.exit_code == 0, sent.stderr
+    folder.wait_until(lambda: len(folder.handled()) == 1)
+    assert folder.end(worker) == 0
+
+
+def test_a_worker_that_runs_is_told_of_what_is_parked(folder: Any) -> None:
+    """The message comes round again and again: between two of its runs it is taken out."""
+    (folder.path / "agents.py").write_text((folder.path / "agents.py").read_text().replace('raise Reject("not this one")', "raise ValueError"))
+    (folder.path / "patient.toml").write_text('[retry]\nattempts = 100\nbackoff = "constant"\nbase_s = "1s"\n')
+    folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"label":"reject"}')
+    process = folder.start("worker", "agents:app", "--config", "patient.toml", stderr=subprocess.DEVNULL)
+    folder.wait_until(lambda: "job.run" in folder.call("groups").stdout)
+    group, place = group_of(folder), places_of(folder)[1]
+    assert folder.call("groups", group, "--park", place, "--why", "no use", "--yes").exit_code == 0
+    folder.wait_until(lambda: folder.call("dlq", "list", "--output", "json").stdout != "")
+    (letter,) = folder.objects(folder.call("dlq", "list", "--output", "json").stdout)
+    assert letter["error"] == "Parked"
+    assert folder.end(process) == 0
+
+
+def test_what_cannot_be_parked_is_said(folder: Any) -> None:
+    folder.end(folder.worker())
+    folder.call("publish", "job.run", folder.jobs(1), "--app", "agents:app")
+    group, place = group_of(folder), places_of(folder)[0]
+    for arguments, code, said in (
+        ((group, "--park", place), 2, "--why"),
+        (("--park", place, "--why", "x"), 2, "needs a GROUP"),
+        ((group, "--park", "job.run", "--why", "x"), 2, "is not TOPIC PARTITION OFFSET"),
+        ((group, "--park", "job.run/0/99", "--why", "x", "--yes"), 1, "there is no message at agents.job.run/0/99"),
+        ((group, "--park", "agents._audit/0/0", "--why", "x", "--yes"), 1, "no topic of messages"),
+        ((f"{group}x", "--park", place, "--why", "x", "--yes"), 1, f"the nearest is {group}"),
+        ((group, "--park", place, "--skip-lost", "--why", "x"), 2, "one at a time"),
+    ):
+        result = folder.call("groups", *arguments)
+        assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
 
 
 def test_types(folder: Any) -> None:

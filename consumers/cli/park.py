@@ -1,0 +1,122 @@
+"""`sealbus groups GROUP --park PLACE`: set a message aside that a group has not settled yet.
+
+Owns finding the message, the question, and giving the order. Does not own carrying it out: the group's workers do, running or started later,
+when they come to the message, and settle it as any other (`consumers.parkorders`).
+"""
+
+from __future__ import annotations
+
+import click
+
+from bus import sealing
+from bus.clock import SystemClock
+from bus.errors import BusError, ContractError
+from bus.settings import Settings
+from bus.terminal import printable
+from bus.times import format_ms
+from bus.topics import TopicName, message_topic, read_topic
+from bus.transports.base import Record, Transport
+from consumers.cli.places import parse_place
+from consumers.cli.printing import print_json, print_table
+from consumers.cli.running import execute
+from consumers.cli.session import Session, nearest
+from consumers.deadletter import Control, read_control
+from consumers.journal import Journal, operator, prepare_journal
+from consumers.parkorders import FOLLOWED_S, ParkOrder
+
+__all__ = ["park"]
+
+_MAX_RECORD_BYTES = 64 * 1_048_576
+
+
+def park(session: Session, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool) -> int:
+    """Have the message at *place* buried instead of run. Raises UsageError for what is no place, BusError where nothing is to be parked."""
+    name, partition, offset = parse_place((place,))
+    found: list[ParkOrder] = []
+
+    async def look(_: object) -> int:
+        async with session.open(settings) as transport:
+            await prepare_journal(transport, settings, create=False)
+            topic = message_topic(settings.bus.namespace, name)
+            topic = topic if topic in await transport.admin.topics() else name
+            found.append(await _order(transport, settings, group, (topic, partition, offset), why))
+        return 0
+
+    async def give(_: object) -> int:
+        async with session.open(settings) as transport:
+            await prepare_journal(transport, settings)
+            journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
+            await journal.order(found[0])
+            await journal.note("parked", group=group, why=why, place=place, message_id=found[0].message_id)
+        click.echo(f"its workers bury it when they come to it; those that run know within {FOLLOWED_S:g} s", err=True)
+        return 0
+
+    code = execute(look)
+    if code:
+        return code
+    _show(session, found[0])
+    if dry_run:
+        click.echo("it would be parked", err=True)
+        return 0
+    if not yes:
+        click.confirm(f"Let {printable(group)} bury this message instead of running it?", abort=True, err=True)
+    return execute(give)
+
+
+async def _order(transport: Transport, settings: Settings, group: str, place: tuple[str, int, int], why: str) -> ParkOrder:
+    topic, partition, offset = place
+    named = read_topic(topic)
+    if named is None or named.namespace != settings.bus.namespace or named.kind not in ("message", "retry", "redrive"):
+        raise BusError(f"{topic} is no topic of messages in namespace {settings.bus.namespace}")
+    await _check_group(transport, group, named)
+    record = await _read(transport, *place)
+    committed = (await transport.admin.committed(group)).get((topic, partition))
+    if committed is not None and offset < committed:
+        error = BusError(f"{group} has settled what lies at {topic}/{partition}/{offset}: it has committed {committed}")
+        error.add_note("a message that waits to be tried again lies in a topic `_retry`: give its place there")
+        raise error
+    control = Control(topic, partition, offset) if named.kind == "message" else read_control(record)
+    return ParkOrder(
+        group=group,
+        topic=control.origin_topic,
+        partition=control.origin_partition,
+        offset=control.origin_offset,
+        message_id=_id(record),
+        redrives=control.redrive_count,
+        at=format_ms(SystemClock().now_ms()),
+        by=operator(),
+        why=why,
+    )
+
+
+async def _check_group(transport: Transport, group: str, named: TopicName) -> None:
+    # On Kafka a group that has committed nothing is forgotten soon after its last member; its topics stay.
+    own = {name.group for topic in await transport.admin.topics() if (name := read_topic(topic)) is not None and name.group}
+    names = sorted(own | {info.name for info in await transport.admin.groups()})
+    if group not in names:
+        raise BusError(f"there is no group {group!r}{nearest(group, names)}")
+    if named.kind != "message" and named.group != group:
+        raise BusError(f"that topic is group {named.group!r}'s")
+
+
+async def _read(transport: Transport, topic: str, partition: int, offset: int) -> Record:
+    if partition in await transport.admin.ranges(topic):
+        found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
+        if found and found[0].offset == offset:
+            return found[0]
+    raise BusError(f"there is no message at {topic}/{partition}/{offset}")
+
+
+def _id(record: Record) -> str:
+    try:
+        return sealing.parse(record.value).message_id
+    except ContractError:
+        return ""
+
+
+def _show(session: Session, order: ParkOrder) -> None:
+    if session.as_json:
+        print_json(order)
+    else:
+        cells = (order.group, f"{order.topic}/{order.partition}/{order.offset}", order.message_id or "-", order.redrives)
+        print_table(("GROUP", "PLACE", "MESSAGE", "REDRIVES"), [cells])
