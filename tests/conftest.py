@@ -22,7 +22,7 @@ _ran: Counter[str] = Counter()
 @pytest.fixture(scope="session", autouse=True)
 def logs() -> None:
     """As in every program: what captures logs in one test leaves structlog's own defaults to the next, where nothing was configured before."""
-    configure_unless_done("error")
+    configure_unless_done("debug")
 
 
 @pytest.fixture(scope="session")
