@@ -6,18 +6,27 @@ must not turn sound messages into dead letters. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from bus.errors import ConfigurationError
 from consumers.app import App
 
-__all__ = ["check_needs"]
+__all__ = ["check_hash_seed", "check_needs"]
 
 
 def check_needs(app: App, *, has_inbox: bool) -> None:
     """Raise ConfigurationError, with what to do, where messages of *app* could only die or wait."""
     for fault in _faults(app, has_inbox=has_inbox):
         raise ConfigurationError(fault)
+
+
+def check_hash_seed(environment: Mapping[str, str]) -> None:
+    """Raise ConfigurationError where Python hashes texts with a seed that can be known: then anybody can make the keys of an object collide."""
+    seed = environment.get("PYTHONHASHSEED", "")
+    if seed.isdecimal():
+        raise ConfigurationError(
+            f"PYTHONHASHSEED is {seed}: unset it, or say `random`; texts from strangers must not hash to what they can work out"
+        )
 
 
 def _faults(app: App, *, has_inbox: bool) -> Iterator[str]:

@@ -34,7 +34,7 @@ from consumers.deaths.choosing import open_roll
 from consumers.deaths.witness import Witness
 from consumers.inbox.choosing import choose_inbox, has_inbox
 from consumers.insistence import ECHO_S, Insistence
-from consumers.needs import check_needs
+from consumers.needs import check_hash_seed, check_needs
 from consumers.parkorders import Orders, follow_orders
 from consumers.plan import make_plan
 from consumers.worker import Worker
@@ -92,6 +92,7 @@ async def run_process(
     transport = open_configured(settings, clock=clock)
     witness = Witness(open_roll(in_namespace(settings, app.namespace), app.group), clock)
     try:
+        check_hash_seed(os.environ)
         check_needs(app, has_inbox=has_inbox(app, settings))
         member = _member_name(clock)
         worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)

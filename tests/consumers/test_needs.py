@@ -7,7 +7,7 @@ import pytest
 
 from bus.errors import ConfigurationError
 from bus.settings import Settings, load
-from consumers.needs import check_needs
+from consumers.needs import check_hash_seed, check_needs
 from sealbus import App, Context, payload
 
 
@@ -111,3 +111,11 @@ async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_
         await bus.publish(Order(1), ttl_s=3_600)
         await bus.settle()
     assert left == [3_605.0]
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
+def test_texts_must_not_hash_to_what_can_be_known(seed: str) -> None:
+    with pytest.raises(ConfigurationError, match="PYTHONHASHSEED"):
+        check_hash_seed({"PYTHONHASHSEED": seed})
+    check_hash_seed({"PYTHONHASHSEED": "random"})
+    check_hash_seed({})
