@@ -10,6 +10,7 @@ field of every message and a table of closures costs three times as much (measur
 from __future__ import annotations
 
 import keyword
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -86,13 +87,15 @@ def _tolerant(generated: Guard) -> Guard:
 def _generate(writer: _Writer, cls: type[msgspec.Struct]) -> Guard | None:
     if not numbers.ORJSON_AGREES:
         return None
+    scope: dict[str, Any] = writer.classes
     try:
         body = list(writer.struct(inspect.type_info(cls), "v0", 1, ()))
-    except _UnsupportedError:
+        source = "\n".join(["def guard(v0):", *body, "    return True"])
+        scope = dict(writer.classes)
+        exec(compile(source, f"<guard of {cls.__qualname__}>", "exec"), scope)  # noqa: S102 - our own text: names of fields checked to be identifiers
+    except (_UnsupportedError, SyntaxError, RecursionError):
+        # Python nests no more than twenty loops, nor a hundred blocks: deeper types go the exact way.
         return None
-    source = "\n".join(["def guard(v0):", *body, "    return True"])
-    scope: dict[str, Any] = dict(writer.classes)
-    exec(compile(source, f"<guard of {cls.__qualname__}>", "exec"), scope)  # noqa: S102 - our own text: names of fields checked to be identifiers
     guard: Guard = scope["guard"]
     return guard
 
@@ -161,7 +164,8 @@ class _Writer:
 
 def _can_be_written(name: str) -> bool:
     """Whether *name* may stand behind a dot: `defstruct` takes keywords as well."""
-    return name.isidentifier() and not keyword.iskeyword(name)
+    # Python reads `\ufb01` in a program as `fi`, and in a name that `getattr` is given as itself.
+    return name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name
 
 
 def _full_check(kind: Any, value: str) -> str:
@@ -177,6 +181,8 @@ def _full_check(kind: Any, value: str) -> str:
             return f"{value}.__class__ is str and {value} in {tuple(kind.values)!r}"
         case inspect.ListType() | inspect.VarTupleType():
             return f"{value}.__class__ is list or {value}.__class__ is tuple"
-        case inspect.IntType() | inspect.FloatType() | inspect.UnionType() | inspect.NoneType() | inspect.StructType() | inspect.Metadata():
+        case inspect.NoneType():
+            return f"{value} is None"
+        case inspect.IntType() | inspect.FloatType() | inspect.UnionType() | inspect.StructType() | inspect.Metadata():
             return ""
     raise _UnsupportedError

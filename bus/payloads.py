@@ -85,15 +85,21 @@ class PayloadType:
     def resolve(self) -> None:
         """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
         if not self._resolved:
-            if (fault := find_costly(self.cls)) is not None:
-                raise ContractError(f"@payload({self.name!r}): {fault}")
-            self.weight = weight_of(self.cls)
-            self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
-            self.small_bytes = self.weight.small_bytes
-            self._decode = msgspec.json.Decoder(self.cls).decode
-            self.encoder = Encoder(self.decode, self.cls, self._decode)
-            self._decoded_guard = make_decoded_guard(self.cls)
-            self._resolved = True
+            try:
+                self._resolve()
+            except RecursionError:
+                raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
+
+    def _resolve(self) -> None:
+        if (fault := find_costly(self.cls)) is not None:
+            raise ContractError(f"@payload({self.name!r}): {fault}")
+        self.weight = weight_of(self.cls)
+        self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
+        self.small_bytes = self.weight.small_bytes
+        self._decode = msgspec.json.Decoder(self.cls).decode
+        self.encoder = Encoder(self.decode, self.cls, self._decode)
+        self._decoded_guard = make_decoded_guard(self.cls)
+        self._resolved = True
 
     def _decode_first(self, data: bytes) -> msgspec.Struct:
         self.resolve()

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import defstruct
 
 from bus import canonical
+from bus.errors import ContractError
 from bus.guards import make_decoded_guard, make_full_guard, make_guard
 from bus.payloads import encode_payload, payload, payload_type
 
@@ -154,3 +156,30 @@ def test_the_full_guard_passes_what_is_plain() -> None:
 )
 def test_constraints_and_open_types_have_no_full_guard(annotation: Any) -> None:
     assert make_full_guard(msgspec.defstruct("Made", [("field", annotation)])) is None
+
+
+@pytest.mark.parametrize("value", [9, 1.0, 1e20, 2**64, "x"])
+def test_a_field_that_is_null_seals_nothing_else(value: object) -> None:
+    cls = payload("guards.null")(defstruct("Null", [("nothing", None)]))
+    assert encode_payload(cls(None)) == b'{"nothing":null}'
+    with pytest.raises(ContractError, match="/data/nothing"):
+        encode_payload(cls(value))
+
+
+@pytest.mark.parametrize("levels", [21, 100, 300])
+def test_a_deep_type_is_marked_or_refused_in_a_sentence(levels: int) -> None:
+    annotation: Any = int
+    for _ in range(levels):
+        annotation = list[annotation] | None
+    try:
+        cls = payload("guards.deep")(defstruct("Deep", [("x", annotation)]))
+    except ContractError as error:
+        assert "nest deeper" in str(error)
+    else:
+        assert encode_payload(cls([])) == b'{"x":[]}'
+
+
+def test_a_name_that_python_reads_as_another_is_written_by_the_exact_way() -> None:
+    cls = payload("guards.ligature")(defstruct("Ligature", [("\ufb01", float)], rename={"\ufb01": "fi"}))
+    assert encode_payload(cls(1e22)) == b'{"fi":1e+22}'
+    assert encode_payload(cls(1.0)) == b'{"fi":1}'

@@ -19,7 +19,7 @@ fn is_canonical_object(data: &[u8], room: usize) -> bool {
     canonical::is_object(data, room)
 }
 
-#[pymodule]
+#[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_canonical_object, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::digest, module)?)?;
