@@ -171,12 +171,12 @@ def test_a_deep_type_is_marked_or_refused_in_a_sentence(levels: int) -> None:
     annotation: Any = int
     for _ in range(levels):
         annotation = list[annotation] | None
-    try:
-        cls = payload("guards.deep")(defstruct("Deep", [("x", annotation)]))
-    except ContractError as error:
-        assert "nest deeper" in str(error)
+    cls, mark = defstruct("Deep", [("x", annotation)]), payload("guards.deep")
+    if levels > 100:
+        with pytest.raises(ContractError, match="nest deeper"):
+            mark(cls)
     else:
-        assert encode_payload(cls([])) == b'{"x":[]}'
+        assert encode_payload(mark(cls)([])) == b'{"x":[]}'
 
 
 def test_a_name_that_python_reads_as_another_is_written_by_the_exact_way() -> None:
