@@ -31,7 +31,7 @@ def build(root: Path) -> Path:
     if cargo is None:
         raise BuildError("there is no cargo: install a Rust toolchain")
     target = root / "build" / "native"
-    command = [cargo, "build", "--release", "--quiet", "--manifest-path", str(crate / "Cargo.toml"), "--target-dir", str(target)]
+    command = [cargo, "build", "--release", "--locked", "--quiet", "--manifest-path", str(crate / "Cargo.toml"), "--target-dir", str(target)]
     try:
         done = subprocess.run(  # noqa: S603 - nothing of it comes from outside
             command, env=os.environ | {"PYO3_PYTHON": sys.executable}, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
