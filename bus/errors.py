@@ -40,6 +40,8 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, ClassVar
 
+from bus.redaction import redacted
+
 if TYPE_CHECKING:
     from bus.sealing import Message
 
@@ -286,10 +288,10 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 def text_of(error: BaseException) -> str:
-    """What *error* says. Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that."""
+    """What *error* says, without secrets. Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that."""
     try:
         # Not a kind of text of their own either, which may do so later.
-        return str.__str__(str(error))
+        return redacted(str.__str__(str(error)))
     except BaseException:  # noqa: BLE001 - see above
         return f"<{type(error).__name__} that cannot be printed>"
 
@@ -297,6 +299,6 @@ def text_of(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """The trace of *error* and of what it was caused by, taken with the same care."""
     try:
-        return "".join(traceback.format_exception(error)).rstrip()
+        return redacted("".join(traceback.format_exception(error)).rstrip())
     except BaseException:  # noqa: BLE001 - see above
         return text_of(error)

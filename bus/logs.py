@@ -1,7 +1,7 @@
 """Logs: structlog, on standard error, one line per decision an operator would want and none per success.
 
 Owns the set-up a process does once, that no terminal obeys what foreign text holds, and that nothing fails over a line that cannot be written.
-Event names are dotted (`worker.started`); values are short, carry no payloads, and traces show no locals.
+Event names are dotted (`worker.started`); values are cut to 256 characters, carry no payloads and no secrets, and traces show no locals.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from bus.errors import trace_of
+from bus.redaction import cut, redacted
 from bus.terminal import printable
 
 __all__ = ["configure", "configure_unless_done", "get_logger"]
 
+_MAX_VALUE, _MAX_TRACE = 256, 8_192
+_TRACES = frozenset({"exception", "stack"})
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -36,6 +39,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.ExceptionRenderer(lambda info: trace_of(info[1])),
+            _bounded,
             *([_escaped] if console else []),
             renderer,
         ],
@@ -60,6 +64,14 @@ def get_logger(area: str) -> FilteringBoundLogger:
 def _escaped(_: object, __: str, event: EventDict) -> EventDict:
     """A handler's exception may tell what somebody sent it, control sequences and all."""
     return {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _bounded(_: object, __: str, event: EventDict) -> EventDict:
+    """Foreign text (an id, a pointer, what an exception says) is neither long nor does it hold a secret; traces may be longer."""
+    return {
+        name: cut(redacted(value), _MAX_TRACE if name in _TRACES else _MAX_VALUE) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
 
 
 class _Stderr:

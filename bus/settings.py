@@ -242,8 +242,10 @@ def _tiers(value: object) -> list[str]:
 
 
 def _wrong(name: str, given: sources.Given, expected: str) -> ConfigurationError:
-    found = repr(_shown(given.value, _TYPES[name]) if isinstance(given.value, str) else given.value)
-    return ConfigurationError(f"{name} ({given.origin}): found {found}, expected {_expectation(_TYPES[name]) or expected}")
+    kind = _TYPES[name]
+    # A secret of the wrong kind (a number, a list) is one all the same.
+    found = repr(_shown(given.value, kind) if isinstance(given.value, str) or _extra(kind, "secret") else given.value)
+    return ConfigurationError(f"{name} ({given.origin}): found {found}, expected {_expectation(kind) or expected}")
 
 
 def _expectation(kind: Any) -> str:

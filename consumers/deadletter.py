@@ -13,6 +13,7 @@ import msgspec
 from bus import canonical
 from bus.errors import NameRefusedError, trace_of
 from bus.reasons import gate_of
+from bus.redaction import redacted
 from bus.times import format_ms
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
@@ -150,7 +151,7 @@ def _describe(failure: Failure, *, details: bool) -> bytes:
     """Class and code only, unless details are switched on: texts and traces can hold secrets."""
     if not details:
         return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
-    text = f"{failure.error}: {failure.text}"
+    text = f"{failure.error}: {redacted(failure.text)}"
     if failure.exception is not None:
         text += "\n" + trace_of(failure.exception)
     return text.encode("utf-8", "replace")[:_MAX_DETAILS]

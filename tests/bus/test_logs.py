@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -55,3 +56,16 @@ def test_nothing_fails_over_a_line_that_cannot_be_written(monkeypatch: pytest.Mo
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
+
+
+def test_foreign_text_is_cut_and_holds_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(form="json")
+    try:
+        raise RuntimeError("password hunter2 at postgresql://bob:hunter2@db")
+    except RuntimeError as error:
+        get_logger("area").error("something.happened", pointer="/" + "x" * 1_000_000, error=str(error), exc_info=error)
+    line = capsys.readouterr().err
+    assert "hunter2" not in line
+    assert "RuntimeError" in line
+    assert len(line) < 10_000
+    assert max(len(value) for name, value in msgspec.json.decode(line).items() if name != "exception") == 256

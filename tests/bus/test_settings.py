@@ -289,6 +289,12 @@ def test_a_refusal_masks_the_password_too() -> None:
     assert "redis://user:***@host" in text
 
 
+@pytest.mark.parametrize("value", ["31415926", '["hush-31415926"]'])
+def test_a_refusal_masks_a_password_of_the_wrong_kind(value: str, toml: Path) -> None:
+    toml.write_text(f"[kafka]\npassword = {value}\n")
+    assert "31415926" not in refusal(file=toml)
+
+
 def test_what_is_described_loads_the_same() -> None:
     loaded = load(env={}, file=None)
     env = {"SEALBUS_" + name.replace(".", "__").upper(): text for name, text, _ in describe(loaded)}

@@ -1,0 +1,60 @@
+"""Redaction: secrets that exception texts and log values happen to hold are replaced by `***`.
+
+Owns the patterns. One function, used wherever text that sealbus did not write itself leaves a process: log lines, dead letters, reports.
+Every repetition is bounded, so the time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["cut", "redacted"]
+
+_MASK: Final = "***"
+_NAMES: Final = (
+    r"(?:password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|authorization|cookie|credential)"
+)
+_PATTERNS: Final = (
+    # A private key in PEM form, also one that was cut short.
+    (re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:.{0,16384}?-----END [A-Z ]{0,32}PRIVATE KEY-----|.{0,16384})", re.DOTALL), _MASK),
+    # The password of a URL. Passwords that hold an @ are masked up to the last one.
+    (re.compile(r"(\w://[^\s:/@]{0,256}:)\S{1,512}@"), rf"\1{_MASK}@"),
+    # name=value, "name": "value", Authorization: Bearer value.
+    (
+        re.compile(
+            rf"(?i)({_NAMES}s?[\w-]{{0,16}}[\"']?\s{{0,3}}(?:=>|[=:])\s{{0,3}}(?:(?:bearer|basic)\s{{1,3}})?)"
+            r"(?:\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'|[^\s\"',;&)}\]]{1,4096})"
+        ),
+        rf"\1{_MASK}",
+    ),
+    # "password hunter2": a word with a digit after the name; "token expired" is left.
+    (
+        re.compile(r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api key)\s{1,3}[\"']?)(?=[^\s\d]{0,256}\d)[^\s\"']{4,4096}"),
+        rf"\1{_MASK}",
+    ),
+    # Tokens that are known by their form: JWT, AWS, GitHub, GitLab, Slack, Google, and keys of model providers.
+    (re.compile(r"\beyJ[\w-]{8,2048}\.[\w-]{0,8192}\.[\w-]{8,2048}"), _MASK),
+    (
+        re.compile(
+            r"\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{16,255}|xox[abeoprs]-[\w-]{10,255}"
+            r"|sk-[\w-]{16,255}|AIza[\w-]{35})"
+        ),
+        _MASK,
+    ),
+)
+_MAX_LENGTH: Final = 65_536
+"""No text that is shown anywhere is longer: what is beyond is dropped unread."""
+
+
+def redacted(text: str) -> str:
+    """*text* without what looks like a secret; at most 64 Ki characters of it."""
+    text = text[:_MAX_LENGTH]
+    for pattern, mask in _PATTERNS:
+        text = pattern.sub(mask, text)
+    return text
+
+
+def cut(text: str, length: int) -> str:
+    """At most *length* characters of *text*; the last one says that there was more."""
+    return text if len(text) <= length else text[: length - 1] + "…"
