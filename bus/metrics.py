@@ -49,7 +49,7 @@ class Metrics:
         self.brake_on = self._gauge("brake_on", "1 while a type pauses because too large a share of it died.", "group", "type")
         self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
-        self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran its last tick.")
+        self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran at most since the last scrape.")
 
     def accepted(self, message_type: str) -> Accepted:
         """What counts every accepted publish of one type."""

@@ -13,15 +13,13 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from threading import Thread, Timer
+from threading import Timer
 from types import FrameType
-from wsgiref.simple_server import WSGIServer
 
 import msgspec
-from prometheus_client import start_http_server
 
 from bus.clock import Clock, SystemClock
-from bus.errors import BusError, ConfigurationError, text_of
+from bus.errors import BusError, text_of
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.names import uuid7
@@ -34,13 +32,15 @@ from consumers.deaths.choosing import open_roll
 from consumers.deaths.witness import Witness
 from consumers.inbox.choosing import choose_inbox, has_inbox
 from consumers.insistence import ECHO_S, Insistence
+from consumers.loopwatch import LoopWatch
+from consumers.metricsserver import MetricsServer
 from consumers.needs import check_hash_seed, check_needs
 from consumers.parkorders import Orders, follow_orders
 from consumers.plan import make_plan
 from consumers.worker import Worker
 from producers.connection import make_publisher
 
-__all__ = ["in_namespace", "make_worker", "run_process", "serve_metrics"]
+__all__ = ["in_namespace", "make_worker", "run_process"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
@@ -80,7 +80,13 @@ def make_worker(
 
 
 async def run_process(
-    app: App, settings: Settings, *, metrics_port: int | None = None, on_ready: Callable[[], None] | None = None, echo_s: float = ECHO_S
+    app: App,
+    settings: Settings,
+    *,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
+    on_ready: Callable[[], None] | None = None,
+    echo_s: float = ECHO_S,
 ) -> int:
     """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut.
 
@@ -96,7 +102,8 @@ async def run_process(
         check_needs(app, has_inbox=has_inbox(app, settings))
         member = _member_name(clock)
         worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)
-        with serve_metrics(metrics, metrics_port), _rarer_collections():
+        with MetricsServer(metrics.registry, metrics_host, metrics_port), _rarer_collections(), LoopWatch(worker.runners.work_of) as loop:
+            metrics.loop_lag_seconds.set_function(loop.take_lag_s)
             witness.open(settings.worker.concurrency, member)
             await _bury_the_dead(transport, app.group, witness.gone_members())
             orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, witness)
@@ -142,32 +149,6 @@ async def _orders(transport: Transport, settings: Settings, group: str, witness:
     except BusError as error:
         _log.warning("process.park_orders_unread", error=str(error), detail="what was set aside with `sealbus groups --park` may run")
     return orders
-
-
-class serve_metrics:  # noqa: N801 - used as `with serve_metrics(...)`
-    """Serve *metrics* in the Prometheus text format on *port* (0 picks a free one, None serves nothing)."""
-
-    def __init__(self, metrics: Metrics, port: int | None) -> None:
-        self._metrics = metrics
-        self._port = port
-        self._server: WSGIServer | None = None
-        self._thread: Thread | None = None
-
-    def __enter__(self) -> serve_metrics:
-        if self._port is not None:
-            try:
-                server, thread = start_http_server(self._port, registry=self._metrics.registry)
-            except OSError as error:
-                raise ConfigurationError(f"metrics cannot be served on port {self._port}: {error.strerror or error}; choose another") from error
-            self._server, self._thread = server, thread
-            _log.info("metrics.served", port=server.server_port)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
 
 
 @contextmanager

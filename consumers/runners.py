@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from bus.clock import Clock
 from consumers.deadlines import Deadlines, HandlerTimeoutError
@@ -18,7 +18,7 @@ from consumers.deaths.witness import Witness
 from consumers.delivery import Delivery
 from consumers.lanes import Lane, Lanes
 
-__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "Runner", "Runners"]
+__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "Runner", "Runners", "Work"]
 
 # Of one slot one runner has its handler at work, the others wait for their outcomes to be durable.
 _MOST_PER_SLOT = 4
@@ -31,6 +31,14 @@ class HandlerGoneError(Exception):
 
 class HandlerCutError(Exception):
     """The handler was cancelled because its partition or the worker goes away."""
+
+
+class Work(NamedTuple):
+    """What a handler is at work on, by names."""
+
+    handler: str
+    message_type: str
+    message_id: str
 
 
 class Runner:
@@ -153,6 +161,16 @@ class Runners:
     def running(self) -> list[Runner]:
         """The runners whose slot is taken."""
         return [runner for runner in self._runners if runner.delivery is not None]
+
+    def work_of(self, task: asyncio.Task[Any]) -> Work | None:
+        """What *task* handles, if it is a runner's and its handler is at work. From any thread."""
+        runner = next((runner for runner in tuple(self._runners) if runner.task is task and runner.in_handler), None)
+        delivery = None if runner is None else runner.delivery
+        if delivery is None or delivery.message is None or delivery.subscription is None:
+            return None
+        handler = delivery.subscription.handler
+        name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
+        return Work(name, delivery.label, delivery.message.message_id)
 
     def kick(self) -> None:
         """There are ready lanes: wake or start runners unless some are already on their way.

@@ -273,9 +273,7 @@ class Worker:
         interval_s = self._settings.worker.commit_interval_s
         rarely = Rarely(self._clock)
         while True:
-            expected_s = self._clock.monotonic_s() + interval_s
             await self._clock.sleep(interval_s)
-            self._metrics.loop_lag_seconds.set(max(0.0, self._clock.monotonic_s() - expected_s))
             await self.keep_up()
             if self._claims is not None and rarely.is_time("give back", _GIVE_BACK_S):
                 await self._claims.give_back()

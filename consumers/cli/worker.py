@@ -41,6 +41,9 @@ _LAST_PORT = 65_535
 @click.option("--concurrency", metavar="N", help="Handlers running at the same time, per process.")
 @click.option("--reload", is_flag=True, help="Start again when a .py file below the current directory changes.")
 @click.option("--metrics-port", type=click.IntRange(0, _LAST_PORT), help="Serve Prometheus metrics on this port, the next process on the next.")
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve them on; 0.0.0.0 is everybody who can reach this host."
+)
 @click.option("--drain-timeout", metavar="DURATION", help="How long running handlers may take after a signal, such as 30s.")
 @click.option("--supervised", is_flag=True, hidden=True, help="Started by a supervisor: drain when it is gone.")
 @with_session
@@ -52,6 +55,7 @@ def worker(
     concurrency: str | None,
     reload: bool,
     metrics_port: int | None,
+    metrics_host: str,
     drain_timeout: str | None,
     supervised: bool,
 ) -> int:
@@ -85,10 +89,10 @@ def worker(
         return _supervise(app, loaded, processes, metrics_port)
     if supervised:
         _drain_when_orphaned()
-    return _work(app, loaded, metrics_port, supervised=supervised)
+    return _work(app, loaded, metrics_port, metrics_host, supervised=supervised)
 
 
-def _work(app: App, loaded: Loaded, metrics_port: int | None, *, supervised: bool) -> int:
+def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str, *, supervised: bool) -> int:
     from consumers.process import run_process
 
     def ready() -> None:
@@ -97,7 +101,9 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, *, supervised: boo
     # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed on.
     echo_s = math.inf if supervised else ECHO_S
     try:
-        return asyncio.run(run_process(app, loaded.settings, metrics_port=metrics_port, on_ready=ready, echo_s=echo_s))
+        return asyncio.run(
+            run_process(app, loaded.settings, metrics_port=metrics_port, metrics_host=metrics_host, on_ready=ready, echo_s=echo_s)
+        )
     except SystemExit as error:
         # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.
         click.echo(f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +222,52 @@ def test_reload_starts_again_when_source_changes(folder: Any) -> None:
     os.utime(source, (1, 1))
     folder.wait_until(started_again)
     assert folder.end(worker) == 0
+
+
+BLOCKING = """
+import time
+import urllib.request
+import msgspec
+from sealbus import App, payload
+
+@payload("job.run", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+app = App("worker@svc")
+
+@app.on(Job)
+async def blocks(job: Job) -> None:
+    time.sleep(2.5)
+    open("handled.txt", "a").write(f"{job.number} 0\\n")
+"""
+
+
+def test_a_handler_that_blocks_the_loop_is_named_with_message_and_stack(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(BLOCKING)
+    worker = folder.worker("--metrics-port", "0")
+    log = folder.path / "worker.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    port = next(line["port"] for line in lines if line["event"] == "metrics.served")
+    publish(folder, 1)
+    folder.wait_until(lambda: "loop.blocked" in log.read_text())
+    # Asked while it lasts, and computed outside the loop.
+    assert loop_lag(port) > 1
+    folder.wait_until(lambda: "loop.free" in log.read_text())
+    folder.wait_until(folder.handled)
+    loop_lag(port)
+    assert loop_lag(port) < 1, "only since the last scrape"
+    blocked = next(json.loads(line) for line in log.read_text().splitlines() if "loop.blocked" in line)
+    assert blocked["handler"] == "agents.blocks"
+    assert blocked["type"] == "job.run"
+    assert len(blocked["message_id"]) == 36
+    assert "time.sleep(2.5)" in blocked["stack"]
+    assert "blocking=True" in blocked["detail"]
+    assert log.read_text().count("loop.blocked") == 1
+    assert folder.end(worker) == 0
+
+
+def loop_lag(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    return float(re.search(r"^sealbus_loop_lag_seconds (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
