@@ -30,6 +30,7 @@ _check_packages()
 from bus.envelope import Agent, Authority, RetryPolicy, Security  # noqa: E402 - after the check
 from bus.errors import (  # noqa: E402
     BusError,
+    ClosedError,
     ConfigurationError,
     ContractError,
     DependencyDown,
@@ -45,6 +46,7 @@ from bus.errors import (  # noqa: E402
     SettingMissing,
     UnexpectedReply,
     UnreachableError,
+    WrongLoopError,
 )
 from bus.payloads import payload  # noqa: E402
 from bus.sealing import Message  # noqa: E402
@@ -55,6 +57,7 @@ from producers.connection import Bus, connect  # noqa: E402
 from producers.draft import Draft  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
 from producers.publisher import Receipt  # noqa: E402
+from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
 
 __all__ = [
     "Agent",
@@ -62,6 +65,7 @@ __all__ = [
     "Authority",
     "Bus",
     "BusError",
+    "ClosedError",
     "ConfigurationError",
     "Context",
     "ContractError",
@@ -83,8 +87,11 @@ __all__ = [
     "RetryPolicy",
     "Security",
     "SettingMissing",
+    "SyncBus",
     "UnexpectedReply",
     "UnreachableError",
+    "WrongLoopError",
     "connect",
+    "connect_sync",
     "payload",
 ]

@@ -5,6 +5,7 @@
     |- ContractError               a message or payload breaks the contract; has a JSON pointer
     |  '- UnknownTypeError         no payload class is registered under that name
     |- SigningError                retriable: the signer made no signature, nothing was sealed
+    |- WrongLoopError              a Bus was used from another event loop, or another process, than the one that opened it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
     |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
@@ -78,6 +79,7 @@ __all__ = [
     "UnexpectedReply",
     "UnknownTypeError",
     "UnreachableError",
+    "WrongLoopError",
     "text_of",
     "trace_of",
 ]
@@ -114,6 +116,10 @@ class SigningError(BusError):
     """The signer made no signature: nothing was sealed."""
 
     retriable = True
+
+
+class WrongLoopError(BusError, RuntimeError):
+    """A Bus belongs to the event loop, and the process, that opened it. Nothing was sent."""
 
 
 class NameRefusedError(BusError):

@@ -6,6 +6,7 @@ of what it builds; nothing is global.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import msgspec
 
 from bus.clock import Clock, SystemClock
 from bus.envelope import Agent
-from bus.errors import ContractError, PublishRejected
+from bus.errors import ContractError, PublishRejected, WrongLoopError
 from bus.logs import configure_unless_done
 from bus.metrics import Metrics
 from bus.names import is_text_id
@@ -39,9 +40,10 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class Bus:
-    """An open connection of one agent; use it from the event loop that opened it."""
+    """An open connection of one agent, bound to the event loop that opened it."""
 
     def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         self.publisher = publisher
         self.transport = transport
         self.requests = Requests(publisher, transport, verifier=verifier, policy=policy)
@@ -56,6 +58,7 @@ class Bus:
 
         Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within *timeout_s* seconds.
         """
+        self._check_loop()
         sealed = self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
         return await self.publisher.send(sealed, timeout_s=timeout_s)
 
@@ -67,6 +70,7 @@ class Bus:
         Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of another type), and, when
         no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that returns None answers nothing.
         """
+        self._check_loop()
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
 
     @property
@@ -76,20 +80,31 @@ class Bus:
 
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
+        self._check_loop()
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
         """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
+        self._check_loop()
         topic = message_topic(message.metadata.namespace, message.message_type)
         return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Finish what was accepted, then close the log. Requests that still wait end with a ClosedError."""
+        self._check_loop()
         await self.requests.close()
         await self.publisher.close()
         await self.transport.close()
+
+    def _check_loop(self) -> None:
+        """Raise WrongLoopError outside the loop whose tasks do the work: what waits in another one would never be woken."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoopError(
+                "this Bus was opened in another event loop. From another thread hand the call over: "
+                "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use connect_sync(...)"
+            )
 
 
 def make_publisher(

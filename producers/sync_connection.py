@@ -1,0 +1,216 @@
+"""`connect_sync`: the bus for programs without an event loop, such as Flask, Django and scripts.
+
+Owns an event loop in a thread of its own and handing calls over to it. Everything else is `producers.connection`'s. A `SyncBus` may be used from
+any thread of the process that opened it; several threads that publish at once share batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import msgspec
+
+from bus.envelope import Agent
+from bus.errors import ClosedError, WrongLoopError
+from bus.metrics import Metrics
+from bus.policy import Policy
+from bus.sealing import Message
+from bus.settings import Settings
+from bus.signing import Signer, Verifier
+from producers.connection import Bus, connect
+from producers.draft import Options, RequestOptions
+from producers.publisher import Receipt, Result
+from producers.stream import Item
+
+__all__ = ["SyncBus", "connect_sync"]
+
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Answer = TypeVar("_Answer")
+
+_PIECE, _PIECE_S = 1024, 0.05
+"""As many items at most are sent together, and as come in that time."""
+_CLOSE_S = 5.0
+
+
+@contextmanager
+def connect_sync(
+    url: str | None = None,
+    *,
+    agent: str | Agent,
+    namespace: str | None = None,
+    config: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+    metrics: Metrics | None = None,
+    signer: Signer | None = None,
+    verifier: Verifier | None = None,
+    policy: Policy | None = None,
+) -> Iterator[SyncBus]:
+    """Open the log behind *url* and publish as *agent*, without `await`; the arguments are those of `connect`.
+
+        with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
+            receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
+
+    Open it once per process, after a server has forked its workers, and share it between threads. Raises UnreachableError, ConfigurationError.
+    """
+    thread = _LoopThread()
+    try:
+        opened = connect(
+            url,
+            agent=agent,
+            namespace=namespace,
+            config=config,
+            env=env,
+            settings=settings,
+            metrics=metrics,
+            signer=signer,
+            verifier=verifier,
+            policy=policy,
+        )
+        bus = thread.call(opened.__aenter__())
+        try:
+            yield SyncBus(bus, thread)
+        finally:
+            thread.call(opened.__aexit__(None, None, None))
+    finally:
+        thread.close()
+
+
+class SyncBus:
+    """An open connection of one agent; made by `connect_sync`. Every method waits for its outcome."""
+
+    def __init__(self, bus: Bus, thread: _LoopThread) -> None:
+        self._bus = bus
+        self._thread = thread
+
+    @property
+    def namespace(self) -> str:
+        """The namespace everything is published in."""
+        return self._bus.namespace
+
+    @property
+    def late_replies(self) -> Sequence[Message]:
+        """See `Bus.late_replies`."""
+        return self._bus.late_replies
+
+    def publish(self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
+        """Seal *payload* and append it durably, within *timeout_s* seconds.
+
+        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`).
+        """
+        return self._thread.call(self._bus.publish(payload, timeout_s=timeout_s, **options))
+
+    def request(self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]) -> _Reply:
+        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*; raises as `Bus.request` does."""
+        return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
+
+    def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
+        """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
+        return self._thread.call(self._bus.resend(message, timeout_s=timeout_s))
+
+    def publish_many(self, source: Iterable[Item], *, timeout_s: float | None = None) -> Iterator[Result]:
+        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each.
+
+        *source* is read in the calling thread, one piece ahead of what is being sent.
+        """
+
+        async def outcomes(piece: Sequence[Item]) -> list[Result]:
+            return [outcome async for outcome in self._bus.publish_many(piece, timeout_s=timeout_s)]
+
+        # One piece after another, so that the order of a key holds; the next one is read while this one is sent. Pieces grow while the source
+        # is quick, so that nothing waits in one for a source that is not.
+        sending: Future[list[Result]] | None = None
+        items, limit = iter(source), 1
+        error: Exception | None = None
+        while error is None:
+            begun_s = time.monotonic()
+            piece, error = _next_piece(items, limit)
+            limit = min(limit * 4, _PIECE) if time.monotonic() - begun_s < _PIECE_S else 1
+            if sending is not None:
+                yield from self._thread.result(sending)
+                sending = None
+            if piece:
+                sending = self._thread.submit(outcomes(piece))
+            elif error is None:
+                return
+        if sending is not None:
+            yield from self._thread.result(sending)
+        raise error
+
+
+def _next_piece(items: Iterator[Item], limit: int) -> tuple[list[Item], Exception | None]:
+    """The next *limit* of *items*, fewer at their end or where they are slow; and what they raised after that."""
+    piece: list[Item] = []
+    end_s = time.monotonic() + _PIECE_S
+    try:
+        for item in items:
+            piece.append(item)
+            if len(piece) >= limit or time.monotonic() > end_s:
+                break
+    except Exception as error:  # noqa: BLE001 - the source's own, raised where it is read
+        return piece, error
+    return piece, None
+
+
+class _LoopThread:
+    """An event loop that runs in a daemon thread until `close`."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="sealbus-connect-sync", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def call(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Run *coroutine* there and wait for what it answers or raises."""
+        return self.result(self.submit(coroutine))
+
+    def submit(self, coroutine: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
+        """Start *coroutine* there."""
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._usable())
+        except BaseException:
+            coroutine.close()
+            raise
+
+    def _usable(self) -> asyncio.AbstractEventLoop:
+        if self._process != os.getpid():
+            raise WrongLoopError(
+                "this bus was opened before the process was forked, and its thread stayed behind: call connect_sync after the fork"
+            )
+        if threading.current_thread() is self._thread:
+            raise WrongLoopError("this bus would wait for its own event loop for ever: in coroutines use connect and await")
+        if self._loop is None:
+            raise ClosedError("the bus is closed: use it inside its `with` block")
+        return self._loop
+
+    def result(self, pending: Future[_Answer]) -> _Answer:
+        """Wait for *pending*; whoever is interrupted meanwhile (Ctrl-C) leaves nothing running."""
+        try:
+            return pending.result()
+        except BaseException:
+            pending.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the loop; what still runs there is cancelled."""
+        loop, self._loop = self._loop, None
+        if loop is not None and self._process == os.getpid():
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_CLOSE_S)
+
+    def _run(self, ready: threading.Event) -> None:
+        with asyncio.Runner() as runner:
+            loop = self._loop = runner.get_loop()
+            loop.call_soon(ready.set)
+            loop.run_forever()
