@@ -35,16 +35,9 @@ from bus.errors import (  # noqa: E402
     ContractError,
     DependencyDown,
     InboxError,
-    PublishError,
-    PublishRejected,
-    PublishUnknown,
     Reject,
-    RequestError,
-    RequestFailed,
-    RequestTimedOut,
     RetryLater,
     SettingMissing,
-    UnexpectedReply,
     UnreachableError,
     WrongLoopError,
 )
@@ -56,7 +49,16 @@ from consumers.retry import Retry  # noqa: E402
 from producers.connection import Bus, connect  # noqa: E402
 from producers.draft import Draft  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
-from producers.publisher import Receipt  # noqa: E402
+from producers.outcomes import (  # noqa: E402
+    PublishError,
+    PublishRejected,
+    PublishUnknown,
+    Receipt,
+    RequestError,
+    RequestFailed,
+    RequestTimedOut,
+    UnexpectedReply,
+)
 from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
 
 __all__ = [

@@ -9,46 +9,31 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args
 
 import msgspec
 
 from bus.envelope import Agent
 from bus.errors import ConfigurationError, UnknownTypeError
 from bus.names import is_text_id
-from bus.payloads import PayloadType, Registry, payload_type
+from bus.payloads import Registry, payload_type
 from bus.policy import AllowAll, Policy
 from bus.signing import Signer, Verifier
 from bus.topics import check_group, check_namespace, group_of_agent
 from consumers.blocking import in_thread
+from consumers.declaration import Declaration, Dedup, Handler, Order, Subscription
 from consumers.retry import Retry
 
 if TYPE_CHECKING:
     from bus.settings import Settings
     from consumers.testing import AppBus
 
-__all__ = ["App", "Dedup", "Handler", "Order", "Subscription"]
+__all__ = ["App"]
 
-Order = Literal["key", "key_strict", "none"]
-Dedup = Literal["key", "always", "off"]
-Handler = Callable[..., Awaitable[Any]]
 _Function = TypeVar("_Function", bound=Handler)
-
-
-class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's value."""
-
-    kind: PayloadType
-    handler: Handler
-    takes_context: bool
-    retry: Retry | None
-    timeout_s: float | msgspec.UnsetType | None
-    """None: until the message expires."""
-    order: Order
-    dedup: Dedup = "key"
 
 
 class App:
@@ -87,6 +72,21 @@ class App:
         self._subscriptions: dict[str, Subscription] = {}
 
     @property
+    def declaration(self) -> Declaration:
+        """What this app declares so far, as a value; workers are given that."""
+        return Declaration(
+            agent=self.agent,
+            group=self.group,
+            namespace=self.namespace,
+            roles=self.roles,
+            policy=self.policy,
+            signer=self.signer,
+            verifier=self.verifier,
+            subscriptions=MappingProxyType(dict(self._subscriptions)),
+            types=tuple(self._types),
+        )
+
+    @property
     def agent_id(self) -> str:
         """The agent's id."""
         return self.agent.id or ""
@@ -99,12 +99,7 @@ class App:
     @property
     def registry(self) -> Registry:
         """Every payload type this app handles or sends."""
-        return Registry([*(subscription.kind.cls for subscription in self._subscriptions.values()), *self._types])
-
-    @property
-    def published(self) -> Sequence[PayloadType]:
-        """The types it says that it sends: those given to it, and those that handlers return."""
-        return [payload_type(cls) for cls in self._types]
+        return self.declaration.registry
 
     def on(
         self,
@@ -156,7 +151,7 @@ class App:
         """Run this app on a log in memory, with a clock that only the test moves: `async with app.test() as bus`."""
         from consumers.testing import run_in_memory
 
-        return run_in_memory(self, settings)
+        return run_in_memory(self.declaration, settings)
 
 
 def _takes_context(function: Handler, *, blocking: bool) -> bool:

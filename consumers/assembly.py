@@ -13,12 +13,12 @@ from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.transports.base import Transport
 from consumers.admission import Admission
-from consumers.app import App
 from consumers.brake import Brake
 from consumers.braking import Braking
 from consumers.claims import Claims
 from consumers.contexts import Contexts
 from consumers.deaths.witness import Witness
+from consumers.declaration import Declaration
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.execution import Execution
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 
 def assemble(
-    app: App,
+    app: Declaration,
     plan: Plan,
     *,
     transport: Transport,
@@ -74,7 +74,7 @@ def assemble(
     """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
-    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, witness=witness)
+    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness)
     requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
     flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)

@@ -13,13 +13,14 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import ContractError, DeadlineError, PublishRejected, SettingMissing
+from bus.errors import ContractError, DeadlineError, SettingMissing
 from bus.payloads import encode_payload
 from bus.sealing import Message
 from consumers.answers import Output
 from consumers.inbox.base import Transaction
 from producers.draft import Draft, Options, RequestOptions
-from producers.publisher import Publisher, Receipt
+from producers.outcomes import PublishRejected, Receipt
+from producers.publisher import Publisher
 from producers.requests import Requests
 
 __all__ = ["Context"]

@@ -15,8 +15,8 @@ import msgspec
 from bus.errors import ContractError
 from bus.sealing import Message
 from bus.transports.base import Assignment, Record
-from consumers.app import Subscription
 from consumers.deadletter import Control
+from consumers.declaration import Subscription
 from consumers.frontier import MAX_SPAN, Frontier
 from consumers.inbox.base import Ask, End, Key, Transaction
 from consumers.lanes import Lane

@@ -27,13 +27,14 @@ from consumers.deaths.witness import Witness
 from consumers.delivery import Asked, Delivery, Ended, Hold
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
+from consumers.handler_errors import HandlerCutError
 from consumers.inbox.base import Claimed, Suspect
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes
 from consumers.parking import STALE_S, Parking
 from consumers.plan import Plan
-from consumers.runners import HandlerCutError, Runner
+from consumers.runners import Runner
 from consumers.settlement import GaveUpError
 from consumers.solitude import Solitude
 from consumers.waiting import Waiting

@@ -17,8 +17,8 @@ from bus.sealing import Message
 from bus.times import parse_ms
 from bus.topics import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
-from consumers.app import Subscription
 from consumers.deadletter import CONTROL_HEADERS, Control, read_control
+from consumers.declaration import Subscription
 from consumers.delivery import Delivery, Partition
 from consumers.logclock import LogClock
 from consumers.plan import View

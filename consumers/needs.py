@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bus.errors import ConfigurationError
-from consumers.app import App
+from consumers.declaration import Declaration
 
 __all__ = ["check_hash_seed", "check_needs"]
 
 
-def check_needs(app: App, *, has_inbox: bool) -> None:
+def check_needs(app: Declaration, *, has_inbox: bool) -> None:
     """Raise ConfigurationError, with what to do, where messages of *app* could only die or wait."""
     for fault in _faults(app, has_inbox=has_inbox):
         raise ConfigurationError(fault)
@@ -29,7 +29,7 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
         )
 
 
-def _faults(app: App, *, has_inbox: bool) -> Iterator[str]:
+def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
     for name, subscription in app.subscriptions.items():
         if subscription.dedup == "always" and not has_inbox:
             yield f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, postgresql://user@host/database)"

@@ -15,17 +15,7 @@ from typing import Any
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import (
-    BusError,
-    ContractError,
-    DependencyDown,
-    HandlerError,
-    PublishRejected,
-    RecordTooLargeError,
-    SettingMissing,
-    SigningError,
-    text_of,
-)
+from bus.errors import BusError, ContractError, DependencyDown, HandlerError, RecordTooLargeError, SettingMissing, SigningError, text_of
 from bus.failpoints import reach
 from bus.logs import get_logger
 from bus.metrics import Metrics
@@ -33,20 +23,21 @@ from bus.sealing import Message
 from bus.topics import retry_topic
 from bus.transports.base import Admin, NewRecord
 from consumers.answers import made_out_to, report_of, wants_report
-from consumers.app import Subscription
 from consumers.braking import Braking
 from consumers.deadletter import Control, Failure, reappend
+from consumers.declaration import Subscription
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
+from consumers.handler_errors import HandlerTimeoutError
 from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
 from consumers.lateanswers import LateAnswers
 from consumers.plan import Plan
 from consumers.rarely import Ration
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide
-from consumers.runners import HandlerTimeoutError
 from consumers.settlement import Settlement
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 
 __all__ = ["Outcomes"]

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Protocol
 
 from bus.clock import Clock
 from bus.topics import read_topic
 from bus.transports.base import Assignment, Subscription
-from consumers.deaths.witness import Witness
 from consumers.delivery import Partition
 from consumers.frontier import MAX_SPAN
 from consumers.retry import Tier
 
-__all__ = ["Partitions", "names_of"]
+__all__ = ["AssignmentObserver", "Partitions", "names_of"]
 
 _FEW, _FEWEST = 64, 2
 """Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that never finds it over."""
+
+
+class AssignmentObserver(Protocol):
+    """Who counts what dead processes were running, and what was judged when a session was lost."""
+
+    def look(self) -> None:
+        """Partitions have come: whatever a dead process was running comes back with them."""
+
+    def gone(self, partition: Partition) -> None:
+        """*partition* has gone."""
 
 
 class Partitions:
@@ -33,10 +43,10 @@ class Partitions:
         *,
         strict: Collection[str] = (),
         max_in_flight: int = MAX_SPAN,
-        witness: Witness | None = None,
+        observer: AssignmentObserver | None = None,
     ) -> None:
         """*strict*: the message types whose retries wait in their lanes."""
-        self._witness = witness or Witness(None, clock)
+        self._observer = observer
         self._strict = frozenset(strict)
         self._max_in_flight = max_in_flight
         self._tiers = {tier.name: tier for tier in tiers}
@@ -72,7 +82,8 @@ class Partitions:
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         """These are ours now."""
-        self._witness.look()
+        if self._observer is not None:
+            self._observer.look()
         for assignment in assignments:
             name = read_topic(assignment.topic)
             kind = name.kind if name is not None else "own"
@@ -94,7 +105,8 @@ class Partitions:
         for assignment in assignments:
             partition = self._held.pop(assignment, None)
             if partition is not None:
-                self._witness.gone(partition)
+                if self._observer is not None:
+                    self._observer.gone(partition)
                 partition.closed = True
                 place = (assignment.topic, assignment.partition)
                 if self._places.get(place) is partition:

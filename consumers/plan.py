@@ -16,7 +16,7 @@ from bus.policy import Policy
 from bus.settings import Settings
 from bus.signing import Verifier
 from bus.topics import message_topic, read_topic, redrive_topic, retry_topic
-from consumers.app import App, Subscription
+from consumers.declaration import Declaration, Subscription
 from consumers.retry import Retry, Tier
 
 __all__ = ["Plan", "View", "leftover_tiers", "make_plan"]
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
 
 
-def make_plan(app: App, settings: Settings) -> Plan:
+def make_plan(app: Declaration, settings: Settings) -> Plan:
     """The plan of *app* under *settings*."""
     namespace = settings.bus.namespace
     tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
@@ -91,7 +91,7 @@ def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
     return found
 
 
-def _make_view(app: App, settings: Settings) -> View:
+def _make_view(app: Declaration, settings: Settings) -> View:
     return View(
         namespace=settings.bus.namespace,
         group=app.group,

@@ -27,9 +27,9 @@ from bus.settings import Settings
 from bus.topology import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from consumers.app import App
 from consumers.deaths.choosing import open_roll
 from consumers.deaths.witness import Witness
+from consumers.declaration import Declaration
 from consumers.inbox.choosing import choose_inbox, has_inbox
 from consumers.insistence import ECHO_S, Insistence
 from consumers.loopwatch import LoopWatch
@@ -52,7 +52,7 @@ _log = get_logger("process")
 
 
 def make_worker(
-    app: App,
+    app: Declaration,
     transport: Transport,
     settings: Settings,
     *,
@@ -80,7 +80,7 @@ def make_worker(
 
 
 async def run_process(
-    app: App,
+    app: Declaration,
     settings: Settings,
     *,
     metrics_port: int | None = None,

@@ -9,28 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, NamedTuple
 
-from bus.clock import Clock
-from consumers.deadlines import Deadlines, HandlerTimeoutError
+from bus.clock import Clock, Timer
+from bus.logs import get_logger
 from consumers.deaths.witness import Witness
 from consumers.delivery import Delivery
+from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError
 from consumers.lanes import Lane, Lanes
 
-__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "Runner", "Runners", "Work"]
+__all__ = ["Runner", "Runners", "Work"]
 
 # Of one slot one runner has its handler at work, the others wait for their outcomes to be durable.
 _MOST_PER_SLOT = 4
 _SLICE_S = 0.01
-
-
-class HandlerGoneError(Exception):
-    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or panicked."""
-
-
-class HandlerCutError(Exception):
-    """The handler was cancelled because its partition or the worker goes away."""
 
 
 class Work(NamedTuple):
@@ -297,3 +290,62 @@ class Runners:
             self.failure = failure
             self._waking = 0
             self._quiet.set()
+
+
+_GRACE_S: Final = 2.0
+"""So long a handler that was cancelled has to end before a line is spent on it."""
+
+
+_AGAIN_S: Final = 60.0
+
+
+_log = get_logger("handler")
+
+
+class Deadlines:
+    """Of *runners*, as they come and go."""
+
+    def __init__(self, runners: Collection[Runner], clock: Clock) -> None:
+        self._runners = runners
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._due_s = math.inf
+
+    def watch(self, deadline_s: float) -> None:
+        """A handler has begun that is to end by then."""
+        # Costs nothing for all but the earliest deadline; no timer per message.
+        if deadline_s < self._due_s:
+            self.close()
+            self._due_s = deadline_s
+            self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer, self._due_s = None, math.inf
+        now_s = self._clock.monotonic_s()
+        for runner in self._runners:
+            if runner.deadline_s <= now_s:
+                runner.deadline_s = now_s + _overrun(runner)
+        waiting = [runner.deadline_s for runner in self._runners if runner.deadline_s < math.inf]
+        if waiting:
+            self.watch(min(waiting))
+
+
+def _overrun(runner: Runner) -> float:
+    """Cut its handler, or tell that it was cut and goes on; seconds after which to look again."""
+    if runner.cut is None:
+        runner.interrupt(HandlerTimeoutError)
+        return _GRACE_S
+    delivery = runner.delivery
+    if delivery is not None:
+        _log.error(
+            "handler.does_not_end",
+            message_id=delivery.message.message_id if delivery.message else None,
+            type=delivery.label,
+            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait for it",
+        )
+    return _AGAIN_S

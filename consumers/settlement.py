@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, ContractError, NotPermittedError, PublishRejected, RecordTooLargeError, SigningError, TopicMissingError
+from bus.errors import BusError, ContractError, NotPermittedError, RecordTooLargeError, SigningError, TopicMissingError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.topics import dead_letter_topic, read_topic
@@ -21,6 +21,7 @@ from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Failure, bury, stub
 from consumers.delivery import Delivery, Partition
 from consumers.logclock import LogClock
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealed import Sealed
 

@@ -29,11 +29,12 @@ from consumers.process import make_worker
 from consumers.runners import Runner
 from producers.connection import make_publisher
 from producers.draft import Draft, Options, RequestOptions
-from producers.publisher import Publisher, Receipt
+from producers.outcomes import Receipt
+from producers.publisher import Publisher
 from producers.requests import Requests
 
 if TYPE_CHECKING:
-    from consumers.app import App
+    from consumers.declaration import Declaration
     from consumers.worker import Worker
 
 __all__ = ["AppBus", "run_in_memory"]
@@ -50,7 +51,7 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 class AppBus:
     """What a test sees of a bus with one app on it."""
 
-    def __init__(self, app: App, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock) -> None:
+    def __init__(self, app: Declaration, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock) -> None:
         self.clock = clock
         self.transport = transport
         self.publisher = publisher
@@ -194,7 +195,7 @@ class AppBus:
 
 
 @asynccontextmanager
-async def run_in_memory(app: App, settings: Settings | None) -> AsyncGenerator[AppBus]:
+async def run_in_memory(app: Declaration, settings: Settings | None) -> AsyncGenerator[AppBus]:
     """An `AppBus` for *app* on `memory://`."""
     configure_unless_done("error")
     if settings is None:

@@ -19,9 +19,9 @@ from bus.settings import Settings
 from bus.topology import group_topics, message_topics, namespace_topics
 from bus.transports.base import Assignment, Subscription, Transport
 from consumers import lag
-from consumers.app import App
 from consumers.assembly import assemble
 from consumers.deaths.witness import Witness
+from consumers.declaration import Declaration
 from consumers.draining import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.inbox.base import Inbox
 from consumers.partitions import names_of
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(
         self,
-        app: App,
+        app: Declaration,
         plan: Plan,
         transport: Transport,
         publisher: Publisher,

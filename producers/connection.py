@@ -17,7 +17,7 @@ import msgspec
 
 from bus.clock import Clock, SystemClock
 from bus.envelope import Agent
-from bus.errors import ContractError, PublishRejected, WrongLoopError
+from bus.errors import ContractError, WrongLoopError
 from bus.logs import configure_unless_done
 from bus.metrics import Metrics
 from bus.names import is_text_id
@@ -29,7 +29,8 @@ from bus.topics import check_namespace, message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
-from producers.publisher import Publisher, Receipt, Result, check_timeout
+from producers.outcomes import PublishRejected, Receipt, Result
+from producers.publisher import Publisher, check_timeout
 from producers.requests import Requests
 from producers.sealed import sealed_as
 from producers.stream import Source, publish_stream

@@ -10,45 +10,24 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TypeAlias
-
-import msgspec
 
 from bus import native
 from bus.clock import Clock
-from bus.errors import (
-    AppendUnknownError,
-    BusError,
-    DeadlineError,
-    PublishRejected,
-    PublishUnknown,
-)
+from bus.errors import AppendUnknownError, BusError, DeadlineError
 from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.signing import Signer
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.batcher import Batcher, size_of
 from producers.draft import Draft, Origin
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
 from producers.preparation import Preparation
 from producers.sealed import Sealed
 from producers.sealer import Sealer
 
-__all__ = ["Publisher", "Receipt", "Result", "check_timeout"]
+__all__ = ["Publisher", "check_timeout"]
 
 _type_of = attrgetter("message_type")
-
-
-class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The message is durably in the log, here."""
-
-    message_id: str
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-
-
-Result: TypeAlias = Receipt | PublishRejected | PublishUnknown
 
 
 class Publisher(Sealer):

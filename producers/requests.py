@@ -14,19 +14,7 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.envelope import Agent
-from bus.errors import (
-    BusError,
-    ClosedError,
-    ContractError,
-    DeadlineError,
-    NotPermittedError,
-    PublishRejected,
-    PublishUnknown,
-    RequestFailed,
-    RequestTimedOut,
-    TopicMissingError,
-    UnexpectedReply,
-)
+from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
 from bus.names import uuid7
 from bus.payloads import payload_type
 from bus.policy import AllowAll, Policy
@@ -37,6 +25,7 @@ from bus.topology import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.vocabulary.core import ErrorReported
 from producers.draft import Draft, RequestOptions, asked_hops, hop_limit
+from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
 from producers.replies import Replies, View
 from producers.sealed import Sealed

@@ -12,7 +12,7 @@ import msgspec
 
 from bus import native, sealing
 from bus.clock import Clock
-from bus.errors import ContractError, PublishRejected, SigningError, UnknownTypeError
+from bus.errors import ContractError, SigningError, UnknownTypeError
 from bus.names import Entropy, uuid7
 from bus.payloads import PayloadType, encode_payload, payload_type
 from bus.sealing import Message
@@ -22,6 +22,7 @@ from bus.topics import message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.draft import Draft, Origin, compose
 from producers.heritage import heritage_of
+from producers.outcomes import PublishRejected
 from producers.prepared import Prepared, PreparedTemplates
 from producers.sealed import Sealed, sealed_as
 from producers.template import shared_options

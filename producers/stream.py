@@ -13,11 +13,12 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from bus.errors import BusError, PublishRejected
+from bus.errors import BusError
 from bus.transports.base import NewRecord, Outcome
 from producers.batcher import size_of
 from producers.draft import Draft
-from producers.publisher import Publisher, Result, check_timeout
+from producers.outcomes import PublishRejected, Result
+from producers.publisher import Publisher, check_timeout
 from producers.sealed import Sealed
 
 __all__ = ["Item", "Source", "publish_stream"]

@@ -27,7 +27,7 @@ from bus.settings import Settings
 from bus.signing import Signer, Verifier
 from producers.connection import Bus, connect
 from producers.draft import Options, RequestOptions
-from producers.publisher import Receipt, Result
+from producers.outcomes import Receipt, Result
 from producers.stream import Item
 
 __all__ = ["SyncBus", "connect_sync"]

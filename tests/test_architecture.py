@@ -30,6 +30,39 @@ def tops(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in imported(path)}
 
 
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {name_of(path): path for path in MODULES}
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Our modules that *path* imports, wherever in it; `from package import module` is that module."""
+    found = set()
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {inner if (inner := f"{node.module}.{alias.name}") in NAMES else str(node.module) for alias in node.names}
+    return found & NAMES.keys() - {name_of(path)}
+
+
+IMPORTS = {name: modules_imported(path) for name, path in NAMES.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes that each lead to each other: what is left when nodes that nothing leads to, or that lead nowhere, are taken away."""
+    graph = {node: set(others) for node, others in graph.items()}
+    while True:
+        led_to = set().union(*graph.values()) if graph else set()
+        loose = {node for node, others in graph.items() if not others or node not in led_to}
+        if not loose:
+            return [sorted(graph)] if graph else []
+        graph = {node: others - loose for node, others in graph.items() if node not in loose}
+
+
 def labels(paths: Iterable[Path]) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in paths]
 
@@ -40,6 +73,10 @@ def above(path: Path) -> set[str]:
 
 def test_packages_import_only_those_below_them_on_the_ladder() -> None:
     assert labels(path for path in MODULES if tops(path) & above(path)) == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles(IMPORTS) == []
 
 
 def test_imports_are_absolute() -> None:

@@ -14,8 +14,9 @@ from bus import durations
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.settings import Settings
 from bus.topics import read_topic
-from bus.topology import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS, shortest_retention_s
+from bus.topology import shortest_retention_s
 from bus.transports.base import Admin, Change
+from bus.transports.topic_settings import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS
 
 __all__ = [
     "Finding",

@@ -17,10 +17,9 @@ from bus import gates
 from bus.errors import ContractError
 from bus.payloads import PayloadType, Registry
 from bus.reasons import gate_of
-from bus.terminal import printable
+from bus.terminal import preview, printable
 from bus.topics import read_topic
 from bus.transports.base import Record
-from consumers.cli.printing import preview
 from consumers.deadletters import DeadLetter
 
 __all__ = ["Finding", "examine", "nearest_field"]

@@ -15,12 +15,13 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from bus import canonical
-from bus.errors import ContractError, PublishRejected
+from bus.errors import ContractError
 from bus.payloads import PayloadType
 from bus.terminal import printable
 from consumers.cli.lines import Line, SlowLines
 from consumers.cli.session import nearest
 from producers.draft import Draft, Options
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.stream import Item
 

@@ -12,9 +12,9 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.payloads import Registry
-from bus.terminal import printable
+from bus.terminal import preview, printable
 from consumers.cli.examining import Finding
-from consumers.cli.printing import preview, raw_json
+from consumers.cli.printing import raw_json
 from consumers.deadletters import DeadLetter
 from consumers.letterstate import LetterState, Step, state_of
 

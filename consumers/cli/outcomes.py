@@ -16,13 +16,13 @@ from bus.errors import (
     NameRefusedError,
     NotPermittedError,
     OffsetOutOfRangeError,
-    PublishUnknown,
     RecordTooLargeError,
     TopicMissingError,
     UnknownTypeError,
     UnreachableError,
 )
 from bus.terminal import printable
+from producers.outcomes import PublishUnknown
 
 __all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "LATER", "MISCONFIGURED", "TERMINATED", "UNREACHABLE", "USAGE", "exit_code", "explain"]
 

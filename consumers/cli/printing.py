@@ -16,11 +16,9 @@ import msgspec
 
 from bus.terminal import printable
 
-__all__ = ["LineWriter", "encode_json", "preview", "print_json", "print_table", "raw_json"]
+__all__ = ["LineWriter", "encode_json", "print_json", "print_table", "raw_json"]
 
-_PREVIEW_BYTES: Final = 2_048
 _FLUSH_BYTES: Final = 65_536
-_HEX_WIDTH: Final = 16
 # What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible format characters.
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
 _PLAIN: Final = re.compile(rb"[ -~]*\Z")
@@ -28,16 +26,6 @@ _LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
 
 encode_json = msgspec.json.Encoder(enc_hook=str).encode
 _decode = msgspec.json.Decoder().decode
-
-
-def preview(data: bytes) -> str:
-    """The beginning of *data*: as escaped text where it is UTF-8, else in hex."""
-    head = data[:_PREVIEW_BYTES]
-    try:
-        text = printable(head.decode("utf-8", "strict" if len(data) == len(head) else "ignore"), keep="\n")
-    except UnicodeDecodeError:
-        text = "\n".join(_hex_line(head, at) for at in range(0, len(head), _HEX_WIDTH))
-    return text if len(data) == len(head) else f"{text}\n... {len(data) - len(head)} more bytes"
 
 
 def raw_json(data: bytes) -> msgspec.Raw | None:
@@ -136,9 +124,3 @@ def _json_escape(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
-
-
-def _hex_line(data: bytes, at: int) -> str:
-    part = data[at : at + _HEX_WIDTH]
-    text = "".join(chr(code) if 32 <= code < 127 else "." for code in part)  # noqa: PLR2004 - visible ASCII
-    return f"{at:06x}  {part.hex(' '):<{_HEX_WIDTH * 3}} {text}"

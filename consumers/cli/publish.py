@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import click
 
 from bus.envelope import Agent
-from bus.errors import BusError, PublishUnknown, TopicMissingError
+from bus.errors import BusError, TopicMissingError
 from bus.settings import Settings
 from bus.topics import message_topic
 from bus.topology import creates_topics
@@ -26,7 +26,7 @@ from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
 from producers.connection import Bus, connect
 from producers.draft import Options
-from producers.publisher import Receipt, Result
+from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.untyped import untyped
 
 __all__ = ["publish"]

@@ -102,7 +102,7 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str,
     echo_s = math.inf if supervised else ECHO_S
     try:
         return asyncio.run(
-            run_process(app, loaded.settings, metrics_port=metrics_port, metrics_host=metrics_host, on_ready=ready, echo_s=echo_s)
+            run_process(app.declaration, loaded.settings, metrics_port=metrics_port, metrics_host=metrics_host, on_ready=ready, echo_s=echo_s)
         )
     except SystemExit as error:
         # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.

@@ -38,7 +38,7 @@ from bus.transports.scanning import scan
 from consumers.app import App
 from consumers.context import Context
 from producers.connection import connect
-from producers.publisher import Receipt
+from producers.outcomes import Receipt
 
 __all__ = ["app", "main"]
 

@@ -14,7 +14,7 @@ from bus.databases.sqlitefile import MEMORY
 from bus.errors import ConfigurationError
 from bus.logs import get_logger
 from bus.settings import Settings
-from consumers.app import App
+from consumers.declaration import Declaration
 from consumers.inbox.base import Inbox
 from consumers.inbox.opening import open_inbox
 
@@ -47,7 +47,7 @@ def beside(log_url: str) -> str:
     return f"sqlite:///{quote(str(path).removesuffix('.db'))}-inbox.db"
 
 
-def has_inbox(app: App, settings: Settings) -> bool:
+def has_inbox(app: Declaration, settings: Settings) -> bool:
     """Whether a worker of *app* gets one. Raises ConfigurationError as `inbox_url`."""
     return any(subscription.dedup != "off" for subscription in app.subscriptions.values()) and inbox_url(settings) is not None
 
@@ -59,7 +59,7 @@ def log_file(log_url: str) -> Path:
     return path.resolve() if path.is_symlink() else path
 
 
-def choose_inbox(app: App, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
+def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
     """The inbox of a worker of *app* as *owner*, not yet open; None where nothing of the app is remembered."""
     wanted = {subscription.dedup for subscription in app.subscriptions.values()} - {"off"}
     if not wanted:

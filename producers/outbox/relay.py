@@ -20,7 +20,6 @@ from bus.errors import (
     InboxError,
     NameRefusedError,
     NotPermittedError,
-    PublishError,
     RecordTooLargeError,
     TopicMissingError,
 )
@@ -28,6 +27,7 @@ from bus.failpoints import reach
 from bus.logs import get_logger
 from producers.outbox.opening import open_rows
 from producers.outbox.rows import PendingRow, Rows, sealed_of
+from producers.outcomes import PublishError
 from producers.publisher import Publisher
 
 __all__ = ["BATCH", "INTERVAL_S", "Relay", "Round"]

@@ -90,7 +90,7 @@ async def measure(url: str, for_s: float) -> None:
     settings = load(flags=flags, env={}, file=None).settings
     book, clock, stop = Book(), SystemClock(), asyncio.Event()
     transport = open_configured(settings, clock=clock)
-    worker = make_worker(make_app(book), transport, settings, member="bench", clock=clock, metrics=Metrics())
+    worker = make_worker(make_app(book).declaration, transport, settings, member="bench", clock=clock, metrics=Metrics())
     await worker.start(create_topics=True)
     running = asyncio.create_task(worker.run(stop))
     async with connect(agent="source@bench", settings=settings) as bus:

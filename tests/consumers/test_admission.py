@@ -28,7 +28,7 @@ class Worker:
 
     def __init__(self) -> None:
         clock, metrics = ManualClock(), Metrics()
-        plan = make_plan(App("admission@tests"), load(flags={}, env={}, file=None).settings)
+        plan = make_plan(App("admission@tests").declaration, load(flags={}, env={}, file=None).settings)
         self.metrics = metrics
         self.partitions = Partitions(plan.tiers, clock)
         self.lanes: Lanes[Delivery] = Lanes()

@@ -35,7 +35,7 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
     # The message fits, with the control headers of a tier it does not.
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, max_record_bytes=4_150)
-    worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+    worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     await worker.start(create_topics=True)
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=metrics)
     await transport.admin.create_topics([TopicSpec(name=REPLY, partitions=1)])

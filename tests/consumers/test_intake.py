@@ -19,7 +19,8 @@ from bus.settings import load
 from bus.signing import Signature
 from bus.times import format_ms
 from bus.transports.base import Assignment, Record
-from consumers.app import App, Order
+from consumers.app import App
+from consumers.declaration import Order
 from consumers.delivery import Delivery, Partition
 from consumers.intake import Intake
 from consumers.logclock import LogClock
@@ -82,7 +83,7 @@ def app(*, order: Order = "key", policy: Moody | None = None, verifier: Verifier
 
 def intake(made: App) -> Intake:
     clock = ManualClock()
-    return Intake(make_plan(made, SETTINGS).view, clock, LogClock(clock, own=True))
+    return Intake(make_plan(made.declaration, SETTINGS).view, clock, LogClock(clock, own=True))
 
 
 def message(data: bytes = b'{"n":1,"share":0.5}', routing: dict[str, Any] | None = None, **changes: Any) -> Message:

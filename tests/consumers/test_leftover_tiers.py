@@ -35,7 +35,7 @@ def app_of(runs: list[tuple[int, float]], clock: ManualClock, *, failing: bool) 
 
 async def work(app: App, transport: Transport, tiers: str, clock: ManualClock, seconds: int) -> None:
     settings = load(flags={"retry.tiers": tiers, "inbox.url": "off"}, env={}, file=None).settings
-    worker = make_worker(app, transport, settings, member=f"m{tiers}", clock=clock, metrics=Metrics())
+    worker = make_worker(app.declaration, transport, settings, member=f"m{tiers}", clock=clock, metrics=Metrics())
     await worker.start(create_topics=True)
     for _ in range(seconds):
         await worker.cycle(0)
@@ -62,7 +62,7 @@ async def test_what_waits_in_a_tier_that_is_gone_from_the_settings_is_handled_wh
 
 
 def test_only_this_groups_own_tiers_count() -> None:
-    plan = make_plan(app_of([], ManualClock(), failing=False), load(flags={"retry.tiers": "5s"}, env={}, file=None).settings)
+    plan = make_plan(app_of([], ManualClock(), failing=False).declaration, load(flags={"retry.tiers": "5s"}, env={}, file=None).settings)
     group = plan.group
     topics = [
         f"agents._retry.{group}.5s",

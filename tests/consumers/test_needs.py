@@ -79,15 +79,15 @@ async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> Non
 
 
 def test_what_can_be_known_is_said_at_start() -> None:
-    check_needs(orders(), has_inbox=False)
+    check_needs(orders().declaration, has_inbox=False)
     with pytest.raises(ConfigurationError, match=r"needs\.order .*inbox\.url"):
-        check_needs(orders(dedup="always"), has_inbox=False)
-    check_needs(orders(dedup="always"), has_inbox=True)
+        check_needs(orders(dedup="always").declaration, has_inbox=False)
+    check_needs(orders(dedup="always").declaration, has_inbox=True)
 
 
 def test_high_risk_without_keys_is_said_at_start() -> None:
     with pytest.raises(ConfigurationError, match="signer"):
-        check_needs(App("needs@tests", types=[Payment]), has_inbox=True)
+        check_needs(App("needs@tests", types=[Payment]).declaration, has_inbox=True)
     app = App("needs@tests")
 
     @app.on(Payment)
@@ -95,9 +95,9 @@ def test_high_risk_without_keys_is_said_at_start() -> None:
         return None
 
     with pytest.raises(ConfigurationError, match="verifier"):
-        check_needs(app, has_inbox=True)
+        check_needs(app.declaration, has_inbox=True)
     keys = Keys()
-    check_needs(App("needs@tests", types=[Payment], signer=keys, verifier=keys), has_inbox=False)
+    check_needs(App("needs@tests", types=[Payment], signer=keys, verifier=keys).declaration, has_inbox=False)
 
 
 async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_expires() -> None:

@@ -35,7 +35,7 @@ async def handle(_: Job) -> None: ...
 
 async def start_and_stop(transport: Transport, **flags: object) -> None:
     settings = load(flags={name.replace("__", "."): value for name, value in flags.items()}, env={}, file=None).settings
-    worker = make_worker(app, transport, settings, member="m", clock=ManualClock(), metrics=Metrics())
+    worker = make_worker(app.declaration, transport, settings, member="m", clock=ManualClock(), metrics=Metrics())
     await worker.start(create_topics=True)
     await worker.stop(0)
 

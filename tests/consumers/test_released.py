@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
-from bus.errors import PublishRejected, Reject, RetryLater, trace_of
+from bus.errors import Reject, RetryLater, trace_of
 from bus.payloads import payload
 from bus.transports.base import NewRecord
 from consumers.app import App
@@ -22,6 +22,7 @@ from consumers.context import Context
 from consumers.delivery import Delivery
 from consumers.retry import Retry
 from producers.connection import connect
+from producers.outcomes import PublishRejected
 
 
 @payload("released.asked", version="1.0.0")

@@ -39,7 +39,7 @@ class Process:
         self.clock = ManualClock()
         self.transport = open_transport(url, clock=self.clock)
         self.publisher = make_publisher(self.transport, settings, "tests@tests", clock=self.clock, metrics=Metrics())
-        self.worker = make_worker(app, self.transport, settings, member=member, clock=self.clock, metrics=Metrics())
+        self.worker = make_worker(app.declaration, self.transport, settings, member=member, clock=self.clock, metrics=Metrics())
 
     def suspend(self) -> asyncio.Event:
         """Hear nothing, as a suspended process, until the event is set: a moment after it goes on."""

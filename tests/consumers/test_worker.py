@@ -784,9 +784,9 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
     settings, clock, metrics = without_creation(), ManualClock(), Metrics()
     app = app_of(failing([], 99, lambda: Reject("never")))
     transport = open_transport("memory://", clock=clock)
-    worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+    worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
-    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1) for topic in make_plan(app, settings).topics])
+    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1) for topic in make_plan(app.declaration, settings).topics])
     await worker.start(create_topics=False)
     bus = AppBus(app, transport, publisher, worker, clock)
     try:
@@ -814,7 +814,7 @@ async def test_a_stop_counts_what_was_cut_meanwhile_because_its_partition_went_a
 
     app = app_of(handle)
     transport = open_transport("memory://", clock=clock)
-    worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+    worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
     await worker.start(create_topics=True)
     await publisher.publish(Draft(payload=Job()))

@@ -18,11 +18,10 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from harness.clusterlogs import read_commit
 
-from bus.errors import PublishRejected, PublishUnknown
 from bus.settings import Settings, load
 from bus.transports import open_transport
 from producers.connection import Bus, connect
-from producers.publisher import Receipt
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from sealbus import payload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -82,7 +82,9 @@ def settings(kafka: str) -> Settings:
 async def working(journal: Journal, settings: Settings) -> AsyncIterator[None]:
     """One more worker of the group, in this process, that leaves in order."""
     transport = open_configured(settings, clock=SystemClock())
-    worker = make_worker(journal.app(), transport, settings, member=f"w-{uuid.uuid4().hex[:6]}", clock=SystemClock(), metrics=Metrics())
+    worker = make_worker(
+        journal.app().declaration, transport, settings, member=f"w-{uuid.uuid4().hex[:6]}", clock=SystemClock(), metrics=Metrics()
+    )
     stop = asyncio.Event()
     await worker.start(create_topics=True)
     running = asyncio.create_task(worker.run(stop))

@@ -119,7 +119,7 @@ async def outcomes_of(settings: Settings) -> tuple[dict[str, str], list[tuple[st
         await transport.admin.create_topics(
             [*message_topics(settings, ["parity.job", "parity.done", "parity.other"]), *group_topics(settings, app.group)]
         )
-        worker = make_worker(app, transport, settings, member="m", clock=clock, metrics=metrics)
+        worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
         await worker.start(create_topics=False)
         stop = asyncio.Event()
         running = asyncio.create_task(worker.run(stop))

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bus.errors import PublishRejected, PublishUnknown
 from bus.settings import load
 from bus.transports.kafka import supply
 from deploy.kafka.cluster import Cluster
+from producers.outcomes import PublishRejected, PublishUnknown
 from sealbus import Bus, connect, payload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

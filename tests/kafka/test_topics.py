@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.topology import PARTITIONS, REPLICAS, compared
 from bus.transports import open_transport
 from bus.transports.base import TopicSpec, Transport
 from bus.transports.kafka.shaping import shape, spec_of
+from bus.transports.topic_settings import PARTITIONS, REPLICAS, compared
 
 MIB = 1 << 20
 SAFE = {

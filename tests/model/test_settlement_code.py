@@ -287,7 +287,15 @@ async def born(app: App, transport, store: Store, life: Life, clock: ManualClock
     own = make_publisher(severed, SETTINGS, app.agent, clock=clock, metrics=Metrics())
     name = f"w{len(store.alive_until_s)}"
     living = Worker(
-        app, make_plan(app, SETTINGS), severed, own, SETTINGS, inbox=PaperInbox(store, life), member=name, clock=clock, metrics=Metrics()
+        app.declaration,
+        make_plan(app.declaration, SETTINGS),
+        severed,
+        own,
+        SETTINGS,
+        inbox=PaperInbox(store, life),
+        member=name,
+        clock=clock,
+        metrics=Metrics(),
     )
     await living.start(create_topics=True)
     return living

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from bus import gates, native, sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent
-from bus.errors import ContractError, PublishRejected
+from bus.errors import ContractError
 from bus.metrics import Metrics
 from bus.payloads import payload, payload_type
 from bus.sealing import Message
 from bus.settings import load
 from producers.connection import make_publisher
 from producers.draft import Draft
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealed import Sealed
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from bus import native
 from bus.clock import ManualClock
 from bus.envelope import Agent
-from bus.errors import PublishRejected
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
 from producers.connection import make_publisher
 from producers.draft import Draft
+from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealed import Sealed
 

@@ -16,20 +16,13 @@ import pytest
 
 from bus import sealing
 from bus.clock import ManualClock
-from bus.errors import (
-    AppendUnknownError,
-    ConfigurationError,
-    InboxError,
-    PublishRejected,
-    RecordTooLargeError,
-    TopicMissingError,
-    UnreachableError,
-)
+from bus.errors import AppendUnknownError, ConfigurationError, InboxError, RecordTooLargeError, TopicMissingError, UnreachableError
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome
 from producers.outbox import Outbox
 from producers.outbox.opening import open_rows
 from producers.outbox.sqlite import SqliteRows
+from producers.outcomes import PublishRejected
 from tests.databases import Postgres
 from tests.producers.shops import FakeLog, OrderPlaced, Shop, number_of
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock
-from bus.errors import ClosedError, DeadlineError, PublishRejected, UnreachableError
+from bus.errors import ClosedError, DeadlineError, UnreachableError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import Bus, make_publisher
-from producers.publisher import Receipt
+from producers.outcomes import PublishRejected, Receipt
 
 
 @payload("note.added")

@@ -12,7 +12,7 @@ import pytest
 from bus import sealing
 from bus.clock import ManualClock
 from bus.envelope import Agent, Authority, RetryPolicy, Security
-from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError, PublishRejected, PublishUnknown, TopicMissingError
+from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError, TopicMissingError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
@@ -20,7 +20,7 @@ from bus.times import format_ms
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import Bus, make_publisher
 from producers.draft import Draft
-from producers.publisher import Receipt
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 
 START_MS = 1_767_225_600_000
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from bus import native
 from bus.clock import ManualClock
-from bus.errors import AppendUnknownError, PublishRejected, PublishUnknown, TransportError
+from bus.errors import AppendUnknownError, TransportError
 from bus.metrics import Metrics
 from bus.settings import load
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, Outcome
 from producers.connection import make_publisher
-from producers.publisher import Publisher, Receipt
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt
+from producers.publisher import Publisher
 from producers.sealed import Sealed
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings

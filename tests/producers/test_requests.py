@@ -126,7 +126,7 @@ async def staged(app: App | None, settings: Settings) -> AsyncIterator[Stage]:
     running: asyncio.Task[None] | None = None
     try:
         if app is not None:
-            worker = make_worker(app, transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
+            worker = make_worker(app.declaration, transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
             await worker.start(create_topics=True)
             running = asyncio.create_task(worker.run(stop))
         yield stage
@@ -419,7 +419,7 @@ async def test_an_expired_request_is_reported_too(settings: Settings) -> None:
         with pytest.raises(RequestTimedOut):
             await stage.bus.request(Question(), Answer, timeout_s=2)
         await asyncio.sleep(5.2)
-        worker = make_worker(oracle(shout), stage.transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
+        worker = make_worker(oracle(shout).declaration, stage.transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
         await worker.start(create_topics=True)
         stop = asyncio.Event()
         running = asyncio.create_task(worker.run(stop))

@@ -11,14 +11,14 @@ import pytest
 
 from bus import sealing
 from bus.clock import ManualClock
-from bus.errors import AppendUnknownError, PublishRejected, PublishUnknown, RecordTooLargeError
+from bus.errors import AppendUnknownError, RecordTooLargeError
 from bus.metrics import Metrics
 from bus.payloads import payload
 from bus.settings import load
 from bus.transports.base import Appended, Features, NewRecord, Outcome
 from producers.connection import Bus, make_publisher
 from producers.draft import Draft
-from producers.publisher import Receipt
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 
 
 @payload("row.added")
@@ -61,7 +61,7 @@ def log() -> FakeLog:
 
 
 @pytest.fixture
-def bus(log: FakeLog) -> Bus:
+async def bus(log: FakeLog) -> Bus:
     settings = load(flags={"topics.create": False}, env={}, file=None).settings
     return Bus(make_publisher(log, settings, "a@b", clock=ManualClock(), metrics=Metrics()), log)  # type: ignore[arg-type]
 

@@ -149,7 +149,7 @@ async def work(app: App, url: str, over: threading.Event) -> None:
 
     settings = load(env={}, file=None, flags={"bus.url": url}).settings
     transport = open_transport(url)
-    worker = make_worker(app, transport, settings, member="one", clock=SystemClock(), metrics=Metrics())
+    worker = make_worker(app.declaration, transport, settings, member="one", clock=SystemClock(), metrics=Metrics())
     await worker.start(create_topics=True)
     try:
         while not over.is_set():

@@ -14,10 +14,8 @@ from typing import cast
 from bus import native
 from bus.transports.base import Appended, NewRecord, Outcome, Told
 
-__all__ = ["BATCH_OVERHEAD", "Batch", "Call", "Queue", "Span", "record_sizes"]
+__all__ = ["Batch", "Call", "Queue", "Span", "record_sizes"]
 
-BATCH_OVERHEAD = 512
-"""More than a batch takes besides its records."""
 
 _TELL_S = 0.1
 _RECORD_OVERHEAD = 40

@@ -9,9 +9,7 @@ import sys
 
 import msgspec
 
-from bus.transports.kafka.batching import BATCH_OVERHEAD
-
-__all__ = ["TopicFacts"]
+__all__ = ["BATCH_OVERHEAD", "TopicFacts"]
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
@@ -40,3 +38,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
         if self.in_sync and self.in_sync[partition] < self.min_in_sync:
             return f"of its replicas {self.in_sync[partition]} in sync, and min.insync.replicas is {self.min_in_sync}"
         return ""
+
+
+BATCH_OVERHEAD = 512
+"""More than a batch takes besides its records."""

@@ -12,8 +12,9 @@ from aiokafka import errors
 
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, TopicMissingError
-from bus.transports.kafka.batching import BATCH_OVERHEAD, Batch, Queue
+from bus.transports.kafka.batching import Batch, Queue
 from bus.transports.kafka.distributing import likewise
+from bus.transports.kafka.facts import BATCH_OVERHEAD
 from bus.transports.kafka.faults import is_certain, is_denial, is_refusal, said, translated
 from bus.transports.kafka.link import Link
 from bus.transports.kafka.options import Options

@@ -16,9 +16,8 @@ import msgspec
 from aiokafka.abc import AbstractTokenProvider
 
 from bus.errors import ConfigurationError
-from bus.transports.kafka.parsing import as_bus_records
 
-__all__ = ["TIMEOUT_S", "Compression", "Options", "Security", "TokenSource", "token_source"]
+__all__ = ["Compression", "Options", "Security", "TIMEOUT_S", "TokenSource", "as_bus_records", "token_source"]
 
 TokenSource: TypeAlias = Callable[[], Awaitable[str]]
 Compression: TypeAlias = str
@@ -166,3 +165,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             # Its watchdog is switched off by one raising or cancelled fetch, so the bus has its own and this one must not interfere.
             "max_poll_interval_ms": 2**31 - 1,
         }
+
+
+def as_bus_records(key: bytes | None) -> bytes | None:
+    """Given to a consumer as its `key_deserializer`: what it reads are records of the bus. Never called."""
+    return key

@@ -26,8 +26,9 @@ from bus import native
 from bus.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.decompressing import TooLargeError, usual, whole
+from bus.transports.kafka.options import as_bus_records
 
-__all__ = ["as_bus_records", "install"]
+__all__ = ["install"]
 
 _MAGIC = 2
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -43,11 +44,6 @@ _FETCHED_BYTES = 8 * 1_048_576
 _header_names: Final[dict[bytes, str]] = {}
 
 _log = get_logger("kafka")
-
-
-def as_bus_records(key: bytes | None) -> bytes | None:
-    """Given to a consumer as its `key_deserializer`: what it reads are records of the bus. Never called."""
-    return key
 
 
 class _Tolerated(NamedTuple):

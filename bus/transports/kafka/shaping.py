@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bus.topology import INSYNC, MAX_BATCH, REPLICAS, RETENTION_BYTES, RETENTION_MS, settings_of
 from bus.transports.base import TopicSpec
+from bus.transports.topic_settings import INSYNC, MAX_BATCH, REPLICAS, RETENTION_BYTES, RETENTION_MS, settings_of
 
 __all__ = ["shape", "spec_of"]
 

@@ -140,7 +140,7 @@ class _Reader:
         settings, clock = _settings(folder), SystemClock()
         witness = Witness(open_roll(settings, _GROUP), clock)
         witness.open(settings.worker.concurrency, _MEMBER)
-        self.worker: Worker = make_worker(app, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness)
+        self.worker: Worker = make_worker(app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness)
 
     async def read(self, wanted: int) -> None:
         """Handle *wanted* messages more, and commit."""

@@ -17,7 +17,7 @@ from speed.payloads import Report
 from speed.tally import Tally
 
 from bus.logs import configure
-from consumers.app import Dedup
+from consumers.declaration import Dedup
 from consumers.process import run_process
 from sealbus import App
 
@@ -62,7 +62,7 @@ async def _run(task: Task, dedup: Dedup) -> Answer:
     settle_memory()
     ending = asyncio.create_task(end())
     try:
-        await run_process(app, settings_of(task))
+        await run_process(app.declaration, settings_of(task))
     finally:
         ending.cancel()
     return tally.answer()

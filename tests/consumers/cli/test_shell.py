@@ -18,14 +18,14 @@ from bus.errors import (
     LogFullError,
     NameRefusedError,
     NotPermittedError,
-    PublishRejected,
     TopicMissingError,
     UnreachableError,
 )
-from bus.terminal import printable
+from bus.terminal import preview, printable
 from consumers.cli import main
 from consumers.cli.outcomes import exit_code, explain
-from consumers.cli.printing import preview, raw_json
+from consumers.cli.printing import raw_json
+from producers.outcomes import PublishRejected
 
 
 @pytest.mark.parametrize(

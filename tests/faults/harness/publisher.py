@@ -25,7 +25,7 @@ from harness.messages import KINDS, PUBLISHER
 
 from bus import sealing
 from bus.canonical import digest
-from bus.errors import BusError, PublishRejected, PublishUnknown
+from bus.errors import BusError
 from bus.names import uuid7
 from bus.settings import load
 from bus.times import parse_ms
@@ -33,6 +33,7 @@ from bus.topics import message_topic, reply_topic
 from bus.transports.base import Appended, NewRecord
 from producers.connection import Bus, connect
 from producers.draft import Draft
+from producers.outcomes import PublishRejected, PublishUnknown
 from producers.sealed import Sealed, sealed_as
 
 __all__ = ["Config"]

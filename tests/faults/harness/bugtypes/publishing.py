@@ -12,7 +12,8 @@ import msgspec
 from harness.bugs import Bug
 
 from bus import sealing
-from producers.publisher import Publisher, Receipt
+from producers.outcomes import Receipt
+from producers.publisher import Publisher
 from producers.sealed import Sealed, sealed_as
 
 __all__ = ["BUGS"]

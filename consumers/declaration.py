@@ -1,0 +1,73 @@
+"""What an agent declares: its handlers by message type, its group, namespace, roles, and how it proves and judges messages. Frozen values.
+
+`App` collects a declaration; the worker and its parts are given one and never see the `App`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from bus.envelope import Agent
+from bus.payloads import PayloadType, Registry, payload_type
+from bus.policy import Policy
+from bus.signing import Signer, Verifier
+from consumers.retry import Retry
+
+__all__ = ["Dedup", "Handler", "Order", "Subscription"]
+
+
+Order = Literal["key", "key_strict", "none"]
+
+
+Dedup = Literal["key", "always", "off"]
+
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's value."""
+
+    kind: PayloadType
+    handler: Handler
+    takes_context: bool
+    retry: Retry | None
+    timeout_s: float | msgspec.UnsetType | None
+    """None: until the message expires."""
+    order: Order
+    dedup: Dedup = "key"
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a worker is told about an agent. *types* are payload classes it sends, besides those it handles."""
+
+    agent: Agent
+    group: str
+    namespace: str | None
+    """None: the setting's."""
+    roles: frozenset[str]
+    """The recipient roles it answers to."""
+    policy: Policy
+    signer: Signer | None
+    verifier: Verifier | None
+    subscriptions: Mapping[str, Subscription]
+    """By message type."""
+    types: tuple[type[msgspec.Struct], ...]
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        return self.agent.id or ""
+
+    @property
+    def registry(self) -> Registry:
+        """Every payload type that is handled or sent."""
+        return Registry([*(subscription.kind.cls for subscription in self.subscriptions.values()), *self.types])
+
+    @property
+    def published(self) -> Sequence[PayloadType]:
+        """The types that the agent says that it sends: those given to the App, and those that handlers return."""
+        return [payload_type(cls) for cls in self.types]

@@ -1,0 +1,17 @@
+"""How a handler can end that is no decision of its own: it was cut, overran its deadline, or raised what is no Exception."""
+
+from __future__ import annotations
+
+__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError"]
+
+
+class HandlerGoneError(Exception):
+    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or panicked."""
+
+
+class HandlerCutError(Exception):
+    """The handler was cancelled because its partition or the worker goes away."""
+
+
+class HandlerTimeoutError(Exception):
+    """The handler overran its deadline and was cancelled."""
