@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "Timer"]
+__all__ = ["Clock", "ManualClock", "Rarely", "Ration", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
@@ -117,3 +117,38 @@ class ManualClock:
 def _wake(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
+
+
+class Rarely:
+    """Each chore is due at once, and then again when its time has passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._done_s: dict[str, float] = {}
+
+    def is_time(self, chore: str, every_s: float) -> bool:
+        """Whether *chore* is due; if so it counts as done."""
+        now_s = self._clock.monotonic_s()
+        if chore in self._done_s and now_s - self._done_s[chore] < every_s:
+            return False
+        self._done_s[chore] = now_s
+        return True
+
+
+class Ration:
+    """At most *most* of something in each *every_s* seconds."""
+
+    def __init__(self, clock: Clock, *, most: int, every_s: float) -> None:
+        self._clock = clock
+        self._most = most
+        self._every_s = every_s
+        self._began_s = -every_s
+        self._left = 0
+
+    def take(self) -> bool:
+        """Whether one more may be had now; if so it counts."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._began_s >= self._every_s:
+            self._began_s, self._left = now_s, self._most
+        self._left -= 1
+        return self._left >= 0

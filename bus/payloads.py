@@ -26,7 +26,7 @@ from bus.sealing import Message
 from bus.validation import translate
 from bus.weight import MOST_DECODED_BYTES, Weight, weight_of
 
-__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type"]
+__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type", "untyped"]
 
 Risk = Literal["low", "medium", "high"]
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -300,3 +300,12 @@ def _major(version: str) -> int:
     digits = version.partition(".")[0]
     # No type here is that far; longer ones, which only a hostile record has, are not even read.
     return int(digits) if len(digits) <= _MAX_MAJOR_DIGITS else 10**_MAX_MAJOR_DIGITS
+
+
+def untyped(name: str, version: str) -> PayloadType:
+    """A type known by name only: its data is sealed as it is and judged by its receivers."""
+    return PayloadType(_Untyped, name, version, "medium", sign=True, upcasters={})
+
+
+class _Untyped(msgspec.Struct):
+    """Stands in for a payload class that is not at hand."""

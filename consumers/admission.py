@@ -16,11 +16,12 @@ from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.transports.base import Record
 from consumers.deaths.witness import Judge
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.flight import Flight
 from consumers.intake import Intake
 from consumers.lanes import Lanes
 from consumers.logclock import LogClock
+from consumers.partition import Partition
 from consumers.partitions import Partitions
 from consumers.retry import Tier
 

@@ -14,6 +14,7 @@ import msgspec
 
 from bus import sealing
 from bus.envelope import Agent
+from bus.payloads import untyped
 from bus.proof import BACKWARDS_TOLERANCE_MS
 from bus.reasons import gate_of
 from bus.sealing import Message
@@ -24,7 +25,6 @@ from bus.vocabulary.core import ErrorReported
 from producers.draft import Draft
 from producers.publisher import Publisher
 from producers.sealed import Sealed
-from producers.untyped import untyped
 
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 

@@ -13,15 +13,13 @@ from bus.metrics import Metrics
 from bus.settings import Settings
 from bus.transports.base import Transport
 from consumers.admission import Admission
-from consumers.brake import Brake
-from consumers.braking import Braking
+from consumers.braking import Brake, Braking
 from consumers.claims import Claims
-from consumers.contexts import Contexts
 from consumers.deaths.witness import Witness
 from consumers.declaration import Declaration
 from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
-from consumers.execution import Execution
+from consumers.execution import Contexts, Execution
 from consumers.flight import Flight
 from consumers.inbox.base import Inbox
 from consumers.intake import Intake

@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from bus.clock import Clock
+import msgspec
+
+from bus.clock import Clock, Rarely
 from bus.errors import InboxError
 from bus.failpoints import reach
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.sealing import Message
 from bus.transports.base import NewRecord
-from consumers.delivery import Asked, Delivery, Ended, Hold, Partition
-from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, Inbox, Key, Transaction
+from consumers.delivery import Delivery
+from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Inbox, Key, Transaction
 from consumers.lanes import Lane
-from consumers.rarely import Rarely
+from consumers.partition import Partition
 from consumers.settlement import GaveUpError
 
-__all__ = ["Claims"]
+__all__ = ["Asked", "Claims", "Ended", "Hold"]
 
 T = TypeVar("T")
 
@@ -271,3 +273,29 @@ async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
 
 
 _NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}
+
+
+class Hold(msgspec.Struct):
+    """What a run holds in the inbox; *identity* is what the store knows the key by."""
+
+    key: Key
+    token: int
+    identity: Any = None
+    transaction: Transaction | None = None
+    turn: asyncio.Lock | None = None
+    """Of those that ask for the transaction at once."""
+    over: bool = False
+    """Its handler has ended: who asks for the transaction now has no part in it."""
+
+
+class Asked(Ask, kw_only=True, eq=False, gc=False):
+    """The claim that is asked for, on the head of *lane*, while no runner waits."""
+
+    lane: Lane[Delivery]
+
+
+class Ended(End, kw_only=True, eq=False, gc=False):
+    """The result, of the head of *lane*, that is being made durable while no runner waits."""
+
+    lane: Lane[Delivery]
+    hold: Hold

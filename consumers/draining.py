@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from bus.clock import Clock
 from bus.logs import get_logger
-from consumers.delivery import Partition
 from consumers.handler_errors import HandlerCutError
+from consumers.partition import Partition
 from consumers.runners import Runner, Runners
 
 __all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final
 
 from bus.clock import Clock
@@ -20,15 +21,14 @@ from bus.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.answers import Output, seal_outputs
 from consumers.braking import Braking
-from consumers.claims import Claims
+from consumers.claims import Asked, Claims, Ended, Hold
 from consumers.context import Context
-from consumers.contexts import Contexts
 from consumers.deaths.witness import Witness
-from consumers.delivery import Asked, Delivery, Ended, Hold
+from consumers.delivery import Delivery
 from consumers.dependencies import Dependencies
 from consumers.flight import Flight
 from consumers.handler_errors import HandlerCutError
-from consumers.inbox.base import Claimed, Suspect
+from consumers.inbox.base import Ask, Claimed, End, Suspect
 from consumers.intake import Intake
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes
@@ -39,8 +39,9 @@ from consumers.settlement import GaveUpError
 from consumers.solitude import Solitude
 from consumers.waiting import Waiting
 from producers.publisher import Publisher
+from producers.requests import Requests
 
-__all__ = ["Execution"]
+__all__ = ["Contexts", "Execution"]
 
 _FRESH_S, _MOMENT_S = 0.5, 0.01
 _EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
@@ -175,7 +176,7 @@ class Execution:
             wait_s = self._dependencies.delay_s(message.message_type, message.message_id)
         return self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S)) if wait_s else None
 
-    async def _go_on(self, lane: Lane[Delivery], asked: Asked | Ended, runner: Runner) -> float | None:
+    async def _go_on(self, lane: Lane[Delivery], asked: Ask | End, runner: Runner) -> float | None:
         """The inbox has answered: run it if nobody has, or insist where the store has failed."""
         delivery, claims = lane.head, self._claims
         delivery.asked = None
@@ -186,6 +187,7 @@ class Execution:
             raise answer
         if isinstance(asked, Ended):
             return await self._insist(asked.hold, delivery, runner, answer if isinstance(answer, InboxError) else None)
+        assert isinstance(asked, Asked)  # noqa: S101 - a lane waits for nothing else
         claim = asked.answer
         if claim is None or isinstance(claim, Exception):
             claim = await claims.claim(asked.key, delivery, message, after=answer if isinstance(answer, InboxError) else None)
@@ -318,3 +320,26 @@ class Execution:
     async def _release(self, hold: Hold | None) -> None:
         if hold is not None and self._claims is not None:
             await self._claims.release(hold)
+
+
+class Contexts:
+    """Makes one for each run that takes one."""
+
+    def __init__(self, *, publisher: Publisher, requests: Requests, clock: Clock, claims: Claims | None) -> None:
+        self._publisher = publisher
+        self._requests = requests
+        self._clock = clock
+        self._claims = claims
+
+    def of(self, message: Message, delivery: Delivery, deadline_s: float, hold: Hold | None) -> Context:
+        """The context of a run of *delivery*, which has *message*, until *deadline_s* of the clock."""
+        return Context(
+            message,
+            attempt=delivery.control.attempt + 1,
+            deadline_s=deadline_s,
+            publisher=self._publisher,
+            requests=self._requests,
+            clock=self._clock,
+            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold, delivery.partition),
+            has_inbox=self._claims is not None,
+        )

@@ -19,8 +19,9 @@ from bus.topics import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.deadletter import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.logclock import LogClock
+from consumers.partition import Partition
 from consumers.plan import View
 
 __all__ = ["Intake"]

@@ -15,7 +15,7 @@ from bus.errors import TransportError
 from bus.logs import get_logger
 from bus.metrics import Metrics
 from bus.transports.base import PartitionRange, Transport
-from consumers.delivery import Partition
+from consumers.partition import Partition
 
 __all__ = ["Lag", "measure", "publish", "show", "watch"]
 

@@ -9,13 +9,14 @@ own lifetimes, which are the wall clock's (`bus.gates`).
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import msgspec
 
 from bus.clock import Clock
 from bus.logs import get_logger
 
-__all__ = ["LogClock"]
+__all__ = ["LogClock", "Sightings"]
 
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
@@ -104,3 +105,26 @@ class LogClock:
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_s() * 1000)
+
+
+_MOST = 1_000
+
+
+class Sightings:
+    """Marks of (last offset seen, monotonic seconds), both rising. A mark that is forgotten makes nothing due earlier."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, float]] = deque(maxlen=_MOST)
+
+    def see(self, offset: int, now_s: float) -> None:
+        """Everything up to *offset* is in the log by now."""
+        if not self._marks or offset > self._marks[-1][0]:
+            self._marks.append((offset, now_s))
+
+    def waited_s(self, offset: int, now_s: float) -> float:
+        """For how long *offset* has been in the log at the least; heads are asked for in rising order."""
+        while self._marks and self._marks[0][0] < offset:
+            self._marks.popleft()
+        return now_s - self._marks[0][1] if self._marks else 0.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bus.clock import Clock
+from bus.clock import Clock, Ration
 from bus.errors import BusError, ContractError, DependencyDown, HandlerError, RecordTooLargeError, SettingMissing, SigningError, text_of
 from bus.failpoints import reach
 from bus.logs import get_logger
@@ -34,7 +34,6 @@ from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
 from consumers.intake import Intake
 from consumers.lateanswers import LateAnswers
 from consumers.plan import Plan
-from consumers.rarely import Ration
 from consumers.retry import Decision, Die, Tier, WaitInLane, decide
 from consumers.settlement import Settlement
 from producers.outcomes import PublishRejected

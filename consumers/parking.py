@@ -13,8 +13,8 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.failpoints import reach
-from consumers.claims import Claims
-from consumers.delivery import Asked, Delivery, Ended, Hold
+from consumers.claims import Asked, Claims, Ended, Hold
+from consumers.delivery import Delivery
 from consumers.inbox.base import Key
 from consumers.lanes import Lane, Lanes
 from consumers.outcomes import Outcomes

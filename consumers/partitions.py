@@ -13,8 +13,8 @@ from typing import Protocol
 from bus.clock import Clock
 from bus.topics import read_topic
 from bus.transports.base import Assignment, Subscription
-from consumers.delivery import Partition
 from consumers.frontier import MAX_SPAN
+from consumers.partition import Partition
 from consumers.retry import Tier
 
 __all__ = ["AssignmentObserver", "Partitions", "names_of"]

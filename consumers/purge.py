@@ -17,9 +17,8 @@ from bus.errors import BusError
 from bus.settings import Settings
 from bus.transports.base import Transport
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.journal import Journal, log_time_ms, unended_runs
+from consumers.journal import Journal, is_at_work, log_time_ms, unended_runs, whereabouts
 from consumers.letterstate import LetterState, follow, load_states, state_of
-from consumers.rivals import is_at_work, whereabouts
 from consumers.selection import Selection
 
 __all__ = ["Purge", "Purged"]

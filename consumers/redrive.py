@@ -17,23 +17,37 @@ from typing import Any, Final
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import AppendUnknownError, BusError, RecordTooLargeError, TopicMissingError
+from bus.errors import AppendUnknownError, BusError, NotPermittedError, RecordTooLargeError, TopicMissingError
 from bus.settings import Settings
 from bus.times import parse_ms
-from bus.topics import redrive_topic
+from bus.topics import dead_letter_topic, redrive_topic
+from bus.topology import creates_topics, group_topics
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.scanning import scan
 from consumers.deadletters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.destinations import Destinations
-from consumers.journal import Begun, Journal, log_time_ms, unended_runs
+from consumers.journal import Begun, Journal, log_time_ms, one_at_work, unended_runs, whereabouts
 from consumers.letterstate import Action, LetterState, States, follow, is_free, resolve, state_of
-from consumers.redriveplan import Count, Plan, Result
-from consumers.redriving import Death, Leave, Orders, Pace, Park, Send, Verdict, death_noted, death_of, death_told, decide, send_back
-from consumers.rivals import one_at_work, whereabouts
+from consumers.redriving import (
+    Count,
+    Death,
+    Leave,
+    Orders,
+    Pace,
+    Park,
+    Plan,
+    Result,
+    Send,
+    Verdict,
+    death_noted,
+    death_of,
+    death_told,
+    decide,
+    send_back,
+)
 from consumers.selection import Selection
 from consumers.watching import Watch
 
-__all__ = ["Redrive"]
+__all__ = ["Destinations", "Redrive"]
 
 _PIECE_BYTES: Final = 8 * 1_048_576
 _APPEND_S: Final = 30.0
@@ -297,3 +311,39 @@ def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
 
 def _name(verdict: Verdict) -> str:
     return verdict.why if isinstance(verdict, Leave) else type(verdict).__name__.lower()
+
+
+class Destinations:
+    """The redrive topics of the groups that one redrive meets."""
+
+    def __init__(self, transport: Transport, settings: Settings) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._prepared: set[str] = set()
+        self.unreachable: dict[str, str] = {}
+        """By group, why it can't be sent anything back."""
+
+    async def has(self, group: str, *, create: bool) -> bool:
+        """Whether *group* can be sent something back; its topic is made where it is missing, that is wanted, and *create* says so."""
+        if group not in self._prepared and group not in self.unreachable:
+            try:
+                await self._prepare(group, create=create)
+                self._prepared.add(group)
+            except (TopicMissingError, NotPermittedError) as error:
+                self.lose(group, error)
+        return group not in self.unreachable
+
+    def lose(self, group: str, error: BusError) -> None:
+        """Nothing more goes to *group*."""
+        self.unreachable[group] = str(error)
+
+    async def _prepare(self, group: str, *, create: bool) -> None:
+        existing = await self._transport.admin.topics()
+        topic = redrive_topic(self._settings.bus.namespace, group)
+        if topic in existing:
+            return
+        if not creates_topics(self._settings, self._transport.features):
+            raise TopicMissingError(f"{topic} does not exist")
+        if create:
+            wanted = {topic, dead_letter_topic(topic)} - existing.keys()
+            await self._transport.admin.create_topics([spec for spec in group_topics(self._settings, group) if spec.name in wanted])

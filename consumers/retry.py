@@ -86,7 +86,7 @@ def decide(
     """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
 
     The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer. *remaining_s* is what is
-    left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.breaker`'s.
+    left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.dependencies`'s.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))

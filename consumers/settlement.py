@@ -19,8 +19,9 @@ from bus.metrics import Metrics
 from bus.topics import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletter import Failure, bury, stub
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.logclock import LogClock
+from consumers.partition import Partition
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealed import Sealed

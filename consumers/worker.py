@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from bus.clock import Clock
+from bus.clock import Clock, Rarely
 from bus.errors import ClosedError, TransportError
 from bus.failpoints import reach
 from bus.logs import get_logger
@@ -27,7 +27,6 @@ from consumers.inbox.base import Inbox
 from consumers.partitions import names_of
 from consumers.plan import Plan
 from consumers.provisioning import find_leftover, provide
-from consumers.rarely import Rarely
 from producers.publisher import Publisher
 
 __all__ = ["Worker"]

@@ -23,9 +23,8 @@ from bus.transports.base import Headers, NewRecord
 from producers.draft import Draft, Origin, compose
 from producers.heritage import heritage_of
 from producers.outcomes import PublishRejected
-from producers.prepared import Prepared, PreparedTemplates
 from producers.sealed import Sealed, sealed_as
-from producers.template import shared_options
+from producers.template import Prepared, PreparedTemplates, shared_options
 
 __all__ = ["Sealer"]
 

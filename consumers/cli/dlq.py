@@ -15,11 +15,10 @@ from bus.terminal import printable
 from consumers.cli.dlq_purge import purge
 from consumers.cli.dlq_redrive import redrive
 from consumers.cli.examining import examine
-from consumers.cli.histogram import bars
 from consumers.cli.letter import as_json, as_text, row
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.places import find_letter, parse_place
-from consumers.cli.printing import print_json, print_table
+from consumers.cli.printing import bars, print_json, print_table
 from consumers.cli.running import execute
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
 from consumers.deadletters import DeadLetter, list_dead_letters, read_dead_letter

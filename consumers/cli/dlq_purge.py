@@ -12,10 +12,9 @@ import click
 
 from bus.clock import SystemClock
 from bus.settings import Settings
-from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.places import pinned
-from consumers.cli.printing import print_json
+from consumers.cli.printing import bars, print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session

@@ -17,19 +17,17 @@ from bus.clock import SystemClock
 from bus.settings import Settings
 from bus.terminal import printable
 from consumers.cli.arguments import DURATION, RATE
-from consumers.cli.histogram import bars
 from consumers.cli.letterfilters import with_selection
 from consumers.cli.outcomes import FAILED, LATER
 from consumers.cli.places import pinned
-from consumers.cli.printing import print_json
+from consumers.cli.printing import bars, print_json
 from consumers.cli.progress import Progress
 from consumers.cli.running import Interrupts, execute
 from consumers.cli.session import Session, with_session
 from consumers.journal import Journal, prepare_journal
 from consumers.letterstate import MAX_REDRIVES
 from consumers.redrive import Redrive
-from consumers.redriveplan import Plan, Result
-from consumers.redriving import Orders
+from consumers.redriving import Orders, Plan, Result
 from consumers.selection import Selection
 
 __all__ = ["redrive"]

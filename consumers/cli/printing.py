@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
 from bus.terminal import printable
 
-__all__ = ["LineWriter", "encode_json", "print_json", "print_table", "raw_json"]
+__all__ = ["LineWriter", "bars", "encode_json", "print_json", "print_table", "raw_json"]
 
 _FLUSH_BYTES: Final = 65_536
 # What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible format characters.
@@ -124,3 +124,36 @@ def _json_escape(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+_WIDTH: Final = 30
+
+
+Key = TypeVar("Key", bound=tuple[str, ...])
+
+
+def bars(headings: Sequence[str], counts: Mapping[Key, int]) -> list[str]:
+    """A line for the headings and one for each count, the largest first, its bar as long as it is large."""
+    if not counts:
+        return []
+    rows = [
+        (*(printable(part) or "-" for part in key), str(count)) for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    titles = (*headings, "LETTERS")
+    widths = [max(len(title), *(len(row[at]) for row in rows)) for at, title in enumerate(titles)]
+    largest = max(counts.values())
+    lines = ["  ".join(title.ljust(width) for title, width in zip(titles, widths, strict=True)).rstrip()]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        bar = _block() * max(1, round(int(row[-1]) / largest * _WIDTH))
+        lines.append("  ".join([*cells, row[-1].rjust(widths[-1]), bar]))
+    return lines
+
+
+def _block() -> str:
+    """What bars are made of, where the output can show it."""
+    try:
+        "█".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return "#"
+    return "█"

@@ -14,6 +14,7 @@ import click
 
 from bus.envelope import Agent
 from bus.errors import BusError, TopicMissingError
+from bus.payloads import untyped
 from bus.settings import Settings
 from bus.topics import message_topic
 from bus.topology import creates_topics
@@ -27,7 +28,6 @@ from consumers.cli.session import Session, app_of, app_option, nearest, registry
 from producers.connection import Bus, connect
 from producers.draft import Options
 from producers.outcomes import PublishUnknown, Receipt, Result
-from producers.untyped import untyped
 
 __all__ = ["publish"]
 

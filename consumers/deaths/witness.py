@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from bus.clock import Clock
+from bus.clock import Clock, Rarely
 from bus.errors import ContractError
 from bus.logs import get_logger
 from bus.transports.base import Record
 from consumers.deadletter import Control, Failure, read_control
 from consumers.deaths.rules import Death, Key, Mark, Toll, after, is_given_up
 from consumers.deaths.slots import HANDLER, INBOX, Slots
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.parkorders import PARKED, Parked, ParkOrder, Place
-from consumers.rarely import Rarely
+from consumers.partition import Partition
 
 if TYPE_CHECKING:
     from consumers.deaths.roll import Roll

@@ -7,6 +7,7 @@ since the next owner of a partition may be elsewhere. Does not own opening it.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote
 
 from bus.clock import Clock
@@ -16,9 +17,8 @@ from bus.logs import get_logger
 from bus.settings import Settings
 from consumers.declaration import Declaration
 from consumers.inbox.base import Inbox
-from consumers.inbox.opening import open_inbox
 
-__all__ = ["choose_inbox", "has_inbox", "inbox_url", "log_file"]
+__all__ = ["LEASE_S", "choose_inbox", "has_inbox", "inbox_url", "log_file", "open_inbox"]
 
 _log = get_logger("inbox")
 
@@ -70,3 +70,33 @@ def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clo
             _log.warning("inbox.none", detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off")
         return None
     return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s, shared_files=settings.bus.shared_files)
+
+
+LEASE_S: Final = 20.0
+"""So long a worker may be silent before others take what it was running."""
+
+
+_KNOWN = "memory://, postgresql://user@host/database, sqlite:///relative.db, sqlite:////absolute.db"
+
+
+def open_inbox(url: str, *, owner: str, clock: Clock, lease_s: float = LEASE_S, shared_files: bool = False) -> Inbox:
+    """The inbox behind *url*, still to be opened. Raises ConfigurationError."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in ("postgresql", "postgres"):
+        from bus.databases.postgres import driver
+        from consumers.inbox.postgres import PostgresInbox
+
+        driver()
+        return PostgresInbox(url, owner=owner, clock=clock, lease_s=lease_s)
+    if not separator or scheme not in ("sqlite", "memory"):
+        raise ConfigurationError(f"no inbox for this URL (scheme {scheme[:20]!r}); known are {_KNOWN}")
+    from consumers.inbox.sqlite import MEMORY, SqliteInbox
+
+    if scheme == "memory":
+        if rest:
+            raise ConfigurationError(f"an inbox in memory has no name: write memory:// instead of {url!r}")
+        return SqliteInbox(MEMORY, owner=owner, clock=clock, lease_s=lease_s)
+    path = unquote(rest.removeprefix("/"))
+    if not rest.startswith("/") or not path or "?" in rest:
+        raise ConfigurationError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db")
+    return SqliteInbox(path, owner=owner, clock=clock, lease_s=lease_s, shared_files=shared_files)

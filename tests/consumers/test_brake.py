@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings import load
-from consumers.brake import COUNTED, Brake
+from consumers.braking import COUNTED, Brake
 from sealbus import App, DependencyDown, Reject, payload
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from consumers.breaker import FORGOTTEN_S, Breakers
+from consumers.dependencies import FORGOTTEN_S, Breakers
 
 
 def test_without_blame_everything_runs() -> None:

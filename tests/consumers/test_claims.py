@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock, SystemClock
 from bus.errors import InboxError
 from bus.metrics import Metrics
-from consumers.claims import Claims
-from consumers.delivery import Hold
+from consumers.claims import Claims, Hold
 from consumers.inbox.base import Claimed, Done, Held
 from consumers.inbox.sqlite import SqliteInbox
 from consumers.settlement import GaveUpError

@@ -21,9 +21,10 @@ from bus.times import format_ms
 from bus.transports.base import Assignment, Record
 from consumers.app import App
 from consumers.declaration import Order
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.intake import Intake
 from consumers.logclock import LogClock
+from consumers.partition import Partition
 from consumers.plan import make_plan
 from consumers.retry import Tier
 

@@ -16,8 +16,8 @@ from bus.transports import open_transport
 from bus.transports.base import Assignment, NewRecord, Record, TopicSpec, Transport
 from consumers import lag
 from consumers.app import App
-from consumers.delivery import Partition
 from consumers.lag import measure, show
+from consumers.partition import Partition
 from consumers.retry import Tier
 from consumers.testing import AppBus
 from sealbus import payload

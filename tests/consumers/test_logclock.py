@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
-from consumers.logclock import LogClock
-from consumers.sightings import Sightings
+from consumers.logclock import LogClock, Sightings
 from consumers.testing import AppBus
 from sealbus import App, Context, Retry, RetryLater, payload
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bus.clock import ManualClock
-from consumers.rarely import Rarely, Ration
+from bus.clock import ManualClock, Rarely, Ration
 
 
 def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:

@@ -24,8 +24,7 @@ from consumers.journal import Journal, prepare_journal, unended_runs
 from consumers.letterstate import follow, load_states, state_of
 from consumers.purge import Purge
 from consumers.redrive import Redrive
-from consumers.redriveplan import Result
-from consumers.redriving import Orders
+from consumers.redriving import Orders, Result
 from consumers.retry import Retry
 from consumers.selection import Selection
 from consumers.testing import AppBus

@@ -15,10 +15,9 @@ from bus.times import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletter import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters import DeadLetter, read_dead_letter
-from consumers.journal import Begun
+from consumers.journal import Begun, is_at_work, process_of, whereabouts
 from consumers.letterstate import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of, told_of
 from consumers.redriving import Leave, Orders, Pace, Park, Send, Twin, death_noted, death_of, death_told, decide, send_back
-from consumers.rivals import is_at_work, process_of, whereabouts
 from consumers.selection import Selection
 
 NOW_MS = 1_767_225_600_000

@@ -19,8 +19,8 @@ from bus.errors import ConfigurationError, NameRefusedError, NotPermittedError, 
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.kafka.aligning import align, create
 from bus.transports.kafka.commits import commits, leave, set_commits
+from bus.transports.kafka.faults import lacking
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.rights import lacking
 from bus.transports.kafka.shaping import shape, spec_of
 from bus.transports.kafka.standing import broker_settings, known_everywhere, standing, topic_settings
 from bus.transports.topic_settings import compared

@@ -14,9 +14,9 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from bus.errors import NotPermittedError, TopicMissingError
+from bus.transports.kafka.faults import lacking, refusal
 from bus.transports.kafka.incremental import SetTopicSettings
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.rights import lacking, refusal
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
 __all__ = ["align", "create"]

@@ -23,7 +23,7 @@ from bus.errors import (
     text_of,
 )
 
-__all__ = ["is_certain", "is_denial", "is_refusal", "said", "translated"]
+__all__ = ["is_certain", "is_denial", "is_refusal", "lacking", "refusal", "said", "translated"]
 
 _DENIED = (
     errors.TopicAuthorizationFailedError,
@@ -89,3 +89,13 @@ def translated(error: BaseException, doing: str) -> BusError:
     if isinstance(error, OSError) or (isinstance(error, errors.KafkaError) and error.retriable):
         return UnreachableError(f"{doing}: {said(error)}")
     return TransportError(f"{doing}: {said(error)}")
+
+
+def lacking(doing: str, right: str) -> NotPermittedError:
+    """*right* is an operation and what it is on, as an ACL says it."""
+    return NotPermittedError(f"{doing}: Kafka does not let this user do that; needed: {right}")
+
+
+def refusal(error: BaseException, doing: str, right: str) -> BusError:
+    """What a refusal by the brokers means; *right* is what they ask for where rights were the reason."""
+    return lacking(doing, right) if is_denial(error) else translated(error, doing)

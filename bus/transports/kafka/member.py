@@ -24,9 +24,8 @@ from bus.errors import DeadlineError
 from bus.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import Options
-from bus.transports.kafka.unfinished import Unfinished
 
-__all__ = ["Committing", "Consumer", "Rebalance", "killed"]
+__all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "killed"]
 
 # What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and cold when its turn comes.
 _FETCH_RECORDS = 500
@@ -265,3 +264,22 @@ async def killed(consumer: AIOKafkaConsumer) -> None:
             await asyncio.wait_for(fetcher.close(), _KILL_S)
     with quiet:
         await asyncio.wait_for(consumer._client.close(), _KILL_S)  # noqa: SLF001 - see above
+
+
+_LATE_S = 10.0
+
+
+class Unfinished:
+    """Where each partition that is held up stands, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[TopicPartition, tuple[int, float]] = {}
+        self._told: set[TopicPartition] = set()
+
+    def late(self, held_up: Mapping[TopicPartition, int], now_s: float) -> list[TopicPartition]:
+        """Those of *held_up*, by the offset behind which nothing is given out, that have stood there for long; each is told once."""
+        before = self._since
+        self._since = {place: known if (known := before.get(place, (-1, now_s)))[0] == at else (at, now_s) for place, at in held_up.items()}
+        late = {place for place, (_, since_s) in self._since.items() if now_s - since_s >= _LATE_S}
+        news, self._told = sorted(late - self._told), late
+        return news

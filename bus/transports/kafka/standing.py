@@ -15,9 +15,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bus.transports.kafka.faults import is_denial
+from bus.transports.kafka.faults import is_denial, lacking, refusal
 from bus.transports.kafka.link import Link
-from bus.transports.kafka.rights import lacking, refusal
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
 __all__ = ["Standing", "broker_settings", "known_everywhere", "standing", "topic_settings"]

@@ -25,8 +25,7 @@ from consumers.inbox.base import Claim, Claimed, Done, Held, Key, SomeAsk, SomeE
 from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
-from consumers.inbox.postgres.session import PostgresTransaction
-from consumers.inbox.postgres.sessions import Sessions
+from consumers.inbox.postgres.session import PostgresTransaction, Sessions
 from consumers.inbox.postgres.together import Asked, Ended, Together, answer
 from consumers.inbox.rules import Asker
 

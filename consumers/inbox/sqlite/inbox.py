@@ -22,10 +22,9 @@ from consumers.inbox.lease import Lease
 from consumers.inbox.outputs import encode_outputs, key_text
 from consumers.inbox.rules import Asker
 from consumers.inbox.sqlite import quick
-from consumers.inbox.sqlite.jobs import Batch, Job, Session
 from consumers.inbox.sqlite.session import SqliteTransaction, or_undone
 from consumers.inbox.sqlite.table import Table
-from consumers.inbox.sqlite.writer import Writer
+from consumers.inbox.sqlite.writer import Batch, Job, Session, Writer
 
 __all__ = ["SqliteInbox"]
 

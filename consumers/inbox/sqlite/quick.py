@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from consumers.inbox.base import Ask, End
 from consumers.inbox.rules import FIRST
-from consumers.inbox.sqlite.jobs import Job
 from consumers.inbox.sqlite.table import Table
+from consumers.inbox.sqlite.writer import Job
 
 __all__ = ["answer"]
 

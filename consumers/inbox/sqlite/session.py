@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from bus.errors import InboxError
-from consumers.inbox.sqlite.jobs import Batch
+from consumers.inbox.sqlite.writer import Batch
 
 __all__ = ["SqliteTransaction", "or_undone"]
 

@@ -15,8 +15,9 @@ from bus.sealing import Message
 from bus.transports.base import Record
 from consumers import assembly
 from consumers.deadletter import Control
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
 from consumers.intake import Intake
+from consumers.partition import Partition
 
 __all__ = ["install"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiokafka import TopicPartition
 
-from bus.transports.kafka.unfinished import Unfinished
+from bus.transports.kafka.member import Unfinished
 
 ONE, OTHER = TopicPartition("a.b", 0), TopicPartition("a.b", 1)
 

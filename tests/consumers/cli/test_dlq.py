@@ -21,8 +21,7 @@ from bus.clock import SystemClock
 from bus.settings import load
 from bus.transports import open_configured
 from consumers.app import App
-from consumers.journal import Journal
-from consumers.rivals import whereabouts
+from consumers.journal import Journal, whereabouts
 
 SIZE = int(os.environ.get("SEALBUS_TEST_LETTERS", "5000"))
 

@@ -15,7 +15,8 @@ from consumers.deaths.choosing import open_roll, state_directory
 from consumers.deaths.roll import Roll
 from consumers.deaths.rules import Death, Mark, after
 from consumers.deaths.witness import Witness
-from consumers.delivery import Delivery, Partition
+from consumers.delivery import Delivery
+from consumers.partition import Partition
 
 LARGE = b"x" * 20_000
 

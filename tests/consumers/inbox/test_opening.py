@@ -9,7 +9,7 @@ import pytest
 from bus.clock import ManualClock
 from bus.errors import ConfigurationError
 from consumers.inbox.base import Inbox
-from consumers.inbox.opening import open_inbox
+from consumers.inbox.choosing import open_inbox
 
 
 def opened(url: str, lease_s: float = 20.0) -> Inbox:

@@ -17,8 +17,8 @@ from consumers.inbox import rules
 from consumers.inbox.base import Ask, Claimed, Done, Held
 from consumers.inbox.rules import Asker
 from consumers.inbox.sqlite import MEMORY, SqliteInbox, quick
-from consumers.inbox.sqlite.jobs import Job
 from consumers.inbox.sqlite.table import Table
+from consumers.inbox.sqlite.writer import Job
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 
 _RESULTS: tuple[Sequence[NewRecord], ...] = ((), OUTPUTS, OUTPUTS[:1])
