@@ -27,7 +27,6 @@ def _check_packages() -> None:
 
 _check_packages()
 
-from bus.envelope import Agent, Authority, RetryPolicy, Security  # noqa: E402 - after the check
 from bus.errors import (  # noqa: E402
     BusError,
     ClosedError,
@@ -41,13 +40,13 @@ from bus.errors import (  # noqa: E402
     UnreachableError,
     WrongLoopError,
 )
-from bus.payloads import payload  # noqa: E402
-from bus.sealing import Message  # noqa: E402
+from bus.payloads.payload_types import payload  # noqa: E402
+from bus.protocol.envelope import Agent, Authority, RetryPolicy, Security  # noqa: E402 - after the check
+from bus.protocol.sealing import Message  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
-from consumers.retry import Retry  # noqa: E402
+from consumers.resilience.retry import Retry  # noqa: E402
 from producers.connection import Bus, connect  # noqa: E402
-from producers.draft import Draft  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
 from producers.outcomes import (  # noqa: E402
     PublishError,
@@ -59,6 +58,7 @@ from producers.outcomes import (  # noqa: E402
     RequestTimedOut,
     UnexpectedReply,
 )
+from producers.sealing.options import Draft  # noqa: E402
 from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
 
 __all__ = [

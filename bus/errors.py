@@ -33,7 +33,7 @@
        |  '- SettingMissing        the configuration lacks what the handler needs: wait until it is mended
        '- Reject                   permanent: dead letter with reason `rejected`
 
-Not here: deciding what a failure leads to (`consumers.retry`), and foreign exceptions, which each adapter translates once, at its own edge.
+Not here: deciding what a failure leads to (`consumers.resilience.retry`), and foreign exceptions, which each adapter translates once, at its own edge.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ConfigurationError(BusError):
 class ContractError(BusError):
     """A message or payload breaks the contract.
 
-    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5 (`bus.reasons`).
+    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5 (`bus.protocol.reasons`).
     """
 
     def __init__(self, text: str, pointer: str = "", reason: str = "malformed") -> None:

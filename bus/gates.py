@@ -10,15 +10,15 @@ from collections.abc import Collection
 
 import msgspec
 
-from bus import sealing
 from bus.errors import ContractError
-from bus.payloads import PayloadType, Registry, Risk
-from bus.policy import Policy
-from bus.proof import encode_statement, find_fault
-from bus.sealing import Message
-from bus.signing import Verifier, check_signature, parse_signature
-from bus.times import parse_ms
+from bus.payloads.payload_types import PayloadType, Registry, Risk
+from bus.protocol import sealing
+from bus.protocol.proof_chain import encode_statement, find_fault
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier, check_signature, parse_signature
+from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record, header_bytes
+from bus.trust.policy import Policy
 
 __all__ = [
     "EXPIRY_TOLERANCE_MS",

@@ -1,6 +1,6 @@
 """`App`: an agent's handlers, declared.
 
-Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs here; `consumers.worker`
+Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs here; `consumers.worker.worker`
 runs an App against a log, `App.test` runs it in memory.
 """
 
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args
 
 import msgspec
 
-from bus.envelope import Agent
 from bus.errors import ConfigurationError, UnknownTypeError
-from bus.names import is_text_id
-from bus.payloads import Registry, payload_type
-from bus.policy import AllowAll, Policy
-from bus.signing import Signer, Verifier
-from bus.topics import check_group, check_namespace, group_of_agent
-from consumers.blocking import in_thread
+from bus.payloads.payload_types import Registry, payload_type
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_text_id
+from bus.protocol.signatures import Signer, Verifier
+from bus.topics.names import check_group, check_namespace, group_of_agent
+from bus.trust.policy import AllowAll, Policy
 from consumers.declaration import Declaration, Dedup, Handler, Order, Subscription
-from consumers.retry import Retry
+from consumers.handling.threads import in_thread
+from consumers.resilience.retry import Retry
 
 if TYPE_CHECKING:
-    from bus.settings import Settings
+    from bus.settings.schema import Settings
     from consumers.testing import AppBus
 
 __all__ = ["App"]

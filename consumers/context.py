@@ -2,7 +2,7 @@
 
 Owns collecting what shall leave with the outcome (`send`), sending what leaves now (`send_now`) and asking another agent (`request`).
 Everything sent is caused by, correlated to and in the conversation of the message being handled. Sealing is `producers.publisher`'s, waiting
-for answers `producers.requests`'s.
+for answers `producers.requests.requester`'s.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, SettingMissing
-from bus.payloads import encode_payload
-from bus.sealing import Message
-from consumers.answers import Output
+from bus.payloads.payload_types import encode_payload
+from bus.protocol.sealing import Message
 from consumers.inbox.base import Transaction
-from producers.draft import Draft, Options, RequestOptions
+from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
-from producers.requests import Requests
+from producers.requests.requester import Requests
+from producers.sealing.options import Draft, Options, RequestOptions
 
 __all__ = ["Context"]
 

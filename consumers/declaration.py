@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from bus.envelope import Agent
-from bus.payloads import PayloadType, Registry, payload_type
-from bus.policy import Policy
-from bus.signing import Signer, Verifier
-from consumers.retry import Retry
+from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.protocol.envelope import Agent
+from bus.protocol.signatures import Signer, Verifier
+from bus.trust.policy import Policy
+from consumers.resilience.retry import Retry
 
 __all__ = ["Dedup", "Handler", "Order", "Subscription"]
 

@@ -12,30 +12,31 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from bus import sealing
 from bus.clock import ManualClock
 from bus.errors import ContractError, UnknownTypeError
-from bus.logs import configure_unless_done
-from bus.metrics import Metrics
-from bus.payloads import payload_type
-from bus.sealing import Message
-from bus.settings import Settings, load
-from bus.topics import dead_letter_topic, read_topic
+from bus.payloads.payload_types import payload_type
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.logs import configure_unless_done
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
-from bus.transports.scanning import scan
-from consumers.deadletters import DeadLetter, read_dead_letter
-from consumers.process import make_worker
-from consumers.runners import Runner
+from bus.transports.read_all import scan
+from consumers.deadletters.letters import DeadLetter, read_dead_letter
+from consumers.handling.slots import Runner
+from consumers.worker.process import make_worker
 from producers.connection import make_publisher
-from producers.draft import Draft, Options, RequestOptions
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
-from producers.requests import Requests
+from producers.requests.requester import Requests
+from producers.sealing.options import Draft, Options, RequestOptions
 
 if TYPE_CHECKING:
     from consumers.declaration import Declaration
-    from consumers.worker import Worker
+    from consumers.worker.worker import Worker
 
 __all__ = ["AppBus", "run_in_memory"]
 

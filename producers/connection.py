@@ -16,23 +16,24 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.clock import Clock, SystemClock
-from bus.envelope import Agent
 from bus.errors import ContractError, WrongLoopError
-from bus.logs import configure_unless_done
-from bus.metrics import Metrics
-from bus.names import is_text_id
-from bus.policy import Policy
-from bus.sealing import Message
-from bus.settings import Settings, load
-from bus.signing import Signer, Verifier
-from bus.topics import check_namespace, message_topic
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_text_id
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Signer, Verifier
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.logs import configure_unless_done
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import check_namespace, message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from producers.draft import Draft, Options, Origin, RequestOptions, check_struct
+from bus.trust.policy import Policy
 from producers.outcomes import PublishRejected, Receipt, Result
 from producers.publisher import Publisher, check_timeout
-from producers.requests import Requests
-from producers.sealed import sealed_as
+from producers.requests.requester import Requests
+from producers.sealing.options import Draft, Options, Origin, RequestOptions, check_struct
+from producers.sealing.sealed_record import sealed_as
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from bus.errors import BusError
-from bus.sealing import Message
+from bus.protocol.sealing import Message
 
 __all__ = [
     "PublishError",

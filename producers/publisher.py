@@ -1,7 +1,7 @@
 """Publishing: payload -> sealed message -> record -> outcome.
 
-Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing (`producers.sealer`), creating topics on first
-use (`producers.preparation`), batching (`producers.batcher`), streams (`producers.stream`) or opening a log.
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing (`producers.sealing.sealer`), creating topics on first
+use (`producers.appending.topic_creation`), batching (`producers.appending.batcher`), streams (`producers.stream`) or opening a log.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from operator import attrgetter
 from bus import native
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, DeadlineError
-from bus.metrics import Metrics
-from bus.settings import Settings
-from bus.signing import Signer
+from bus.protocol.signatures import Signer
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
-from producers.batcher import Batcher, size_of
-from producers.draft import Draft, Origin
+from producers.appending.batcher import Batcher, size_of
+from producers.appending.topic_creation import Preparation
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
-from producers.preparation import Preparation
-from producers.sealed import Sealed
-from producers.sealer import Sealer
+from producers.sealing.options import Draft, Origin
+from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealer import Sealer
 
 __all__ = ["Publisher", "check_timeout"]
 
@@ -116,7 +116,7 @@ class Publisher(Sealer):
         return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
-        """See `producers.preparation.Preparation.prepare`; takes as long as it takes."""
+        """See `producers.appending.topic_creation.Preparation.prepare`; takes as long as it takes."""
         await self._preparation.prepare(topics)
 
     async def close(self) -> None:

@@ -15,11 +15,11 @@ import msgspec
 
 from bus.errors import BusError
 from bus.transports.base import NewRecord, Outcome
-from producers.batcher import size_of
-from producers.draft import Draft
+from producers.appending.batcher import size_of
 from producers.outcomes import PublishRejected, Result
 from producers.publisher import Publisher, check_timeout
-from producers.sealed import Sealed
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
 
 __all__ = ["Item", "Source", "publish_stream"]
 

@@ -18,16 +18,16 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from bus.envelope import Agent
 from bus.errors import ClosedError, WrongLoopError
-from bus.metrics import Metrics
-from bus.policy import Policy
-from bus.sealing import Message
-from bus.settings import Settings
-from bus.signing import Signer, Verifier
+from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Signer, Verifier
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.trust.policy import Policy
 from producers.connection import Bus, connect
-from producers.draft import Options, RequestOptions
 from producers.outcomes import Receipt, Result
+from producers.sealing.options import Options, RequestOptions
 from producers.stream import Item
 
 __all__ = ["SyncBus", "connect_sync"]

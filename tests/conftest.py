@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from clusters import started, unavailable
 
-from bus.logs import configure_unless_done
+from bus.telemetry.logs import configure_unless_done
 from deploy.kafka.cluster import Cluster
 
 _ran: Counter[str] = Counter()

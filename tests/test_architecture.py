@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LADDER = ("bus", "producers", "consumers")
 MODULES = sorted(path for package in LADDER for path in (ROOT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
-ENVELOPE = ("bus.envelope", "bus.sealing", "bus.payloads", "bus.proof", "bus.shape", "bus.canonical", "bus.signing", "bus.vocabulary")
+ENVELOPE = ("bus.protocol", "bus.payloads", "bus.trust", "bus.vocabulary")
 DRAWERS = {"utils", "util", "common", "helpers", "misc", "manager"}
 
 
@@ -77,6 +77,33 @@ def test_packages_import_only_those_below_them_on_the_ladder() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     assert circles(IMPORTS) == []
+
+
+def test_no_folder_imports_from_one_that_imports_it() -> None:
+    assert {place: found for place, level in levels().items() if (found := circles(level))} == {}
+
+
+def levels() -> dict[str, dict[str, set[str]]]:
+    """By package, which of its entries (a folder or a file) import which others of them. A folder's `__init__` is its face, no entry."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for name, others in IMPORTS.items():
+        for other in others:
+            here, there = name.split("."), other.split(".")
+            same = next((place for place, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+            if same is not None:
+                level = found.setdefault(".".join(here[:same]), {})
+                level.setdefault(here[same], set()).add(there[same])
+                level.setdefault(there[same], set())
+    return found
+
+
+def test_folders_can_be_taken_in_at_a_glance() -> None:
+    entries = {
+        folder: len([entry for entry in (ROOT / folder).iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()])
+        for folder in ("consumers", "bus/transports/kafka")
+    }
+    assert entries["consumers"] <= 30
+    assert entries["bus/transports/kafka"] <= 12
 
 
 def test_imports_are_absolute() -> None:

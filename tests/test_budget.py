@@ -20,7 +20,7 @@ from speed.gauging import Gauged, gauge
 from bus.native import core
 from bus.transports.base import NewRecord
 from producers.publisher import Publisher
-from producers.sealed import Sealed
+from producers.sealing.sealed_record import Sealed
 
 
 def in_a_budget(**figures: float) -> budgets.Budget:

@@ -14,13 +14,14 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus import canonical, gates, sealing
-from bus.envelope import Agent, Authority, Metadata, RetryPolicy, Routing, Security
+from bus import gates
 from bus.errors import ContractError
-from bus.partitioning import partition_of
-from bus.sealing import Message
-from bus.times import format_ms, parse_ms
+from bus.protocol import canonical, sealing
+from bus.protocol.envelope import Agent, Authority, Metadata, RetryPolicy, Routing, Security
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import format_ms, parse_ms
 from bus.transports.base import Record
+from bus.transports.partitioner import partition_of
 from tests import second_implementation as second
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())

@@ -14,12 +14,14 @@ import msgspec
 import pytest
 import rfc8785
 
-from bus import gates, proof, sealing
-from bus.envelope import Metadata, Routing, Statement, Verification
+from bus import gates
 from bus.errors import ContractError
-from bus.reasons import GATES, gate_of
-from bus.signing import Signature, parse_signature, sign, signing_input
-from bus.times import parse_ms
+from bus.protocol import proof_chain as proof
+from bus.protocol import sealing
+from bus.protocol.envelope import Metadata, Routing, Statement, Verification
+from bus.protocol.reasons import GATES, gate_of
+from bus.protocol.signatures import Signature, parse_signature, sign, signing_input
+from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
 from tests.vectors import make_vectors
 
@@ -207,7 +209,7 @@ def test_gates_of_the_vectors_are_those_of_the_reasons() -> None:
 
 # --- quoted in PROTOCOL.md ----------------------------------------------------------------------------------------------------------
 
-PROTOCOL = (Path(__file__).parents[1] / "bus" / "PROTOCOL.md").read_text()
+PROTOCOL = (Path(__file__).parents[1] / "bus" / "protocol" / "PROTOCOL.md").read_text()
 QUOTED = {
     "first": ("value", "statement", "content_hash", "envelope_hash", "seal"),
     "caused": ("statement", "seal"),

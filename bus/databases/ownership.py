@@ -12,7 +12,7 @@ import stat
 import sys
 from pathlib import Path
 
-from bus.databases.sqlitefile import MEMORY
+from bus.databases.sqlite_file import MEMORY
 from bus.errors import ConfigurationError
 
 __all__ = ["keep_private"]

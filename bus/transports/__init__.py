@@ -13,7 +13,7 @@ from typing import cast
 
 from bus.clock import Clock, SystemClock
 from bus.errors import ConfigurationError
-from bus.settings import Settings
+from bus.settings.schema import Settings
 from bus.transports.base import Transport
 
 __all__ = ["open_configured", "open_transport"]

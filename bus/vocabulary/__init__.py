@@ -1,6 +1,6 @@
 """Built-in payload types: what agents say to each other without defining types of their own."""
 
-from bus.payloads import Registry
+from bus.payloads.payload_types import Registry
 from bus.vocabulary.core import ApprovalRequest, ErrorReported, StatusUpdate, TaskHandoff, ToolResult
 from bus.vocabulary.review import DraftOutput, ResearchOutput, ResearchRequest, ReviewOutput
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bus.payloads import payload
+from bus.payloads.payload_types import payload
 
 __all__ = [
     "ApprovalRequest",

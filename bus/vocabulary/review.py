@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from bus.payloads import payload
+from bus.payloads.payload_types import payload
 
 __all__ = ["APPROVAL_SCORE", "DraftOutput", "Finding", "Issue", "ResearchOutput", "ResearchRequest", "ReviewOutput", "Section", "Severity"]
 

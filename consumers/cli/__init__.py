@@ -1,7 +1,7 @@
 """The command line: `sealbus VERB ...`.
 
 Owns the table of verbs; each is a module of its own, imported only when it is asked for, so that starting stays fast.
-Does not own what the verbs do, nor exit codes (`consumers.cli.outcomes`).
+Does not own what the verbs do, nor exit codes (`consumers.cli.exit_codes`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ __all__ = ["main"]
 
 _VERBS = {
     "demo": Verb("consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."),
-    "worker": Verb("consumers.cli.worker", "worker", "Run the handlers of an app."),
-    "publish": Verb("consumers.cli.publish", "publish", "Publish JSON lines from a file or standard input."),
-    "tail": Verb("consumers.cli.tail", "tail", "Show the records of a topic, and follow it."),
-    "verify": Verb("consumers.cli.verify", "verify", "Check sealed messages in files, without a bus."),
-    "topics": Verb("consumers.cli.topics", "topics", "List, create and compare topics."),
+    "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
+    "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
+    "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),
+    "verify": Verb("consumers.cli.verify.command", "verify", "Check sealed messages in files, without a bus."),
+    "topics": Verb("consumers.cli.topics.command", "topics", "List, create and compare topics."),
     "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
-    "dlq": Verb("consumers.cli.dlq", "dlq", "Look at dead letters, send them back, put them away."),
+    "dlq": Verb("consumers.cli.dlq.command", "dlq", "Look at dead letters, send them back, put them away."),
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
-    "types": Verb("consumers.cli.payload_types", "types", "Show message types and their schemas."),
+    "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),
 }
 

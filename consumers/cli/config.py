@@ -1,14 +1,14 @@
 """`sealbus config show|check`: settings as they are in force.
 
-Owns showing them. Does not own loading, checking or masking (`bus.settings`).
+Owns showing them. Does not own loading, checking or masking (`bus.settings.schema`).
 """
 
 from __future__ import annotations
 
 import click
 
-from bus import settings
-from consumers.cli.printing import print_json, print_table
+from bus.settings import loading
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import Session, with_session
 
 __all__ = ["config"]
@@ -39,7 +39,7 @@ def show(session: Session, origin: bool) -> int:
       sealbus config show
       sealbus config show --origin --output json
     """
-    described = settings.describe(session.load())
+    described = loading.describe(session.load())
     if session.as_json:
         for name, value, source in described:
             print_json({"name": name, "value": value, **({"origin": source} if origin else {})})
@@ -59,6 +59,6 @@ def check(session: Session) -> int:
     Examples:
       sealbus config check --config production.toml
     """
-    count = len(settings.describe(session.load()))
+    count = len(loading.describe(session.load()))
     click.echo(f"{count} settings are all right", err=True)
     return 0

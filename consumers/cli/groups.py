@@ -14,15 +14,15 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError, TopicMissingError
-from bus.settings import Settings
-from bus.terminal import printable
-from bus.topics import read_topic
+from bus.settings.schema import Settings
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
-from consumers.cli.printing import print_json, print_table
-from consumers.cli.running import execute
 from consumers.cli.session import Session, nearest, with_session
-from consumers.journal import Journal, prepare_journal
+from consumers.deadletters.journal import Journal, prepare_journal
 
 __all__ = ["groups"]
 

@@ -12,22 +12,22 @@ from typing import Final
 
 import click
 
-from bus import durations
 from bus.clock import SystemClock
 from bus.errors import InboxError, UnreachableError
-from bus.logs import get_logger
-from bus.metrics import Metrics
-from bus.settings import Settings
-from bus.terminal import printable
+from bus.settings import durations
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
-from consumers.cli.arguments import DURATION
-from consumers.cli.outcomes import FAILED, LATER
-from consumers.cli.printing import print_json, print_table
-from consumers.cli.progress import Progress
-from consumers.cli.running import Interrupts, execute
+from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
 from consumers.cli.session import Session, with_session
 from producers.connection import make_publisher
-from producers.outbox.opening import open_rows
+from producers.outbox.open import open_rows
 from producers.outbox.relay import BATCH, INTERVAL_S, Relay, Round
 from producers.outbox.rows import Backlog, Rows
 from producers.publisher import Publisher

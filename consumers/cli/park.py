@@ -1,28 +1,28 @@
 """`sealbus groups GROUP --park PLACE`: set a message aside that a group has not settled yet.
 
 Owns finding the message, the question, and giving the order. Does not own carrying it out: the group's workers do, running or started later,
-when they come to the message, and settle it as any other (`consumers.parkorders`).
+when they come to the message, and settle it as any other (`consumers.deadletters.park_orders`).
 """
 
 from __future__ import annotations
 
 import click
 
-from bus import sealing
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
-from bus.settings import Settings
-from bus.terminal import printable
-from bus.times import format_ms
-from bus.topics import TopicName, message_topic, read_topic
+from bus.protocol import sealing
+from bus.protocol.timestamps import format_ms
+from bus.settings.schema import Settings
+from bus.telemetry.terminal import printable
+from bus.topics.names import TopicName, message_topic, read_topic
 from bus.transports.base import Record, Transport
-from consumers.cli.places import parse_place
-from consumers.cli.printing import print_json, print_table
-from consumers.cli.running import execute
+from consumers.cli.dlq.places import parse_place
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import Session, nearest
-from consumers.deadletter import Control, read_control
-from consumers.journal import Journal, operator, prepare_journal
-from consumers.parkorders import FOLLOWED_S, ParkOrder
+from consumers.deadletters.journal import Journal, operator, prepare_journal
+from consumers.deadletters.park_orders import FOLLOWED_S, ParkOrder
+from consumers.deadletters.records import Control, read_control
 
 __all__ = ["park"]
 

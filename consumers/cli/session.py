@@ -1,6 +1,6 @@
 """What every command is told: which bus, which namespace, which settings, and in which form to answer.
 
-Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves (`bus.settings`).
+Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves (`bus.settings.schema`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from urllib.parse import unquote
 import click
 import msgspec
 
-from bus import logs, settings
 from bus.errors import UnreachableError
+from bus.settings import loading
+from bus.telemetry import logs
 
 if TYPE_CHECKING:
-    from bus.payloads import Registry
-    from bus.settings import Loaded, Settings
+    from bus.payloads.payload_types import Registry
+    from bus.settings.loading import Loaded
+    from bus.settings.schema import Settings
     from bus.transports.base import Transport
     from consumers.app import App
 
@@ -45,7 +47,7 @@ class Session:
     def load(self, **flags: object) -> Loaded:
         """The settings, with further *flags*; logs go to standard error from here on. Raises ConfigurationError."""
         given = self._flags | {name.replace("_", "-"): value for name, value in flags.items()}
-        loaded = settings.load(flags=given, env=os.environ, file=self._config)
+        loaded = loading.load(flags=given, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         return loaded
 
@@ -105,7 +107,7 @@ def app_option(function: Callable[P, R]) -> Callable[P, R]:
 
 def registry_of(app: App | None) -> Registry:
     """The built-in types, and those of *app*, which win."""
-    from bus.payloads import Registry
+    from bus.payloads.payload_types import Registry
     from bus.vocabulary import BUILT_IN
 
     own = list(app.registry) if app is not None else []
@@ -117,7 +119,7 @@ def app_of(target: str | None) -> App | None:
     """The app that `--app` names."""
     if target is None:
         return None
-    from consumers.cli.apps import load_app
+    from consumers.cli.app_loading import load_app
 
     return load_app(target)
 

@@ -1,6 +1,6 @@
 """The outermost command: finding verbs without importing them all, and the edge where errors become messages and exit codes.
 
-Does not own the verbs, nor which error has which exit code (`consumers.cli.outcomes`).
+Does not own the verbs, nor which error has which exit code (`consumers.cli.exit_codes`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TextIO, cast
 import click
 
 from bus.errors import BusError
-from bus.terminal import printable
-from consumers.cli.outcomes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
+from bus.telemetry.terminal import printable
+from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
 
 __all__ = ["Shell", "Verb", "version_option"]
 

@@ -33,7 +33,7 @@ from bus.vocabulary.review import (
 from consumers.app import App
 from consumers.context import Context
 from consumers.demo.scan import ScanResult, scan
-from consumers.retry import Retry
+from consumers.resilience.retry import Retry
 
 __all__ = ["ATTEMPTS", "OWN_SOURCES", "THINKING_S", "researcher", "reviewer", "writer"]
 

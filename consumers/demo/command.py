@@ -17,7 +17,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bus.settings import Settings, load
+from bus.settings.loading import load
+from bus.settings.schema import Settings
 from consumers.demo.agents import OWN_SOURCES
 from consumers.demo.story import Story, StuckError, tell
 from consumers.demo.view import report_text, show

@@ -31,10 +31,11 @@ from rich.table import Table
 
 from bus.databases.postgres import driver
 from bus.errors import BusError, ConfigurationError, TopicMissingError
-from bus.payloads import payload
-from bus.settings import Settings, load
+from bus.payloads.payload_types import payload
+from bus.settings.loading import load
+from bus.settings.schema import Settings
 from bus.transports import open_configured
-from bus.transports.scanning import scan
+from bus.transports.read_all import scan
 from consumers.app import App
 from consumers.context import Context
 from producers.connection import connect

@@ -13,28 +13,29 @@ from typing import TypeVar
 
 import msgspec
 
-from bus import gates, sealing
+from bus import gates
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
-from bus.metrics import Metrics
-from bus.payloads import payload_type
-from bus.sealing import Message
-from bus.settings import Settings
-from bus.topics import message_topic, read_topic
-from bus.topology import group_topics, message_topics
+from bus.payloads.payload_types import payload_type
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import message_topic, read_topic
+from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_configured
 from bus.transports.base import Record, Transport
-from bus.transports.scanning import scan
+from bus.transports.read_all import scan
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.core import StatusUpdate, ToolResult
 from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
-from consumers.deadletters import list_dead_letters
+from consumers.deadletters.letters import list_dead_letters
 from consumers.demo import agents
 from consumers.demo.crew import Crew
 from consumers.demo.trouble import PLANNER, Trouble, alter_in_file, is_locked, make_trouble
 from producers.connection import make_publisher
-from producers.draft import Draft
 from producers.publisher import Publisher
+from producers.sealing.options import Draft
 
 __all__ = ["Check", "Event", "Story", "StuckError", "freeze", "tell"]
 

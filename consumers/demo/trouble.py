@@ -12,17 +12,17 @@ from contextlib import closing
 import msgspec
 
 from bus.clock import ManualClock, SystemClock
-from bus.databases.sqlitefile import begin_writing
-from bus.metrics import Metrics
-from bus.settings import Settings
-from bus.topics import message_topic
+from bus.databases.sqlite_file import begin_writing
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import message_topic
 from bus.transports.base import Appended, NewRecord, Transport
-from bus.transports.sqlite.faults import code_of
+from bus.transports.sqlite.errors import code_of
 from bus.vocabulary.core import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
-from producers.draft import Draft
 from producers.publisher import Publisher
-from producers.sealed import Sealed
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
 
 __all__ = ["Trouble", "alter_in_file", "is_locked", "make_trouble"]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bus.times import format_ms
+from bus.protocol.timestamps import format_ms
 from bus.vocabulary.review import DraftOutput, ReviewOutput
 from consumers.demo.story import Check, Event, Story
 

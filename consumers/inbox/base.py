@@ -1,7 +1,7 @@
 """The inbox's seam: a store that remembers, by idempotency key, who is at work on a message and what came of it.
 
 Owns the Protocol and its values, which every store (`sqlite`, `postgres`) fulfils alike: `tests/consumers/inbox` is its suite. The decision
-about a claim is `rules`', when to claim is `consumers.execution`'s. A mark without a result never counts as done (design section 5).
+about a claim is `rules`', when to claim is `consumers.handling.executor`'s. A mark without a result never counts as done (design section 5).
 
     absent --claim--> claimed --finish--> done (the result: the sealed bytes of everything the handler sent)
                         |  ^

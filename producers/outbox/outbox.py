@@ -15,15 +15,16 @@ from typing import Any, Protocol, Unpack, cast, overload
 import msgspec
 
 from bus.clock import Clock, SystemClock
-from bus.envelope import Agent
-from bus.metrics import Metrics
-from bus.settings import Settings, load
-from bus.signing import Signer
+from bus.protocol.envelope import Agent
+from bus.protocol.signatures import Signer
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
 from bus.transports.base import Features, Transport
 from producers.connection import make_publisher
-from producers.draft import Draft, Options
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
+from producers.sealing.options import Draft, Options
 
 __all__ = ["AsyncConnection", "Outbox"]
 

@@ -24,8 +24,8 @@ from bus.errors import (
     TopicMissingError,
 )
 from bus.failpoints import reach
-from bus.logs import get_logger
-from producers.outbox.opening import open_rows
+from bus.telemetry.logs import get_logger
+from producers.outbox.open import open_rows
 from producers.outbox.rows import PendingRow, Rows, sealed_of
 from producers.outcomes import PublishError
 from producers.publisher import Publisher

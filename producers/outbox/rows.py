@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from bus.transports.base import Headers, NewRecord, check_topic_name
-from producers.sealed import Sealed
+from producers.sealing.sealed_record import Sealed
 
 __all__ = ["Backlog", "NewRow", "PendingRow", "Rows", "row_of", "sealed_of"]
 

@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from bus.clock import Clock
-from bus.databases.sqlite import translated
-from bus.databases.sqlitefile import fixed, identity_of
+from bus.databases.sqlite_errors import translated
+from bus.databases.sqlite_file import fixed, identity_of
 from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, NewRow, PendingRow
 

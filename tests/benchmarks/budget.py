@@ -22,8 +22,8 @@ from speed import budgets
 from speed.figures import FIGURES
 from speed.gauging import ROUNDS, Gauged, gauge
 
-from bus.logs import configure
 from bus.native import core
+from bus.telemetry.logs import configure
 
 __all__ = ["BUDGET", "checked", "gauged_apart"]
 

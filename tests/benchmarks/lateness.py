@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 import msgspec
 
 from bus.clock import SystemClock
-from bus.metrics import Metrics
-from bus.settings import load
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
-from consumers.process import make_worker
+from consumers.worker.process import make_worker
 from sealbus import App, Context, Retry, RetryLater, connect, payload
 
 CONCURRENCY, HANDLER_S, LOAD = 16, 0.02, 0.7

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from speed import payloads
 
-from bus import canonical
-from bus.payloads import encode_payload
+from bus.payloads.payload_types import encode_payload
+from bus.protocol import canonical
 
 
 def values_in(value: object) -> list[object]:

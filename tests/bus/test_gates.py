@@ -8,15 +8,16 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus import gates, sealing
-from bus.envelope import Agent, Metadata, Routing, Statement
+from bus import gates
 from bus.errors import ContractError
-from bus.payloads import Registry, payload
-from bus.policy import AllowAll
-from bus.sealing import Message
-from bus.signing import Signature
-from bus.times import format_ms
+from bus.payloads.payload_types import Registry, payload
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent, Metadata, Routing, Statement
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Signature
+from bus.protocol.timestamps import format_ms
 from bus.transports.base import Record
+from bus.trust.policy import AllowAll
 
 NOW_MS = 1_767_225_600_000
 Risk = Literal["low", "medium", "high"]

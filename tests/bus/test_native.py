@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bus import canonical, native, sealing
-from bus.partitioning import murmur2, murmur2_many
+from bus import native
+from bus.protocol import canonical, sealing
+from bus.transports.partitioner import murmur2, murmur2_many
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 

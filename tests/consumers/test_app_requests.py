@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus import sealing
-from bus.envelope import Statement
-from bus.signing import Signature
-from bus.topics import reply_topic, retry_topic
+from bus.protocol import sealing
+from bus.protocol.envelope import Statement
+from bus.protocol.signatures import Signature
+from bus.topics.names import reply_topic, retry_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.vocabulary.core import ErrorReported
 from consumers.testing import AppBus

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from bus.errors import ClosedError, DeadlineError, RecordTooLargeError, TopicMissingError
-from bus.partitioning import partition_of
 from bus.transports.base import Appended, NewRecord
+from bus.transports.partitioner import partition_of
 
 
 async def everything(transport, topic="a.b", partition=0):

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from bus.sealing import Message
+from bus.protocol.sealing import Message
 from sealbus import App, payload
 
 

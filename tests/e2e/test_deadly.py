@@ -13,11 +13,11 @@ import pytest
 from conftest import Workers, wait_until
 from deadly_app import Job
 
-from bus.topics import dead_letter_topic
+from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.scanning import scan
-from consumers.deadletters import read_dead_letter
-from consumers.deaths.roll import Roll
+from bus.transports.read_all import scan
+from consumers.crashes.process_files import Roll
+from consumers.deadletters.letters import read_dead_letter
 from sealbus import connect
 
 

@@ -12,12 +12,12 @@ from conftest import Workers, wait_until
 from ledger_app import Entry
 
 from bus.clock import ManualClock
-from bus.metrics import Metrics
-from bus.settings import load
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
-from consumers.deadletters import DeadLetter, list_dead_letters
+from consumers.deadletters.letters import DeadLetter, list_dead_letters
 from producers.connection import make_publisher
-from producers.draft import Draft
+from producers.sealing.options import Draft
 from sealbus import connect
 
 TOPIC = "agents.ledger.entry"

@@ -10,7 +10,7 @@ import pytest
 from conftest import Workers, wait_until
 from ledger_app import Entry
 
-from bus.settings import load
+from bus.settings.loading import load
 from bus.transports import open_transport
 from consumers.app import App
 from sealbus import Receipt, connect

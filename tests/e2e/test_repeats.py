@@ -15,10 +15,10 @@ import pytest
 from conftest import Workers, wait_until
 from payments_app import Payment
 
-from bus.topics import dead_letter_topic
+from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.scanning import scan
-from consumers.deadletters import read_dead_letter
+from bus.transports.read_all import scan
+from consumers.deadletters.letters import read_dead_letter
 from sealbus import Receipt, connect
 
 COUNT = 20_000 if os.environ.get("SEALBUS_FAULTS") == "all" else 3_000

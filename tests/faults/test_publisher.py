@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.journal import Intent, Journal, Outcome, published_in, unfinished_in
 from harness.publisher import Config, Publishing
 
-from bus.sealing import parse
+from bus.protocol.sealing import parse
 from bus.transports.base import NewRecord
 from producers.connection import connect
 

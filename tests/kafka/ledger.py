@@ -18,7 +18,8 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from harness.clusterlogs import read_commit
 
-from bus.settings import Settings, load
+from bus.settings.loading import load
+from bus.settings.schema import Settings
 from bus.transports import open_transport
 from producers.connection import Bus, connect
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt

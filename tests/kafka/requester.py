@@ -12,8 +12,8 @@ import time
 
 from request_app import Sum, Total
 
-from bus.logs import configure_unless_done
-from bus.settings import load
+from bus.settings.loading import load
+from bus.telemetry.logs import configure_unless_done
 from sealbus import Bus, BusError, connect
 
 

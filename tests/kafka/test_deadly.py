@@ -15,10 +15,10 @@ import pytest
 from deadly_app import Job, app
 
 from bus.errors import BusError
-from bus.topics import dead_letter_topic
+from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.scanning import scan
-from consumers.deadletters import DeadLetter, read_dead_letter
+from bus.transports.read_all import scan
+from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from sealbus import Receipt, connect
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from ledger import GROUP, TOPIC, Ledger, Worker
 
-from bus.topology import group_topics, message_topics
+from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_transport
 from deploy.kafka.cluster import Cluster
 

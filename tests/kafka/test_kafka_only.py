@@ -22,11 +22,11 @@ from members import MIB, Listener, receive
 from structlog.testing import capture_logs
 
 from bus.errors import ConfigurationError, RecordTooLargeError, TopicMissingError
-from bus.partitioning import partition_of
 from bus.transports.base import Appended, NewRecord, Record, TopicSpec
-from bus.transports.kafka import member
-from bus.transports.kafka.decompressing import MOST_BYTES
-from bus.transports.kafka.link import Link
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.consumer import consumer as member
+from bus.transports.kafka.consumer.decompression import MOST_BYTES
+from bus.transports.partitioner import partition_of
 
 
 async def everything(transport, topic: str, partition: int = 0) -> list[Record]:

@@ -110,7 +110,7 @@ async def test_a_commit_that_a_new_round_overtakes_is_made_after_it(opened: Any,
 
 
 async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.transports.kafka.subscription._OVERTAKEN_S", 0.5)
+    monkeypatch.setattr("bus.transports.kafka.consumer.subscription._OVERTAKEN_S", 0.5)
     member, listener = await joined(opened(), topic, 1)
     Overtaken(member._life.consumer._consumer._coordinator, math.inf)
     with pytest.raises(UnreachableError, match=r"rebalancing.*tried again"):
@@ -118,7 +118,7 @@ async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: s
 
 
 async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.transports.kafka.member._COMMIT_S", 0.2)
+    monkeypatch.setattr("bus.transports.kafka.consumer.consumer._COMMIT_S", 0.2)
     member, listener = await joined(opened(), topic, 1)
     coordinator = member._life.consumer._consumer._coordinator
     send, answered, failed = coordinator._send_req, asyncio.Event(), asyncio.Event()

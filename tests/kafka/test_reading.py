@@ -10,8 +10,9 @@ import pytest
 from members import MIB
 
 from bus.transports.base import NewRecord, TopicSpec
-from bus.transports.kafka import KafkaTransport, reading
-from bus.transports.kafka.link import Link
+from bus.transports.kafka import KafkaTransport
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.consumer import reader as reading
 
 _COUNT = 20
 

@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from bus.clock import SystemClock
-from bus.metrics import Metrics
-from bus.settings import Settings, load
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec
-from consumers.process import make_worker
+from consumers.worker.process import make_worker
 from sealbus import App, connect, payload
 
 pytestmark = pytest.mark.timeout(150)

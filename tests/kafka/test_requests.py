@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bus.settings import load
-from bus.topology import group_topics, message_topics
+from bus.settings.loading import load
+from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,18 +10,19 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock, SystemClock
-from bus.metrics import Metrics
-from bus.settings import Settings, load
-from bus.topology import group_topics, message_topics
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Transport
-from bus.transports.scanning import scan
-from consumers.deadletters import list_dead_letters
-from consumers.process import make_worker
+from bus.transports.read_all import scan
+from consumers.deadletters.letters import list_dead_letters
+from consumers.worker.process import make_worker
 from producers.connection import make_publisher
-from producers.draft import Draft
 from producers.publisher import Publisher
-from producers.sealed import Sealed
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
 from sealbus import App, Context, Reject, Retry, RetryLater, payload
 
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bus.settings import load
-from bus.transports.kafka import supply
+from bus.settings.loading import load
+from bus.transports.kafka.producer import replacement as supply
 from deploy.kafka.cluster import Cluster
 from producers.outcomes import PublishRejected, PublishUnknown
 from sealbus import Bus, connect, payload

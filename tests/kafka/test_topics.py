@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bus.transports import open_transport
 from bus.transports.base import TopicSpec, Transport
-from bus.transports.kafka.shaping import shape, spec_of
+from bus.transports.kafka.admin.topic_config import shape, spec_of
 from bus.transports.topic_settings import PARTITIONS, REPLICAS, compared
 
 MIB = 1 << 20

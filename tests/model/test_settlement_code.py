@@ -16,28 +16,33 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bus import sealing
 from bus.clock import ManualClock
 from bus.failpoints import NAMES
-from bus.logs import configure
-from bus.metrics import Metrics
-from bus.settings import load
-from bus.topics import dead_letter_topic
+from bus.protocol import sealing
+from bus.settings.loading import load
+from bus.telemetry.logs import configure
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
-from bus.transports.scanning import scan
-from consumers import admission, claims, execution, outcomes, parking, worker
-from consumers.delivery import Delivery
-from consumers.frontier import Frontier
-from consumers.inbox import rules
+from bus.transports.read_all import scan
+from consumers.group_plan import make_plan
+from consumers.handling import claim_batches as parking
+from consumers.handling import claims
+from consumers.handling import executor as execution
+from consumers.inbox import claim_rules as rules
 from consumers.inbox.base import Claim, Key, SomeAsk, SomeEnd, Transaction
-from consumers.inbox.outputs import encode_outputs
-from consumers.plan import make_plan
-from consumers.retry import Tier
-from consumers.settlement import Settlement
-from consumers.worker import Worker
+from consumers.inbox.row_encoding import encode_outputs
+from consumers.receiving import receiver as admission
+from consumers.resilience.retry import Tier
+from consumers.settling import dispositions as outcomes
+from consumers.settling.durable_append import Settlement
+from consumers.state.commit_frontier import Frontier
+from consumers.state.delivery import Delivery
+from consumers.worker import worker
+from consumers.worker.worker import Worker
 from producers.connection import make_publisher
-from producers.draft import Draft
+from producers.sealing.options import Draft
 from sealbus import App, Reject, Retry, payload
 
 SETTINGS = load(flags={"bus.url": "memory://", "topics.partitions": 2, "retry.tiers": "5s"}, env={}, file=None).settings

@@ -11,13 +11,13 @@ import asyncpg
 import msgspec
 
 from bus.clock import Clock, SystemClock
-from bus.metrics import Metrics
-from bus.payloads import payload
-from bus.settings import load
+from bus.payloads.payload_types import payload
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import make_publisher
 from producers.outbox import Outbox, Relay
-from producers.outbox.opening import open_rows
+from producers.outbox.open import open_rows
 from producers.outbox.rows import Backlog
 
 __all__ = ["FakeLog", "OrderPlaced", "Shop"]

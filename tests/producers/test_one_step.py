@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from bus import native
 from bus.clock import ManualClock
-from bus.envelope import Agent
-from bus.metrics import Metrics
-from bus.payloads import payload
-from bus.settings import load
+from bus.payloads.payload_types import payload
+from bus.protocol.envelope import Agent
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from producers.connection import make_publisher
-from producers.draft import Draft
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
-from producers.sealed import Sealed
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from bus import sealing
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, ConfigurationError, InboxError, RecordTooLargeError, TopicMissingError, UnreachableError
+from bus.protocol import sealing
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome
 from producers.outbox import Outbox
-from producers.outbox.opening import open_rows
+from producers.outbox.open import open_rows
 from producers.outbox.sqlite import SqliteRows
 from producers.outcomes import PublishRejected
 from tests.databases import Postgres

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus import sealing
 from bus.clock import ManualClock
-from bus.envelope import Agent, Authority, RetryPolicy, Security
 from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError, TopicMissingError
-from bus.metrics import Metrics
-from bus.payloads import payload
-from bus.settings import load
-from bus.times import format_ms
+from bus.payloads.payload_types import payload
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent, Authority, RetryPolicy, Security
+from bus.protocol.timestamps import format_ms
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
 from producers.connection import Bus, make_publisher
-from producers.draft import Draft
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
+from producers.sealing.options import Draft
 
 START_MS = 1_767_225_600_000
 

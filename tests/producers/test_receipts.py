@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from bus import native
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, TransportError
-from bus.metrics import Metrics
-from bus.settings import load
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, Outcome
 from producers.connection import make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.publisher import Publisher
-from producers.sealed import Sealed
+from producers.sealing.sealed_record import Sealed
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
 APPENDED = st.builds(Appended, st.sampled_from(["t", "u"]), st.integers(0, 300), st.integers(0, 2**62), st.integers(0, 2**44))

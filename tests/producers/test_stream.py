@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus import sealing
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, RecordTooLargeError
-from bus.metrics import Metrics
-from bus.payloads import payload
-from bus.settings import load
+from bus.payloads.payload_types import payload
+from bus.protocol import sealing
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Features, NewRecord, Outcome
 from producers.connection import Bus, make_publisher
-from producers.draft import Draft
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
+from producers.sealing.options import Draft
 
 
 @payload("row.added")

@@ -53,7 +53,7 @@ def bus(url: str) -> Iterator[SyncBus]:
 def numbers_in(url: str) -> list[int]:
     async def read() -> list[int]:
         from bus.transports import open_transport
-        from bus.transports.scanning import scan
+        from bus.transports.read_all import scan
 
         transport = open_transport(url)
         try:
@@ -142,10 +142,10 @@ def test_a_request_is_answered(bus: SyncBus, url: str) -> None:
 
 async def work(app: App, url: str, over: threading.Event) -> None:
     from bus.clock import SystemClock
-    from bus.metrics import Metrics
-    from bus.settings import load
+    from bus.settings.loading import load
+    from bus.telemetry.metrics import Metrics
     from bus.transports import open_transport
-    from consumers.process import make_worker
+    from consumers.worker.process import make_worker
 
     settings = load(env={}, file=None, flags={"bus.url": url}).settings
     transport = open_transport(url)

@@ -1,6 +1,6 @@
 //! Strict canonical JSON (RFC 8785): whether bytes are proven to be it.
 //!
-//! Accepts and never refuses: `false` says nothing, and the exact way (`bus.canonical`) finds out. What it leaves to that way: escapes
+//! Accepts and never refuses: `false` says nothing, and the exact way (`bus.protocol.canonical`) finds out. What it leaves to that way: escapes
 //! in keys, and keys with characters from U+E000 on. Also writes its strings.
 
 /// Whether `data` is one canonical JSON object of at most `room` levels.

@@ -1,4 +1,4 @@
-//! Proving a plain message by its mould, what `bus.moulds` does, in one pass: from a record's value to the message.
+//! Proving a plain message by its mould, what `bus.protocol.fast_parse` does, in one pass: from a record's value to the message.
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -16,7 +16,7 @@ const CLOSING_LENGTH: usize = TO_CONTENT.len() + HASH_LENGTH + TO_SEAL.len() + H
 const LONGEST_TAIL: usize = 4_096;
 const MAX_ID: usize = 128;
 
-/// The slots of a plain message and what stands between them, as `bus.moulds` describes it.
+/// The slots of a plain message and what stands between them, as `bus.protocol.fast_parse` describes it.
 struct Parts<'a> {
     data: &'a [u8],
     tail: &'a [u8],

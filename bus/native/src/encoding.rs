@@ -1,7 +1,7 @@
 //! Writing a payload as canonical JSON (RFC 8785) straight from its Struct, where every value is exactly of its annotated type.
 //!
-//! Never refuses: `None` says nothing, and the general way (`bus.encoding`) writes the payload or names the field. What a type looks like comes
-//! from `bus.plans`. Writing runs no Python code, so that what is borrowed from a list or a Struct stays there meanwhile; a type's own code,
+//! Never refuses: `None` says nothing, and the general way (`bus.payloads.encoding`) writes the payload or names the field. What a type looks like comes
+//! from `bus.payloads.encoder_plan`. Writing runs no Python code, so that what is borrowed from a list or a Struct stays there meanwhile; a type's own code,
 //! its `__post_init__`, runs after it, when what was written is decoded to be sure of it.
 
 use std::collections::HashMap;
@@ -158,7 +158,7 @@ impl Field {
 }
 
 impl Plan {
-    /// The plan that `bus.plans` describes as nested tuples.
+    /// The plan that `bus.payloads.encoder_plan` describes as nested tuples.
     pub fn read(spec: &Bound<'_, PyTuple>) -> PyResult<Plan> {
         let part = |at: usize| -> PyResult<Box<Plan>> { Ok(Box::new(Plan::read(&spec.get_item(at)?.cast_into()?)?)) };
         let parts = || -> PyResult<Vec<Plan>> {
@@ -282,7 +282,7 @@ pub struct Encoder {
 
 #[pymethods]
 impl Encoder {
-    /// `plan` is what `bus.plans` says of the type, `decode` raises for data that can't be of it, `room` is how deep a payload may be.
+    /// `plan` is what `bus.payloads.encoder_plan` says of the type, `decode` raises for data that can't be of it, `room` is how deep a payload may be.
     #[new]
     fn new(plan: &Bound<'_, PyTuple>, decode: Option<Py<PyAny>>, room: usize) -> PyResult<Encoder> {
         Ok(Encoder { plan: Plan::read(plan)?, decode, room })

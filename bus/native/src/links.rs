@@ -1,4 +1,4 @@
-//! Links of proof chains: their form, what `bus.shape` looks at, and the rules between them, what `bus.proof` does.
+//! Links of proof chains: their form, what `bus.protocol.envelope_rules` looks at, and the rules between them, what `bus.protocol.proof_chain` does.
 //!
 //! Says yes and never no: `false` says nothing, and Python finds out what is wrong, or that nothing is.
 
@@ -18,7 +18,7 @@ const MAX_TYPE: usize = 120;
 const MAX_NAMESPACE: usize = 63;
 const PROTOCOL: &[u8] = b"sealbus/1";
 
-/// Where `bus.envelope.Statement` keeps its fields.
+/// Where `bus.protocol.envelope.Statement` keeps its fields.
 struct StatementShape {
     cls: Py<PyType>,
     addressee: Py<PyType>,
@@ -254,7 +254,7 @@ impl Statement<'_> {
     }
 }
 
-/// Looks at chains of `bus.envelope.Link`.
+/// Looks at chains of `bus.protocol.envelope.Link`.
 #[pyclass(frozen)]
 pub struct Links {
     cls: Py<PyType>,

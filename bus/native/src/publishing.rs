@@ -1,4 +1,4 @@
-//! From payloads to sealed records in one step, for what a template can seal: what `producers.publisher` does with `producers.template`.
+//! From payloads to sealed records in one step, for what a template can seal: what `producers.publisher` does with `producers.sealing.envelope_template`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ const BUFFER_OVERHEAD: usize = 64;
 /// A buffer that one large message has made larger is not kept.
 const MOST_KEPT: usize = 1 << 20;
 
-/// The options of a message in `producers.draft.Draft`: those that are filled in, and all others with what they are in every message of a
+/// The options of a message in `producers.sealing.options.Draft`: those that are filled in, and all others with what they are in every message of a
 /// template.
 struct DraftShape {
     cls: Py<PyType>,

@@ -1,4 +1,4 @@
-//! Sealing a plain message by its template, what `producers.template` does, in one pass; and what a plain message looks like.
+//! Sealing a plain message by its template, what `producers.sealing.envelope_template` does, in one pass; and what a plain message looks like.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,7 +38,7 @@ pub fn digest<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyString
     ascii(py, &hash(&[data]))
 }
 
-/// The text of a UUID of version 7 (RFC 9562, section 5.7) as `bus.names.uuid7` makes it of a time and ten random bytes.
+/// The text of a UUID of version 7 (RFC 9562, section 5.7) as `bus.protocol.identifiers.uuid7` makes it of a time and ten random bytes.
 fn uuid7(now_ms: i64, entropy: &[u8]) -> [u8; 36] {
     let mut text = *b"00000000-0000-7000-8000-000000000000";
     let time = (now_ms as u64) << 16;

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError
-from bus.settings import Settings
-from bus.sources import FIXED
-from bus.transports.kafka import parsing
-from bus.transports.kafka.noise import limit_noise
+from bus.settings.schema import Settings
+from bus.settings.sources import FIXED
+from bus.transports.kafka.cluster.client_log import limit_noise
+from bus.transports.kafka.consumer import record_parsing
 from bus.transports.kafka.options import Options, Security, token_source
 from bus.transports.kafka.transport import KafkaTransport
 
@@ -35,7 +35,7 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
     if not bootstrap:
         raise ConfigurationError(f"{url!r} names no broker: write kafka://host:port,host:port")
     limit_noise()
-    parsing.install()
+    record_parsing.install()
     return KafkaTransport(Options(bootstrap=bootstrap, **options), clock=clock)
 
 

@@ -1,7 +1,7 @@
 """What a Kafka client is told: the settings a user has, and those that sealbus forces.
 
 Owns the one place where constructor arguments of the client library are made. Does not own reading settings, or the reasons why some of them
-cannot be changed (`bus.sources.FIXED`).
+cannot be changed (`bus.settings.sources.FIXED`).
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, RecordTooLargeError
 from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
-from bus.transports.kafka.admin import KafkaAdmin
-from bus.transports.kafka.distributing import too_large
-from bus.transports.kafka.facts import TopicFacts
-from bus.transports.kafka.link import Link
+from bus.transports.kafka.admin.admin import KafkaAdmin
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.topic_facts import TopicFacts
+from bus.transports.kafka.consumer.reader import Reading
+from bus.transports.kafka.consumer.subscription import KafkaSubscription
 from bus.transports.kafka.options import Options
-from bus.transports.kafka.reading import Reading
-from bus.transports.kafka.sending import Sending
-from bus.transports.kafka.subscription import KafkaSubscription
+from bus.transports.kafka.producer.appender import Sending
+from bus.transports.kafka.producer.partition_choice import too_large
 
 __all__ = ["KafkaTransport"]
 

@@ -30,7 +30,7 @@ from urllib.parse import unquote
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError
-from bus.settings import Settings
+from bus.settings.schema import Settings
 from bus.transports.sqlite.schema import MEMORY
 from bus.transports.sqlite.transport import SqliteTransport
 

@@ -12,10 +12,10 @@ from functools import partial
 from bus.clock import Clock
 from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, TopicMissingError
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
-from bus.transports.sqlite.log import MEMBERSHIP, Log, Topic
+from bus.transports.sqlite.group_commit import Writer
 from bus.transports.sqlite.membership import leave
-from bus.transports.sqlite.querying import Reader
-from bus.transports.sqlite.writing import Writer
+from bus.transports.sqlite.read_connection import Reader
+from bus.transports.sqlite.write_transaction import MEMBERSHIP, Log, Topic
 from bus.transports.topic_settings import PARTITIONS, compared, settings_of
 
 __all__ = ["SqliteAdmin"]

@@ -17,7 +17,7 @@ import msgspec
 from bus.errors import TopicMissingError
 from bus.transports.base import Assignment
 from bus.transports.sqlite.assignment import assign
-from bus.transports.sqlite.log import MEMBERSHIP, Log
+from bus.transports.sqlite.write_transaction import MEMBERSHIP, Log
 
 __all__ = ["Holding", "Member", "Pulse", "Taken", "beat", "commit", "join", "leave", "listen", "release", "unlisten"]
 

@@ -13,10 +13,10 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.errors import BusError
-from bus.transports.sqlite.background import Background
-from bus.transports.sqlite.log import Log, Topic
-from bus.transports.sqlite.querying import Reader
-from bus.transports.sqlite.writing import Writer
+from bus.transports.sqlite.background_task import Background
+from bus.transports.sqlite.group_commit import Writer
+from bus.transports.sqlite.read_connection import Reader
+from bus.transports.sqlite.write_transaction import Log, Topic
 
 __all__ = ["Sweeper", "expendable"]
 

@@ -10,9 +10,9 @@ import sqlite3
 from pathlib import Path
 
 from bus.databases.ownership import keep_private
-from bus.databases.sqlitefile import MEMORY, switch_to_wal
+from bus.databases.sqlite_file import MEMORY, switch_to_wal
 from bus.errors import ConfigurationError, UnreachableError
-from bus.transports.sqlite.faults import translated
+from bus.transports.sqlite.errors import translated
 
 __all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "MEMORY", "SCHEMA_VERSION", "open_log"]
 

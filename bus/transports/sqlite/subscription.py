@@ -15,12 +15,12 @@ from itertools import chain
 from bus.clock import Clock
 from bus.errors import ClosedError, FencedError, OffsetOutOfRangeError
 from bus.transports.base import Assignment, Listener, Record
-from bus.transports.sqlite.heart import Heart
+from bus.transports.sqlite.fetch import Chunk, Want, fetch
+from bus.transports.sqlite.group_commit import Writer
+from bus.transports.sqlite.heartbeat import Heart
 from bus.transports.sqlite.membership import Holding, Member, Pulse, Taken, commit, leave, release
-from bus.transports.sqlite.querying import Reader
-from bus.transports.sqlite.reading import Chunk, Want, fetch
+from bus.transports.sqlite.read_connection import Reader
 from bus.transports.sqlite.wakeups import Signal
-from bus.transports.sqlite.writing import Writer
 
 __all__ = ["SqliteSubscription"]
 

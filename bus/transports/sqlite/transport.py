@@ -12,21 +12,21 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from bus.clock import Clock
-from bus.databases.sqlitefile import fixed
+from bus.databases.sqlite_file import fixed
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
 from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
 from bus.transports.sqlite.admin import SqliteAdmin
-from bus.transports.sqlite.appending import Draft, append, drafted
-from bus.transports.sqlite.heart import Heart
-from bus.transports.sqlite.log import Log
+from bus.transports.sqlite.append import Draft, append, drafted
+from bus.transports.sqlite.fetch import Place, Want, fetch, locate
+from bus.transports.sqlite.group_commit import InlineWriter, Job, ThreadWriter, Writer
+from bus.transports.sqlite.heartbeat import Heart
 from bus.transports.sqlite.membership import Member, join, unlisten
-from bus.transports.sqlite.querying import InlineReader, Reader, ThreadReader
-from bus.transports.sqlite.reading import Place, Want, fetch, locate
+from bus.transports.sqlite.read_connection import InlineReader, Reader, ThreadReader
 from bus.transports.sqlite.retention import Sweeper
 from bus.transports.sqlite.schema import MEMORY
 from bus.transports.sqlite.subscription import SqliteSubscription
 from bus.transports.sqlite.wakeups import Signal
-from bus.transports.sqlite.writing import InlineWriter, Job, ThreadWriter, Writer
+from bus.transports.sqlite.write_transaction import Log
 
 __all__ = ["SqliteTransport"]
 

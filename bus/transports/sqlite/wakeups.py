@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from bus.clock import Clock
-from bus.transports.sqlite.log import MEMBERSHIP
+from bus.transports.sqlite.write_transaction import MEMBERSHIP
 
 __all__ = ["Hub", "Signal"]
 

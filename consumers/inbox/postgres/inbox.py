@@ -1,7 +1,7 @@
 """The inbox behind its seam, on PostgreSQL: one or two short statements per call, each with its own deadline.
 
 Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process is running just now. Does not own the decision
-(`consumers.inbox.rules`) or the SQL (`statements`).
+(`consumers.inbox.claim_rules`) or the SQL (`statements`).
 
 Two pools: handlers may keep transactions open, and neither a claim nor the lease may have to wait for them.
 """
@@ -18,16 +18,16 @@ from typing import Any, Final, TypeVar
 from bus.clock import Clock
 from bus.databases.postgres import TIMEOUT_S, closing, failures, place, pool, refuse_shared_session, translating
 from bus.errors import BusError, ConfigurationError, InboxError
-from bus.logs import get_logger
+from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
-from consumers.inbox import rules
+from consumers.inbox import claim_rules
 from consumers.inbox.base import Claim, Claimed, Done, Held, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.claim_rules import Asker
 from consumers.inbox.lease import Lease
-from consumers.inbox.outputs import encode_outputs, key_digest, key_text
 from consumers.inbox.postgres import statements
-from consumers.inbox.postgres.session import PostgresTransaction, Sessions
-from consumers.inbox.postgres.together import Asked, Ended, Together, answer
-from consumers.inbox.rules import Asker
+from consumers.inbox.postgres.bulk import Asked, Ended, Together, answer
+from consumers.inbox.postgres.transaction import PostgresTransaction, Sessions
+from consumers.inbox.row_encoding import encode_outputs, key_digest, key_text
 
 __all__ = ["PostgresInbox"]
 
@@ -55,7 +55,7 @@ class PostgresInbox:
         self._name = owner
         self._clock = clock
         self._timeout_s = timeout_s
-        self._owner = rules.NOBODY
+        self._owner = claim_rules.NOBODY
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._running: dict[bytes, int] = {}
         self._asking: set[bytes] = set()
@@ -121,7 +121,7 @@ class PostgresInbox:
 
     async def find_done(self, key: Key, content_hash: str) -> Done | None:
         async with self._connection() as connection:
-            return rules.found_done(await statements.seen_row(connection, key_digest(key_text(key))), content_hash)
+            return claim_rules.found_done(await statements.seen_row(connection, key_digest(key_text(key))), content_hash)
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         identity = key_digest(key_text(key))
@@ -186,7 +186,7 @@ class PostgresInbox:
 
     async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
         if identity in self._asking:
-            return Held(rules.SHORTEST_WAIT_S)
+            return Held(claim_rules.SHORTEST_WAIT_S)
         self._asking.add(identity)
         try:
             claim: Claim | None = None
@@ -202,7 +202,7 @@ class PostgresInbox:
 
     async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Asker) -> Claim | None:
         """The claim where there is no row yet, which is nearly always: one statement."""
-        decision = rules.decide(None, asker._replace(running=identity in self._running), rules.CLOSED)
+        decision = claim_rules.decide(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
             return None
         inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
@@ -214,10 +214,10 @@ class PostgresInbox:
             asker = asker._replace(running=identity in self._running)
             if row is None and not asker.running:
                 return None
-            rest_s = rules.CLOSED
+            rest_s = claim_rules.CLOSED
             if row is not None and row.state == "claimed" and row.owner != asker.owner:
                 rest_s = self._lease.judged(await statements.rest_s(connection, row.owner), self._clock.monotonic_s())
-            decision = rules.decide(row, asker, rest_s)
+            decision = claim_rules.decide(row, asker, rest_s)
             if decision.row is not None:
                 await connection.execute(statements.UPDATE, identity, *statements.row_values(decision.row))
         return decision.claim

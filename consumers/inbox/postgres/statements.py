@@ -1,6 +1,6 @@
 """The inbox's SQL for PostgreSQL: the tables, and every statement about them.
 
-Owns the texts, bringing the tables about once though many workers start together, and rows from and to `consumers.inbox.rules.Row`. Does not own
+Owns the texts, bringing the tables about once though many workers start together, and rows from and to `consumers.inbox.claim_rules.Row`. Does not own
 connections, or when a statement is run.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from bus.errors import ConfigurationError
 from consumers.inbox.base import Key
-from consumers.inbox.outputs import key_digest, key_text
-from consumers.inbox.rules import CLOSED, Row
+from consumers.inbox.claim_rules import CLOSED, Row
+from consumers.inbox.row_encoding import key_digest, key_text
 
 __all__ = [
     "ENROL",

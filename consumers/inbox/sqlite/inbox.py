@@ -1,7 +1,7 @@
 """The inbox behind its seam: claims, results, transactions and the lease, as jobs of the one writer.
 
 Owns what each call of `consumers.inbox.base.Inbox` does within its transaction, and what this process is running just now. Does not own the
-decision (`consumers.inbox.rules`), the SQL (`table`), or threads and commits (`writer`).
+decision (`consumers.inbox.claim_rules`), the SQL (`table`), or threads and commits (`writer`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError, InboxError
-from bus.logs import get_logger
+from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
-from consumers.inbox import rules
+from consumers.inbox import claim_rules
 from consumers.inbox.base import Ask, Claim, Claimed, Done, End, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.claim_rules import Asker
 from consumers.inbox.lease import Lease
-from consumers.inbox.outputs import encode_outputs, key_text
-from consumers.inbox.rules import Asker
-from consumers.inbox.sqlite import quick
-from consumers.inbox.sqlite.session import SqliteTransaction, or_undone
+from consumers.inbox.row_encoding import encode_outputs, key_text
+from consumers.inbox.sqlite import bulk
+from consumers.inbox.sqlite.group_commit import Batch, Job, Session, Writer
 from consumers.inbox.sqlite.table import Table
-from consumers.inbox.sqlite.writer import Batch, Job, Session, Writer
+from consumers.inbox.sqlite.transaction import SqliteTransaction, or_undone
 
 __all__ = ["SqliteInbox"]
 
@@ -46,7 +46,7 @@ class SqliteInbox:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._name = owner
         self._clock = clock
-        self._owner = rules.NOBODY
+        self._owner = claim_rules.NOBODY
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._renewing_s: float | None = None
         self._running: dict[str, int] = {}
@@ -83,7 +83,7 @@ class SqliteInbox:
 
     async def find_done(self, key: Key, content_hash: str) -> Done | None:
         text = key_text(key)
-        return await self._run(lambda batch: rules.found_done(batch.rows.get(text), content_hash), text)
+        return await self._run(lambda batch: claim_rules.found_done(batch.rows.get(text), content_hash), text)
 
     async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
         text, data = key_text(key), encode_outputs(outputs)
@@ -161,7 +161,7 @@ class SqliteInbox:
         return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
 
     def _answer_together(self, table: Table, jobs: Sequence[Job]) -> Sequence[Job]:
-        quick.answer(table, jobs, self._owner, self._running)
+        bulk.answer(table, jobs, self._owner, self._running)
         left: list[Job] = []
         for job in jobs:
             if job.action is not None:
@@ -174,7 +174,7 @@ class SqliteInbox:
     def _claim(self, ask: Ask, batch: Batch) -> None:
         key, row = ask.identity, batch.rows.get(ask.identity)
         asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone, ask.message_id)
-        rest_s = rules.CLOSED
+        rest_s = claim_rules.CLOSED
         if row is not None and row.state == "claimed":
             if row.owner == asker.owner:
                 # Claimed in this very batch, it is not among the running yet.
@@ -184,7 +184,7 @@ class SqliteInbox:
                 rest_s = self._lease.judged(batch.table.rest_s(row.owner, now_s), now_s)
         elif key in self._running:
             asker = asker._replace(running=True)
-        decision = rules.decide(row, asker, rest_s)
+        decision = claim_rules.decide(row, asker, rest_s)
         if decision.row is not None:
             batch.put(key, decision.row)
         ask.answer = decision.claim
@@ -194,14 +194,14 @@ class SqliteInbox:
 
     def _finish(self, key: str, token: int, outputs: bytes, batch: Batch) -> bool:
         row = batch.rows.get(key)
-        done = rules.finished(row, owner=self._owner, token=token, outputs=outputs)
+        done = claim_rules.finished(row, owner=self._owner, token=token, outputs=outputs)
         if done is not None and done is not row:
             batch.put(key, done)
         return done is not None
 
     def _release(self, key: str, token: int, batch: Batch) -> None:
         self._forget(key, token)
-        row = rules.released(batch.rows.get(key), owner=self._owner, token=token)
+        row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
         if row is not None:
             batch.put(key, row)
 
@@ -211,7 +211,7 @@ class SqliteInbox:
     def _renew_when_due(self, table: Table) -> None:
         now_s = self._clock.monotonic_s()
         self._renewing_s = None
-        if self._owner != rules.NOBODY and self._lease.is_due(now_s):
+        if self._owner != claim_rules.NOBODY and self._lease.is_due(now_s):
             table.renew(self._owner, self._name, self._lease.length_s, self._clock.now_ms(), now_s)
             self._renewing_s = now_s
 

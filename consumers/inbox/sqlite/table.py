@@ -1,7 +1,7 @@
 """The inbox's tables in a SQLite file, and one write transaction at a time on them.
 
 Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`), what is decided
-(`consumers.inbox.rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors; InboxError where the file is not the one
+(`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors; InboxError where the file is not the one
 it was.
 
 Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bus.databases.ownership import keep_private
-from bus.databases.sqlitefile import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
+from bus.databases.sqlite_file import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
-from consumers.inbox.rules import CLOSED, Row
-from consumers.inbox.sqlite.syncing import Syncing
+from consumers.inbox.claim_rules import CLOSED, Row
+from consumers.inbox.sqlite.wal_sync import Syncing
 
 __all__ = ["MEMORY", "Table"]
 

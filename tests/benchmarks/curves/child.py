@@ -23,9 +23,10 @@ from curves.task import Job, Sample, Told
 from speed.measurement import settle_memory
 from speed.payloads import Report, reports
 
-from bus.logs import configure
-from bus.settings import Settings, load
-from consumers.process import run_process
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.logs import configure
+from consumers.worker.process import run_process
 from sealbus import App, Draft, Receipt, connect, payload
 
 __all__ = ["REPORTS", "TEXTS_BYTES", "types"]

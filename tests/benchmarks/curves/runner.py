@@ -23,7 +23,7 @@ from curves.watching import CpuNotes, cpu_watched
 from speed.broker import Broker
 from speed.payloads import TYPE, write_payloads
 
-from bus.topics import dead_letter_topic
+from bus.topics.names import dead_letter_topic
 
 __all__ = ["Run", "Runner"]
 

@@ -20,7 +20,7 @@ from speed.ours import settings_of
 from speed.payloads import reports
 
 from bus.clock import SystemClock
-from bus.metrics import Metrics
+from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from producers.connection import Bus, make_publisher

@@ -19,17 +19,18 @@ import msgspec
 from speed.payloads import TYPE, Report
 
 from bus.clock import SystemClock
-from bus.metrics import Metrics
-from bus.settings import Settings, load
-from bus.topics import message_topic
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
-from consumers.deaths.choosing import open_roll
-from consumers.deaths.witness import Witness
-from consumers.process import make_worker
-from consumers.worker import Worker
+from consumers.crashes.crash_guard import Witness
+from consumers.crashes.open import open_roll
+from consumers.worker.process import make_worker
+from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
-from producers.draft import Draft
+from producers.sealing.options import Draft
 from sealbus import App, Receipt, payload
 
 __all__ = ["FIGURES", "Figure", "Round"]

@@ -15,7 +15,7 @@ from speed.kafka_rivals import BATCH_BYTES, LINGER_MS, aiokafka_producer, codec,
 from speed.measurement import Answer, Meter, Task, settle_memory
 from speed.payloads import bodies, keys
 
-from bus.partitioning import partition_of
+from bus.transports.partitioner import partition_of
 
 __all__ = ["aiokafka_batch", "aiokafka_send", "confluent_produce", "faststream_batch", "faststream_batches", "faststream_one"]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from speed.measurement import Task
 
-from bus.settings import Settings, load
+from bus.settings.loading import load
+from bus.settings.schema import Settings
 
 __all__ = ["settings_of", "url_of"]
 

@@ -16,9 +16,9 @@ from speed.ours import settings_of
 from speed.payloads import Report
 from speed.tally import Tally
 
-from bus.logs import configure
+from bus.telemetry.logs import configure
 from consumers.declaration import Dedup
-from consumers.process import run_process
+from consumers.worker.process import run_process
 from sealbus import App
 
 __all__ = ["inbox_off", "inbox_on", "no_verification", "worker"]

@@ -1,6 +1,6 @@
 """A worker that believes everything: what consuming would cost without verification.
 
-sealbus has no switch for that, so this takes the place of the part that judges a record (`consumers.intake.Intake`, as `consumers.assembly`
+sealbus has no switch for that, so this takes the place of the part that judges a record (`consumers.receiving.verification.Intake`, as `consumers.worker.wiring`
 builds it) with a bare typed decode of the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no
 policy. All that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this benchmark.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import msgspec
 from speed.payloads import TYPE, Report
 
-from bus.envelope import Metadata, Routing
-from bus.sealing import Message
+from bus.protocol.envelope import Metadata, Routing
+from bus.protocol.sealing import Message
 from bus.transports.base import Record
-from consumers import assembly
-from consumers.deadletter import Control
-from consumers.delivery import Delivery
-from consumers.intake import Intake
-from consumers.partition import Partition
+from consumers.deadletters.records import Control
+from consumers.receiving.verification import Intake
+from consumers.state.delivery import Delivery
+from consumers.state.partition import Partition
+from consumers.worker import wiring as assembly
 
 __all__ = ["install"]
 
@@ -58,5 +58,7 @@ class _Credulous(Intake):
 def install() -> None:
     """Let workers that are made from now on believe everything."""
     if getattr(assembly, "Intake", None) is not Intake:
-        raise RuntimeError("consumers.assembly does not build consumers.intake.Intake any more: this benchmark has to be adapted")
+        raise RuntimeError(
+            "consumers.worker.wiring does not build consumers.receiving.verification.Intake any more: this benchmark has to be adapted"
+        )
     assembly.Intake = _Credulous  # type: ignore[attr-defined]

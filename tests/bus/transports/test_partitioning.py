@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.partitioning import murmur2, murmur2_many, partition_of
+from bus.transports.partitioner import murmur2, murmur2_many, partition_of
 
 VECTORS = {
     b"21": -973932308,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.payloads import payload
+from bus.payloads.payload_types import payload
 from producers.outbox import Outbox
 
 

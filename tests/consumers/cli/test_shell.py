@@ -21,10 +21,10 @@ from bus.errors import (
     TopicMissingError,
     UnreachableError,
 )
-from bus.terminal import preview, printable
+from bus.telemetry.terminal import preview, printable
 from consumers.cli import main
-from consumers.cli.outcomes import exit_code, explain
-from consumers.cli.printing import raw_json
+from consumers.cli.exit_codes import exit_code, explain
+from consumers.cli.io.printing import raw_json
 from producers.outcomes import PublishRejected
 
 
@@ -110,7 +110,7 @@ def test_every_command_teaches(folder: Any) -> None:
 
 
 def test_help_starts_without_the_rest() -> None:
-    check = "import sys, consumers.cli as c; c.main(['--help'], standalone_mode=False); assert 'bus.sealing' not in sys.modules"
+    check = "import sys, consumers.cli as c; c.main(['--help'], standalone_mode=False); assert 'bus.protocol.sealing' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[3])
 
 

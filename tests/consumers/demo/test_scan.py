@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus import canonical
+from bus.protocol import canonical
 from consumers.demo.scan import Finding, ScanResult, scan
 
 

@@ -7,7 +7,7 @@ import sys
 
 from bus.clock import SystemClock
 from consumers.inbox.base import Claimed, Done, Inbox, Key
-from consumers.inbox.choosing import open_inbox
+from consumers.inbox.open import open_inbox
 
 LATER_MS = 4_102_444_800_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bus.clock import ManualClock, SystemClock
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Claim, Claimed, Inbox, Key, Suspect
-from consumers.inbox.choosing import open_inbox
+from consumers.inbox.open import open_inbox
 
 __all__ = ["LATER_MS", "OUTPUTS", "Store", "claim", "claimed", "key"]
 

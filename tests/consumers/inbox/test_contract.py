@@ -10,7 +10,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.errors import InboxError
 from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Held, Inbox, Key
-from consumers.inbox.choosing import open_inbox
+from consumers.inbox.open import open_inbox
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
 
 

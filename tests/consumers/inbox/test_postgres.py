@@ -16,8 +16,8 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.base import Ask, Claimed, Done
 from consumers.inbox.postgres import PostgresInbox
+from consumers.inbox.postgres.bulk import Asked
 from consumers.inbox.postgres.statements import PURGE
-from consumers.inbox.postgres.together import Asked
 from producers.outbox.postgres import PostgresRows
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 from tests.databases import Postgres

@@ -13,12 +13,13 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.transports.base import NewRecord
-from consumers.inbox import rules
+from consumers.inbox import claim_rules as rules
 from consumers.inbox.base import Ask, Claimed, Done, Held
-from consumers.inbox.rules import Asker
-from consumers.inbox.sqlite import MEMORY, SqliteInbox, quick
+from consumers.inbox.claim_rules import Asker
+from consumers.inbox.sqlite import MEMORY, SqliteInbox
+from consumers.inbox.sqlite import bulk as quick
+from consumers.inbox.sqlite.group_commit import Job
 from consumers.inbox.sqlite.table import Table
-from consumers.inbox.sqlite.writer import Job
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 
 _RESULTS: tuple[Sequence[NewRecord], ...] = ((), OUTPUTS, OUTPUTS[:1])

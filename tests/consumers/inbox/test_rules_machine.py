@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Suspect
-from consumers.inbox.outputs import encode_outputs
-from consumers.inbox.rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
+from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
+from consumers.inbox.row_encoding import encode_outputs
 
 LEASE_S = 10
 KEYS = ("bad", "neighbour", "third")

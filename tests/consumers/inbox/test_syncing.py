@@ -17,7 +17,8 @@ from bus.clock import SystemClock
 from bus.errors import InboxError
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Ask, Claimed, Done, End
-from consumers.inbox.sqlite import SqliteInbox, syncing
+from consumers.inbox.sqlite import SqliteInbox
+from consumers.inbox.sqlite import wal_sync as syncing
 from tests.consumers.inbox.stores import LATER_MS, claim, claimed, key
 
 OUTPUTS = [NewRecord("agents.note.added", b"k", b"v")]

@@ -20,8 +20,8 @@ from harness.ledger import Ledger
 from harness.messages import AGENT, GROUP, Answer, Behaviour, Free, Item, Need, Strict, Task, behaviour_of
 from harness.product import STRICT_ORDER
 
-from bus.canonical import digest
-from bus.times import parse_ms
+from bus.protocol.canonical import digest
+from bus.protocol.timestamps import parse_ms
 from sealbus import App, Context, DependencyDown, Reject, Retry, RetryLater
 
 __all__ = ["app"]

@@ -25,9 +25,10 @@ from harness.publisher import Config
 from harness.terms import Load, Log, Result
 from harness.timeline import Timeline
 
-from bus.settings import Settings, load
-from bus.topics import reply_topic
-from bus.topology import group_topics, message_topics, namespace_topics, reply_topics
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.topics.names import reply_topic
+from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports import open_transport
 
 __all__ = ["HEAL_S", "Arena"]

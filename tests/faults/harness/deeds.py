@@ -15,7 +15,7 @@ from harness import disks
 from harness.messages import GROUP, KINDS
 from harness.timeline import Fault
 
-from bus.topology import group_topics, message_topics
+from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_transport
 
 if TYPE_CHECKING:

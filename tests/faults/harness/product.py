@@ -21,10 +21,10 @@ ROOT = Path(str(bus.__file__)).resolve().parent.parent
 @cache
 def setting_names() -> frozenset[str]:
     """Every setting, as `section.name`."""
-    from bus import settings
+    from bus.settings import loading
 
-    loaded = settings.load(flags={}, env={}, file=None)
-    return frozenset(name for name, _, _ in settings.describe(loaded))
+    loaded = loading.load(flags={}, env={}, file=None)
+    return frozenset(name for name, _, _ in loading.describe(loaded))
 
 
 def has_strict_order() -> bool:

@@ -23,18 +23,18 @@ from harness import bugs, clocks
 from harness.journal import Intent, Journal, Outcome, unfinished_in
 from harness.messages import KINDS, PUBLISHER
 
-from bus import sealing
-from bus.canonical import digest
 from bus.errors import BusError
-from bus.names import uuid7
-from bus.settings import load
-from bus.times import parse_ms
-from bus.topics import message_topic, reply_topic
+from bus.protocol import sealing
+from bus.protocol.canonical import digest
+from bus.protocol.identifiers import uuid7
+from bus.protocol.timestamps import parse_ms
+from bus.settings.loading import load
+from bus.topics.names import message_topic, reply_topic
 from bus.transports.base import Appended, NewRecord
 from producers.connection import Bus, connect
-from producers.draft import Draft
 from producers.outcomes import PublishRejected, PublishUnknown
-from producers.sealed import Sealed, sealed_as
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed, sealed_as
 
 __all__ = ["Config"]
 

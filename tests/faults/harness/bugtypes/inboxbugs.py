@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 from harness.bugs import Bug
 
-from bus import sealing
-from consumers.claims import Claims
-from consumers.execution import Execution
-from consumers.inbox import choosing, rules
+from bus.protocol import sealing
+from consumers.handling.claims import Claims
+from consumers.handling.executor import Execution
+from consumers.inbox import claim_rules as rules
+from consumers.inbox import open as choosing
 from consumers.inbox.base import Done
-from producers.sealed import sealed_as
+from producers.sealing.sealed_record import sealed_as
 
 __all__ = ["BUGS"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from harness.bugs import Bug
 
-from bus import sealing
+from bus.protocol import sealing
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
-from producers.sealed import Sealed, sealed_as
+from producers.sealing.sealed_record import Sealed, sealed_as
 
 __all__ = ["BUGS"]
 

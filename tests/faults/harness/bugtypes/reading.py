@@ -14,12 +14,13 @@ from harness.bugs import Bug
 
 from bus import gates
 from bus.errors import ContractError
-from bus.transports.sqlite import reading, subscription
-from consumers import settlement
-from consumers.intake import Intake
-from consumers.lanes import Lanes
-from consumers.partitions import Partitions
-from consumers.worker import Worker
+from bus.transports.sqlite import fetch as reading
+from bus.transports.sqlite import subscription
+from consumers.receiving.verification import Intake
+from consumers.settling import durable_append as settlement
+from consumers.state.assignments import Partitions
+from consumers.state.lanes import Lanes
+from consumers.worker.worker import Worker
 
 __all__ = ["BUGS"]
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from harness.bugs import Bug
 
-from consumers import intake
-from consumers.dependencies import Dependencies
-from consumers.flight import Flight
-from consumers.frontier import Frontier
-from consumers.logclock import LogClock
-from consumers.outcomes import Outcomes
-from consumers.settlement import Settlement
-from consumers.worker import Worker
+from consumers.receiving import verification as intake
+from consumers.resilience.circuit_breaker import Dependencies
+from consumers.resilience.retry_clock import LogClock
+from consumers.settling.dispositions import Outcomes
+from consumers.settling.durable_append import Settlement
+from consumers.state.commit_frontier import Frontier
+from consumers.state.in_flight import Flight
+from consumers.worker.worker import Worker
 
 __all__ = ["BUGS"]
 

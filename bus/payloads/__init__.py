@@ -1,0 +1,1 @@
+"""Payload types: classes marked with `@payload`, how their values become canonical JSON and back, and what is refused of them."""

@@ -1,0 +1,90 @@
+"""What a payload takes in memory once it is decoded, told from its text before anything is built.
+
+Owns the estimate, per type: two bytes of text may become a Struct of thirty fields. It bounds what there is most of, objects and lists, and is
+not exact. Does not own what follows from it: too heavy a payload is refused (`bus.payloads.payload_types`), and a worker counts the rest against what it may
+have in flight. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+__all__ = ["MOST_DECODED_BYTES", "Weight", "weight_of"]
+
+MOST_DECODED_BYTES: Final = 32 * 1_048_576
+"""More than that no payload may take."""
+
+_SMALL: Final = 131_072
+_MEMBER: Final = 64
+"""A number or text, and its place."""
+_LIST: Final = 88
+_SET: Final = 300
+_OBJECT: Final = 240
+"""A dict with a member or few."""
+_FACTORIES: Final[dict[Any, int]] = {list: 56, dict: 64, set: 216, tuple: 0, bytes: 0, str: 0}
+_OTHER_FACTORY: Final = 512
+
+
+class Weight(msgspec.Struct, frozen=True):
+    """Bytes that each object and each list of one type's text become."""
+
+    object_bytes: int = _OBJECT
+    list_bytes: int = _LIST
+
+    def of(self, data: bytes) -> int:
+        """The estimate for JSON *data*."""
+        objects, lists = data.count(b"{") * self.object_bytes, data.count(b"[") * self.list_bytes
+        return 2 * len(data) + objects + lists + data.count(b",") * _MEMBER
+
+    @property
+    def per_byte(self) -> int:
+        """The most that a byte of text can become: the shortest item is `{},`."""
+        return 2 + -(-(max(self.object_bytes, self.list_bytes) + _MEMBER) // 3)
+
+    @property
+    def light_bytes(self) -> int:
+        """Text of at most that length is never too heavy."""
+        return MOST_DECODED_BYTES // self.per_byte
+
+    @property
+    def small_bytes(self) -> int:
+        """Text of at most that length becomes less than 128 KiB."""
+        return _SMALL // self.per_byte
+
+
+def weight_of(cls: type[msgspec.Struct]) -> Weight:
+    """The weight of payloads of *cls*: that of the heaviest object and list its annotations allow."""
+    objects, lists = [_MEMBER], [_LIST]
+    seen: set[int] = set()
+    waiting: list[Any] = [inspect.type_info(cls)]
+    while waiting:
+        kind = waiting.pop()
+        if id(kind) in seen:
+            continue
+        seen.add(id(kind))
+        if isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType):
+            (lists if getattr(kind, "array_like", False) else objects).append(_of_fields(kind))
+            waiting += (field.type for field in kind.fields)
+        elif isinstance(kind, inspect.AnyType | inspect.DictType | inspect.RawType):
+            objects.append(_OBJECT)
+            lists.append(_LIST)
+        elif isinstance(kind, inspect.SetType | inspect.FrozenSetType):
+            lists.append(_SET)
+        waiting += _below(kind)
+    return Weight(max(objects), max(lists))
+
+
+def _of_fields(kind: Any) -> int:
+    own = 48 + 8 * len(kind.fields) if isinstance(kind, inspect.StructType) else _OBJECT + 48 * len(kind.fields)
+    factories = (getattr(field, "default_factory", msgspec.NODEFAULT) for field in kind.fields)
+    return own + sum(_FACTORIES.get(factory, _OTHER_FACTORY) for factory in factories if factory is not msgspec.NODEFAULT)
+
+
+def _below(kind: Any) -> list[Any]:
+    found = [
+        getattr(kind, name) for name in ("type", "item_type", "key_type", "value_type") if isinstance(getattr(kind, name, None), inspect.Type)
+    ]
+    return [*found, *getattr(kind, "types", ()), *getattr(kind, "item_types", ())]

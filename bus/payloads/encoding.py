@@ -1,0 +1,106 @@
+"""A payload's canonical data: encoding Structs of one class.
+
+Owns the choice between the three ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), msgspec's own output where a guard says that it is
+canonical (`bus.payloads.output_guard`), and the exact way, which names the field that receivers would refuse. Whatever leaves here reads back as its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from bus import native
+from bus.errors import ContractError, text_of
+from bus.payloads.encoder_plan import compile_encoder
+from bus.payloads.output_guard import make_full_guard, make_guard
+from bus.protocol import canonical
+from bus.protocol.envelope import DATA_DEPTH, DATA_ROOM
+
+__all__ = ["Encoder"]
+
+_Decode: TypeAlias = Callable[[bytes], msgspec.Struct]
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class Encoder:
+    """Encodes Structs of *cls*; without one, of a class of which nothing is known yet, the exact way.
+
+    *decode* raises ContractError for data that receivers would refuse, *read* is the decoder of that class itself.
+    """
+
+    __slots__ = ("_decode", "_full_guard", "_guard", "compiled")
+
+    def __init__(self, decode: _Decode, cls: type[msgspec.Struct] | None = None, read: _Decode | None = None) -> None:
+        self._decode = decode
+        self._guard = None if cls is None else make_guard(cls)
+        self._full_guard = None if cls is None else make_full_guard(cls)
+        self.compiled: Any = None if cls is None else compile_encoder(cls, read, DATA_ROOM)
+        """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for this class."""
+
+    def encode(self, subject: msgspec.Struct) -> bytes:
+        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
+
+        A Struct's constructor checks nothing: encoding does, or the data is decoded again by its own type.
+        """
+        if self.compiled is not None and native.core is not None:
+            written: bytes | None = self.compiled.encode(subject)
+            if written is not None:
+                return written
+        if self._full_guard is not None and self._full_guard(subject):
+            try:
+                return _encode_sorted(subject)
+            except (TypeError, ValueError):
+                # Such as a lone surrogate: the exact way names it.
+                pass
+        data = self._encode_plain(subject) or self._encode_exactly(subject)
+        self._decode(data)
+        return data
+
+    def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
+        if self._guard is None or not self._guard(subject):
+            return None
+        try:
+            data = _encode_sorted(subject)
+        except (TypeError, ValueError):
+            return None
+        # A double that is no number, in a field where none belongs, is written as null: the exact way names it.
+        return None if b"null" in data else data
+
+    def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
+        if isinstance(subject, type):
+            raise ContractError(f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation")
+        try:
+            return canonical.encode(_plain(subject), depth=DATA_DEPTH)
+        except ContractError as error:
+            if (data := self._encode_keyed(subject)) is not None:
+                return data
+            raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ContractError(f"cannot be written as JSON: {text_of(error)}", "/data", "schema_violation") from error
+
+    def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
+        """For keys that are no text: written as text, if all of them read back."""
+        try:
+            data = canonical.encode(_plain(subject, str_keys=True), depth=DATA_DEPTH)
+            again = self._decode(data)
+            # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be compared.
+            return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None
+        except (ContractError, TypeError, ValueError, RecursionError):
+            return None
+
+
+def _plain(subject: msgspec.Struct, *, str_keys: bool = False) -> object:
+    try:
+        return msgspec.to_builtins(subject, str_keys=str_keys, order="sorted")
+    except TypeError:
+        # Sets of what can't be compared have no order of their own; any order is a list all the same.
+        return msgspec.to_builtins(subject, str_keys=str_keys)
+
+
+def _listed(plain: object) -> object:
+    """*plain* with lists for tuples."""
+    if isinstance(plain, dict):
+        return {key: _listed(value) for key, value in plain.items()}
+    return [_listed(item) for item in plain] if isinstance(plain, list | tuple) else plain

@@ -1,0 +1,311 @@
+"""Payload types: the `@payload` mark, encoding and decoding under it, and the registry of those an application knows.
+
+Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is registered at import:
+the mark stays on the class, and a `Registry` is built from classes by whoever composes an application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import orjson
+
+from bus import native
+from bus.errors import ContractError, UnknownTypeError, text_of
+from bus.payloads.costly_types import find_costly
+from bus.payloads.decoded_size import MOST_DECODED_BYTES, Weight, weight_of
+from bus.payloads.encoding import Encoder
+from bus.payloads.known_fields import knows_field
+from bus.payloads.output_guard import Guard, make_decoded_guard
+from bus.protocol.envelope import DATA_ROOM
+from bus.protocol.identifiers import is_message_type, is_schema_version
+from bus.protocol.sealing import Message
+from bus.protocol.validation_errors import translate
+
+__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type", "untyped"]
+
+Risk = Literal["low", "medium", "high"]
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_MARK = "__sealbus_payload__"
+_MAX_MAJOR_DIGITS = 9
+_LONG = 16_384
+_MOST_SUBNORMAL = 1_000
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
+
+
+class PayloadType:
+    """One registered type: its name, version, risk, and how its data is decoded."""
+
+    __slots__ = (
+        "_decode",
+        "_decoded_guard",
+        "_resolved",
+        "_unweighed_bytes",
+        "cls",
+        "encoder",
+        "major",
+        "name",
+        "risk",
+        "sign",
+        "small_bytes",
+        "upcasters",
+        "version",
+        "weight",
+    )
+
+    def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
+        self.cls = cls
+        self.name = name
+        self.version = version
+        self.major = _major(version)
+        self.risk = risk
+        self.sign = sign
+        self.upcasters = dict(upcasters)
+        self._resolved = False
+        self.weight = Weight()
+        self._unweighed_bytes = _LONG
+        self.small_bytes = 0
+        """Of a text that is no longer, what it becomes is not worth counting."""
+        self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
+        self.encoder = Encoder(self.decode)
+        self._decoded_guard: Guard | None = None
+        self.resolve_by_now()
+
+    def resolve_by_now(self) -> None:
+        """`resolve` as far as it can be: a class that refers to itself, or to one further down, is marked before that name is there."""
+        with contextlib.suppress(NameError):
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
+        if not self._resolved:
+            try:
+                self._resolve()
+            except RecursionError:
+                raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
+
+    def _resolve(self) -> None:
+        if (fault := find_costly(self.cls)) is not None:
+            raise ContractError(f"@payload({self.name!r}): {fault}")
+        self.weight = weight_of(self.cls)
+        self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
+        self.small_bytes = self.weight.small_bytes
+        self._decode = msgspec.json.Decoder(self.cls).decode
+        self.encoder = Encoder(self.decode, self.cls, self._decode)
+        self._decoded_guard = make_decoded_guard(self.cls)
+        self._resolved = True
+
+    def _decode_first(self, data: bytes) -> msgspec.Struct:
+        self.resolve()
+        return self._decode(data)
+
+    def encode(self, subject: msgspec.Struct) -> bytes:
+        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept."""
+        if not self._resolved:
+            self.resolve_by_now()
+        data = self.encoder.encode(subject)
+        if len(data) > self._unweighed_bytes:
+            self._check_weight(data)
+        return data
+
+    def _typed(self, data: bytes) -> msgspec.Struct:
+        if len(data) > self._unweighed_bytes:
+            self._check_weight(data)
+            with _uncollected():
+                if data.count(b"e-3") > _MOST_SUBNORMAL:
+                    # Each such number takes msgspec's reader 8 us, and this one a hundredth of that.
+                    return msgspec.convert(orjson.loads(data), self.cls, str_keys=True)
+                return self._decode(data)
+        return self._decode(data)
+
+    def _check_weight(self, data: bytes) -> None:
+        if (weight := self.weight.of(data)) > MOST_DECODED_BYTES:
+            text = f"takes about {weight >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: large content travels by reference"
+            raise ContractError(text, "/data", "schema_violation")
+
+    def prove(self, data: bytes) -> msgspec.Struct | None:
+        """The payload in *data*, if these are proven to be the canonical form of an object; None says nothing."""
+        if native.core is not None:
+            return self.read(data) if native.core.is_canonical_object(data, DATA_ROOM) else None
+        try:
+            if self._decoded_guard is None:
+                return None
+            opened = self._typed(data)
+            return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
+            return None
+
+    def read(self, data: bytes) -> msgspec.Struct | None:
+        """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
+        try:
+            return self._typed(data)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything
+            return None
+
+    def decode(self, data: bytes) -> msgspec.Struct:
+        """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
+        try:
+            return self._typed(data)
+        except ContractError:
+            raise
+        except msgspec.ValidationError as error:
+            raise translate(error, base="/data", reason="schema_violation") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ContractError(f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation") from error
+
+    def open(self, message: Message) -> msgspec.Struct:
+        """The payload of *message*, upcast from an older major where a way is known.
+
+        Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
+        """
+        metadata = message.metadata
+        if message.payload is not None and metadata.schema_version == self.version and message.payload.__class__ is self.cls:
+            opened = message.payload
+        elif metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
+            opened = self.decode(message.data)
+        else:
+            opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
+        if metadata.critical_fields is not None:
+            self.check_critical(metadata.critical_fields)
+        return opened
+
+    def _upcast(self, data: bytes, major: int, version: str) -> bytes:
+        content = msgspec.json.decode(data)
+        while major < self.major and major in self.upcasters:
+            try:
+                content = self.upcasters[major](content)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
+                raise ContractError(text, "/data", "schema_violation") from error
+            major += 1
+        if major != self.major:
+            raise ContractError(
+                f"version {version} of {self.name} is not understood here ({self.version})",
+                "/metadata/schema_version",
+                "unsupported_version",
+            )
+        try:
+            return msgspec.json.encode(content)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ContractError(f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation") from error
+
+    def check_critical(self, pointers: tuple[str, ...]) -> None:
+        """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the envelope knows."""
+        for pointer in pointers:
+            if not knows_field(self.cls, pointer):
+                raise ContractError(f"{pointer!r} must be understood and is not known here", "/metadata/critical_fields", "critical_field")
+
+
+def payload(
+    name: str, *, version: str = "1.0.0", risk: Risk = "medium", sign: bool = True, upcasters: Mapping[int, Upcaster] | None = None
+) -> Callable[[_StructType], _StructType]:
+    """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
+
+    *upcasters* maps an older major to a function that turns its data into the next major's. Raises ContractError for an illegal name or
+    version, TypeError for a class that is no Struct.
+    """
+    if not is_message_type(name):
+        raise ContractError(f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`")
+    if not is_schema_version(version):
+        raise ContractError(f"{version!r} is no schema version: x.y.z without leading zeros")
+    if risk not in ("low", "medium", "high"):
+        raise ContractError(f"risk {risk!r} is none of low, medium, high")
+
+    def mark(cls: _StructType) -> _StructType:
+        if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
+            raise TypeError(f"@payload({name!r}) marks msgspec.Struct classes, not {cls!r}")
+        if cls.__struct_config__.array_like:
+            raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
+        setattr(cls, _MARK, PayloadType(cls, name, version, risk, sign=sign, upcasters=upcasters or {}))
+        return cls
+
+    return mark
+
+
+def payload_type(subject: object) -> PayloadType:
+    """The mark of a payload or payload class; raises UnknownTypeError where there is none of its own."""
+    cls = subject if isinstance(subject, type) else type(subject)
+    mark = cls.__dict__.get(_MARK)
+    if not isinstance(mark, PayloadType):
+        raise UnknownTypeError(f"{cls.__qualname__} is no payload type, which is a msgspec.Struct marked with @payload(name, version=...)")
+    return mark
+
+
+def encode_payload(subject: msgspec.Struct) -> bytes:
+    """Canonical data of a payload; raises ContractError naming the field, UnknownTypeError."""
+    return payload_type(subject).encode(subject)
+
+
+class Registry:
+    """The payload types an application knows, by message type; immutable. Raises NameError for one whose annotations name nothing."""
+
+    def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
+        self._types: dict[str, PayloadType] = {}
+        for cls in classes:
+            kind = payload_type(cls)
+            # An annotation that names nothing must not become a dead letter of each message.
+            kind.resolve()
+            known = self._types.setdefault(kind.name, kind)
+            if known.cls is not cls:
+                raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")
+
+    def __iter__(self) -> Iterator[PayloadType]:
+        return iter(self._types.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._types
+
+    def get(self, name: str) -> PayloadType | None:
+        """The type registered for *name*."""
+        return self._types.get(name)
+
+    def prove(self, name: str, data: bytes) -> msgspec.Struct | None:
+        """`PayloadType.prove` of the type registered for *name*."""
+        kind = self._types.get(name)
+        return kind.prove(data) if kind is not None else None
+
+    def label(self, name: str) -> str:
+        """*name* where it is registered, else `other`: what a metric label may say."""
+        return name if name in self._types else "other"
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector from walking what grows, again and again: what is read has no cycles."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _major(version: str) -> int:
+    digits = version.partition(".")[0]
+    # No type here is that far; longer ones, which only a hostile record has, are not even read.
+    return int(digits) if len(digits) <= _MAX_MAJOR_DIGITS else 10**_MAX_MAJOR_DIGITS
+
+
+def untyped(name: str, version: str) -> PayloadType:
+    """A type known by name only: its data is sealed as it is and judged by its receivers."""
+    return PayloadType(_Untyped, name, version, "medium", sign=True, upcasters={})
+
+
+class _Untyped(msgspec.Struct):
+    """Stands in for a payload class that is not at hand."""

@@ -1,0 +1,179 @@
+"""The envelope: frozen Structs of its layers, as in design section 2 (protocol `sealbus/1`).
+
+Owns the fields, their types and their order; fields stand in sorted order, so that encoding a Struct writes its canonical form.
+The rules between fields are `bus.protocol.envelope_rules`'s, hashing and sealing `bus.protocol.sealing`'s. Optional fields are None when absent and never written as null.
+Unknown fields of metadata and routing live on in the sealed bytes only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from bus.protocol.canonical import MAX_DEPTH
+
+__all__ = [
+    "DATA_DEPTH",
+    "DATA_ROOM",
+    "PROTOCOL",
+    "Addressee",
+    "Agent",
+    "AgentType",
+    "Authority",
+    "Link",
+    "Metadata",
+    "Performative",
+    "RetryPolicy",
+    "Routing",
+    "Security",
+    "Statement",
+    "Verification",
+]
+
+PROTOCOL = "sealbus/1"
+DATA_DEPTH = 2
+"""At which depth of the envelope the data stand."""
+DATA_ROOM = MAX_DEPTH + 1 - DATA_DEPTH
+"""How many levels they may have."""
+
+AgentType: TypeAlias = Literal["agent", "human", "service", "bus"]
+Performative: TypeAlias = Literal[
+    "request", "inform", "propose", "accept", "reject", "query", "confirm", "error", "call_for_proposal", "subscribe", "cancel"
+]
+Backoff: TypeAlias = Literal["constant", "linear", "exponential"]
+
+
+class _Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A part of the envelope in which unknown members are kept and ignored."""
+
+
+class _Closed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A part of the envelope in which unknown members are refused."""
+
+
+class Agent(_Layer, frozen=True, kw_only=True):
+    """A sender (its *id* is required) or a recipient (an *id* or a *role*)."""
+
+    framework: str | None = None
+    host: str | None = None
+    id: str | None = None
+    role: str | None = None
+    session_id: str | None = None
+    type: AgentType | None = None
+    version: str | None = None
+
+
+class Authority(_Layer, frozen=True, kw_only=True):
+    """What the receiver may do with this message (design section 10)."""
+
+    can_execute: tuple[str, ...] | None = None
+    can_read: tuple[str, ...] | None = None
+    can_write: tuple[str, ...] | None = None
+    cannot_execute: tuple[str, ...] | None = None
+    decision_right: str | None = None
+    max_side_effect: str | None = None
+    requires_human_approval: tuple[str, ...] | None = None
+
+
+class Security(_Layer, frozen=True, kw_only=True):
+    """The sender's own claim of trust: an upper bound (design section 10)."""
+
+    contains_untrusted_content: bool | None = None
+    data_classification: str | None = None
+    policy_tags: tuple[str, ...] | None = None
+    trust_level: str | None = None
+
+
+class Metadata(_Layer, frozen=True, kw_only=True):
+    """Identity, causality, trust: readable by everyone."""
+
+    authority: Authority | None = None
+    causation_id: str | None = None
+    conversation_id: str
+    correlation_id: str | None = None
+    critical_fields: tuple[str, ...] | None = None
+    hops: int
+    intent: str | None = None
+    message_id: str
+    message_type: str
+    namespace: str
+    parent_task_id: str | None = None
+    performative: Performative | None = None
+    protocol: str
+    recipient: Agent | None = None
+    run_id: str | None = None
+    schema_version: str
+    security: Security | None = None
+    sender: Agent
+    sequence: int | None = None
+    task_id: str | None = None
+    timestamp: str
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+class RetryPolicy(_Layer, frozen=True, kw_only=True):
+    """What a message asks for: never more than its group allows. All four members are given together."""
+
+    backoff: Backoff
+    base_ms: int
+    cap_ms: int
+    max_attempts: int
+
+
+class Routing(_Layer, frozen=True, kw_only=True):
+    """Delivery: read by the bus."""
+
+    expires_at: str
+    idempotency_key: str | None = None
+    key: str | None = None
+    max_hops: int | None = None
+    priority: int | None = None
+    reply_to: str | None = None
+    retry: RetryPolicy | None = None
+
+
+class Addressee(_Closed, frozen=True, kw_only=True):
+    """Whom a statement names as its recipient: an *id*, else a *role*; never both."""
+
+    id: str | None = None
+    role: str | None = None
+
+
+class Statement(_Closed, frozen=True, kw_only=True):
+    """What a seal hashes and a signature signs; binds every layer and, through *parents*, all history."""
+
+    authority: dict[str, Any] | None = None
+    """The object as it is sealed, members that are unknown here included."""
+    content_hash: str
+    data_classification: str | None = None
+    envelope_hash: str
+    hops: int
+    links: int | None = None
+    message_id: str
+    message_type: str
+    namespace: str
+    parents: tuple[str, ...] | None = None
+    protocol: str
+    recipient: Addressee | None = None
+    sender: str
+    timestamp: str
+    trust_level: str | None = None
+
+
+class Link(_Closed, frozen=True, kw_only=True):
+    """One carried ancestor of a proof chain."""
+
+    signature: str | None = None
+    statement: Statement
+
+
+class Verification(_Closed, frozen=True, kw_only=True):
+    """Hashes, history, signature: read by the gates."""
+
+    content_hash: str
+    parents: tuple[str, ...] | None = None
+    proof_chain: tuple[Link, ...] | None = None
+    seal: str
+    signature: str | None = None

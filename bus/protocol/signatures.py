@@ -1,0 +1,127 @@
+"""The seam for signatures: what signs and checks statements, and the one form a signature has.
+
+Owns the `Signer` and `Verifier` Protocols and the detached JWS (RFC 7515 App. F, RFC 7797 `b64:false`) as text. Keys, algorithms and their
+life are an implementation's; without one, messages are sealed but not signed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Protocol
+
+import msgspec
+
+from bus.errors import ContractError, SigningError, text_of
+from bus.protocol import canonical
+from bus.protocol.envelope import Statement
+from bus.protocol.reasons import GATES
+
+__all__ = ["Signature", "Signer", "Verifier", "check_signature", "parse_signature", "sign", "signing_input"]
+
+_REASONS = GATES["authenticity"]
+_MEMBERS = {"alg", "b64", "crit", "kid"}
+
+
+class Signer(Protocol):
+    """A private key that signs statements and nothing else."""
+
+    kid: str
+    alg: str
+
+    def sign(self, signing_input: bytes) -> bytes:
+        """The raw signature of *signing_input*."""
+
+
+class Verifier(Protocol):
+    """The keys a receiver trusts."""
+
+    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+        """The authenticity reason *signature* over *payload* (JCS of *statement*) fails with, or None when it is good."""
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """A signature in the right form; says nothing yet about its bytes. *header* is the protected header as it stands in the text."""
+
+    alg: str
+    kid: str
+    header: str
+    raw: bytes
+
+
+def signing_input(header: str, payload: bytes) -> bytes:
+    """What a JWS with `b64:false` signs."""
+    return header.encode("ascii") + b"." + payload
+
+
+def sign(payload: bytes, signer: Signer) -> str:
+    """The compact detached JWS `header..signature` over *payload*. Raises SigningError."""
+    try:
+        # Anybody's code as well: which key it is may be looked up anew each time.
+        alg, kid = signer.alg, signer.kid
+        header = _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
+        raw = signer.sign(signing_input(header, payload))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise SigningError(f"the signer failed: {type(error).__name__}: {text_of(error)}") from error
+    if not isinstance(alg, str) or not isinstance(kid, str):
+        raise SigningError(f"the signer's alg and kid are of {type(alg).__name__} and {type(kid).__name__}: receivers read texts only")
+    if not isinstance(raw, bytes) or not raw:
+        raise SigningError("the signer made no bytes")
+    return f"{header}..{_to_base64url(raw)}"
+
+
+def parse_signature(text: str) -> Signature | None:
+    """The parts of *text*; None for anything but the one form (reason `signature_invalid`)."""
+    header, dots, tail = text.partition("..")
+    protected, raw = _from_base64url(header), _from_base64url(tail)
+    if not dots or not protected or not raw:
+        return None
+    try:
+        fields = canonical.parse(protected)
+    except ContractError:
+        return None
+    if not canonical.is_canonical(protected, fields) or not _is_header(fields):
+        return None
+    assert isinstance(fields, dict)  # noqa: S101 - narrows for the type checker; _is_header has just said so
+    return Signature(alg=fields["alg"], kid=fields["kid"], header=header, raw=raw)
+
+
+def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
+    """Raise ContractError unless *verifier* finds *signature* good, also where it fails or answers what is no answer: then nobody knows."""
+    try:
+        reason = verifier.judge(signature, statement, payload)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ContractError(f"the verifier failed: {type(error).__name__}", "/verification/signature", "signature_invalid") from error
+    if reason is None:
+        return
+    if reason not in _REASONS:
+        raise ContractError("the verifier gave no answer that there is", "/verification/signature", "signature_invalid")
+    raise ContractError("does not hold", "/verification/signature", reason)
+
+
+def _is_header(fields: object) -> bool:
+    return (
+        isinstance(fields, dict)
+        and fields.keys() == _MEMBERS
+        and isinstance(fields["alg"], str)
+        and isinstance(fields["kid"], str)
+        and fields["b64"] is False
+        and fields["crit"] == ["b64"]
+    )
+
+
+def _to_base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _from_base64url(text: str) -> bytes | None:
+    """The bytes; None for padding, a foreign character or spare bits that are not zero."""
+    try:
+        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if _to_base64url(data) == text else None

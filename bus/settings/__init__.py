@@ -1,0 +1,1 @@
+"""Settings: their schema, where values come from, and loading them."""

@@ -1,0 +1,170 @@
+"""Loading settings: flags over environment over file over defaults, converted, held to rules between fields, and described with their origins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from bus.errors import ConfigurationError
+from bus.protocol.identifiers import is_namespace
+from bus.settings import durations, sources
+from bus.settings.schema import DAY_S, DURATION, Settings
+
+__all__ = ["Loaded", "describe", "load"]
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Settings, and where each came from: "section.name" to "default", "file PATH", a variable's name or "flag --NAME"."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+_SECTIONS: Final = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+
+
+_TYPES: Final[Mapping[str, Any]] = {
+    f"{section}.{field.name}": field.type for section, struct in _SECTIONS.items() for field in msgspec.structs.fields(struct)
+}
+
+
+_NO_FLAGS: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+_URL_PASSWORD: Final = re.compile(r"(://[^:@/]*:).*@")
+
+
+_QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
+
+
+def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], file: Path | None) -> Loaded:
+    """Flags over `SEALBUS_SECTION__NAME` over `SEALBUS_SECTION__NAME_FILE` over the TOML *file* (else `SEALBUS_CONFIG`) over the defaults.
+
+    Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and wrong types and ranges.
+    """
+    given = _given(flags, env, file)
+    sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
+    for name in _TYPES:
+        section, _, key = name.partition(".")
+        sections[section][key] = _convert(name, given[name])
+    settings = Settings(**{section: struct(**sections[section]) for section, struct in _SECTIONS.items()})
+    for name, expected in _broken_rules(settings):
+        raise _wrong(name, given[name], expected)
+    return Loaded(settings, {name: given[name].origin for name in _TYPES})
+
+
+def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
+    """Each setting's name, its value as text (which `load` reads back the same, secrets aside) and its origin."""
+    shown = []
+    for name, kind in _TYPES.items():
+        section, _, key = name.partition(".")
+        shown.append((name, _shown(getattr(getattr(loaded.settings, section), key), kind), loaded.origins[name]))
+    return shown
+
+
+def _given(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None) -> dict[str, sources.Given]:
+    given = sources.from_file(_default_file(), _TYPES, origin="default")
+    if file is None and env.get(sources.CONFIG_VARIABLE):
+        file = Path(env[sources.CONFIG_VARIABLE])
+    if file is not None:
+        given |= sources.from_file(file, _TYPES)
+    return given | sources.from_environment(env, _TYPES) | sources.from_flags(flags, _TYPES)
+
+
+def _default_file() -> Path:
+    """Beside this module in an installed wheel, beside the packages in a checkout."""
+    shipped = (here := Path(__file__).parent.parent) / "config" / "default.toml"
+    return shipped if shipped.is_file() else here.parent / "config" / "default.toml"
+
+
+def _extra(kind: Any, key: str) -> bool:
+    return any(isinstance(meta, Meta) and key in (meta.extra or {}) for meta in get_args(kind))
+
+
+def _convert(name: str, given: sources.Given) -> object:
+    kind, value = _TYPES[name], given.value
+    try:
+        if _extra(kind, "duration"):
+            value = durations.seconds(value)
+        if _extra(kind, "tiers"):
+            value = _tiers(value)
+        return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _wrong(name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")) from error
+
+
+def _tiers(value: object) -> list[str]:
+    """In their shortest form, because they become part of topic names: "300s" and "5m" must not be two tiers."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError("a list of durations")  # noqa: TRY004 - one error for every wrong value
+    return [durations.text(durations.seconds(item)) for item in items]
+
+
+def _wrong(name: str, given: sources.Given, expected: str) -> ConfigurationError:
+    kind = _TYPES[name]
+    # A secret of the wrong kind (a number, a list) is one all the same.
+    found = repr(_shown(given.value, kind) if isinstance(given.value, str) or _extra(kind, "secret") else given.value)
+    return ConfigurationError(f"{name} ({given.origin}): found {found}, expected {_expectation(kind) or expected}")
+
+
+def _expectation(kind: Any) -> str:
+    """What only the type can say well: its choices, or what a pattern means."""
+    for meta in get_args(kind):
+        if isinstance(meta, Meta) and meta.extra and "expected" in meta.extra:
+            return str(meta.extra["expected"])
+    if bool in get_args(kind):
+        return "true, false or auto"
+    choices = [choice for part in (kind, *get_args(kind)) if get_origin(part) is Literal for choice in get_args(part)]
+    return ", ".join(choices[:-1]) + f" or {choices[-1]}" if len(choices) > 1 else ""
+
+
+def _range(kind: Any) -> str:
+    """The durations that are allowed."""
+    limits = next((meta for meta in get_args(kind) if isinstance(meta, Meta) and meta.extra == DURATION), None)
+    return "" if limits is None else f"{durations.text(limits.ge or 0)} to {durations.text(limits.le or 0)}"
+
+
+def _shown(value: object, kind: Any) -> str:
+    if _extra(kind, "secret"):
+        return "***" if value else ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.15g}s" if _extra(kind, "duration") else f"{value:.15g}"
+    return _QUERY_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", str(value)))
+
+
+def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Rules between fields, and forms no range can say: the name of the offending setting and what is expected of it."""
+    publish, worker, retry, kafka = settings.publish, settings.worker, settings.retry, settings.kafka
+    needs_user = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism != "OAUTHBEARER"
+    needs_token = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism == "OAUTHBEARER"
+    rules = (
+        ("bus.namespace", is_namespace(settings.bus.namespace), "lower-case letters and digits, in parts joined by single hyphens"),
+        ("publish.ttl_s", publish.ttl_s <= publish.max_ttl_s, "at most publish.max_ttl_s"),
+        ("publish.buffer_bytes", publish.buffer_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
+        ("worker.max_in_flight_bytes", worker.max_in_flight_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
+        ("retry.cap_s", retry.cap_s >= retry.base_s, "at least retry.base_s"),
+        ("retry.tiers", retry.tiers_s[0] > 0 and _ascend(retry.tiers_s), "durations above 0, each longer than the one before"),
+        ("retry.tiers", retry.tiers_s[-1] <= 36_500 * DAY_S, "durations of at most 36500d"),
+        ("kafka.username", not needs_user or bool(kafka.username), f"a user for {kafka.sasl_mechanism}"),
+        ("kafka.password", not needs_user or bool(kafka.password), "the password of kafka.username"),
+        ("kafka.token", not needs_token or bool(kafka.token), "MODULE:FUNCTION, where bearer tokens come from"),
+        ("kafka.heartbeat_s", kafka.heartbeat_s * 3 <= kafka.session_timeout_s, "at most a third of kafka.session_timeout_s"),
+        ("topics.retention_s", settings.topics.retention_s >= publish.max_ttl_s, "at least publish.max_ttl_s"),
+    )
+    return ((name, expected) for name, holds, expected in rules if not holds)
+
+
+def _ascend(values: tuple[float, ...]) -> bool:
+    return all(left < right for left, right in pairwise(values))

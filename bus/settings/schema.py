@@ -1,0 +1,154 @@
+"""Settings: what can be set, within which limits, and which source wins.
+
+Owns the frozen Structs with their ranges, the rules between fields, and showing values without their secrets.
+Does not own reading the sources (`bus.settings.sources`). Every default stands in `config/default.toml`, none here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from bus.settings import durations
+
+__all__ = ["Bus", "DeadLetter", "Inbox", "Kafka", "Log", "Publish", "Retry", "Settings", "Topics", "Worker"]
+
+_MIB = 1_048_576
+# What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
+DURATION = {"duration": True}
+
+DAY_S = 86_400
+# Counted in milliseconds, and no time that is reckoned from them leaves the calendar or 64 bits.
+Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * DAY_S, extra=DURATION)]
+Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * DAY_S, extra=DURATION)]
+# Kafka's protocol has 31 bits for their milliseconds.
+Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * DAY_S, extra=DURATION)]
+# Less than the 224 days that a link of a proof chain may be old: whoever handles a message at the end of its life may still answer.
+Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURATION)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Bus(_Section, frozen=True):
+    """Which log, which part of it, and whether other users of this machine may have a part in its files."""
+
+    url: Annotated[str, Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"})]
+    namespace: Annotated[str, Meta(max_length=63)]
+    shared_files: bool
+
+
+class Topics(_Section, frozen=True):
+    """How topics are created: `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means no limit by size."""
+
+    partitions: Annotated[int, Meta(ge=1, le=1000)]
+    create: bool | Literal["auto"]
+    retention_s: Duration
+    deadletter_retention_s: Annotated[float, Meta(ge=1, le=36_500 * DAY_S, extra=DURATION)]
+    retention_bytes: Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class Publish(_Section, frozen=True):
+    """Lifetimes, and how much may wait unacknowledged."""
+
+    ttl_s: Lifetime
+    max_ttl_s: Lifetime
+    max_hops: Annotated[int, Meta(ge=0, le=10_000)]
+    timeout_s: Timeout
+    max_message_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
+    buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
+
+
+class Worker(_Section, frozen=True):
+    """How much a worker takes on, and how long it waits."""
+
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)]
+    max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)]
+    max_in_flight_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
+    timeout_s: Duration
+    drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * DAY_S, extra=DURATION)]
+    commit_interval_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION)]
+    max_hops: Annotated[int, Meta(ge=0, le=10_000)]
+    state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
+
+
+class Retry(_Section, frozen=True):
+    """A group's retry limit, and the tiers its retry topics are named after (`5s`, shortest form, ascending)."""
+
+    attempts: Annotated[int, Meta(ge=1, le=100)]
+    backoff: Literal["constant", "linear", "exponential"]
+    base_s: Pause
+    cap_s: Pause
+    tiers: Annotated[tuple[str, ...], Meta(min_length=1, max_length=32, extra={"tiers": True})]
+
+    @property
+    def tiers_s(self) -> tuple[float, ...]:
+        """The tiers in seconds."""
+        return tuple(map(durations.seconds, self.tiers))
+
+
+class DeadLetter(_Section, frozen=True):
+    """Whether dead letters carry error texts and traces, which may hold secrets; and when so many die that a type pauses."""
+
+    details: bool
+    brake_share: Annotated[float, Meta(gt=0, le=1)]
+    brake_window: Annotated[int, Meta(ge=2, le=100_000)]
+    brake_pause_s: Duration
+
+
+class Inbox(_Section, frozen=True):
+    """Where it is remembered what was done. `local`: accept on Kafka a store that only this machine's workers see."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|off|(sqlite|memory|postgres|postgresql)://.*)$",
+            extra={"expected": "auto, off, sqlite:///..., memory:// or postgresql://..."},
+        ),
+    ]
+    lease_s: Annotated[float, Meta(ge=1, le=7 * DAY_S, extra=DURATION)]
+    keep_s: Duration
+    local: bool
+
+
+class Kafka(_Section, frozen=True):
+    """How to reach Kafka's brokers. What sealbus forces on the client has no setting (`bus.transports.kafka.options`)."""
+
+    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+    sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
+    username: str
+    password: Annotated[str, Meta(extra={"secret": True})]
+    token: Annotated[str, Meta(pattern=r"^([\w.]+:\w+)?$", extra={"expected": "MODULE:FUNCTION"})]
+    ca_file: str
+    cert_file: str
+    key_file: str
+    key_password: Annotated[str, Meta(extra={"secret": True})]
+    compression: Literal["none", "zstd", "lz4", "snappy", "gzip"]
+    request_timeout_s: Timeout
+    session_timeout_s: Timeout
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION)]
+    poll_timeout_s: Timeout
+
+
+class Log(_Section, frozen=True):
+    """What is logged, and in which form."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["auto", "console", "json"]
+
+
+class Settings(_Section, frozen=True):
+    """All settings, section by section. Durations are seconds."""
+
+    bus: Bus
+    topics: Topics
+    publish: Publish
+    worker: Worker
+    retry: Retry
+    inbox: Inbox
+    deadletter: DeadLetter
+    kafka: Kafka
+    log: Log

@@ -1,0 +1,165 @@
+"""Where settings come from: a TOML file, the environment, secret files, flags.
+
+Owns reading each source into given values, with the origin of each, and refusing names nobody knows, saying which known one is nearest.
+Does not own types, ranges or defaults (`bus.settings.schema`). Values given as text stay text here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from bus.errors import ConfigurationError
+
+__all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file", "from_flags", "variable"]
+
+CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
+
+_TEXT: Final = "utf-8-sig"
+"""Some editors and shells begin a file with a byte order mark: no part of a password, and no TOML."""
+_PREFIX: Final = "SEALBUS_"
+_FILE: Final = "_FILE"
+# The bus's own, but no settings.
+_OTHERS: Final = frozenset(
+    {
+        CONFIG_VARIABLE,
+        "SEALBUS_CACHE",
+        "SEALBUS_FAILPOINT",
+        "SEALBUS_FAULTS",
+        "SEALBUS_JAVA",
+        "SEALBUS_NATIVE",
+        "SEALBUS_REQUIRE_KAFKA",
+        "SEALBUS_TEST_KAFKA",
+    }
+)
+_OTHER_PREFIX: Final = "SEALBUS_DEMO_"
+_SERVICE: Final = "_SERVICE_HOST"
+
+FIXED: Final = MappingProxyType(
+    {
+        "acks": ("all", "an acknowledged message must survive the loss of a broker"),
+        "enable_idempotence": ("true", "the client repeats requests by itself, and a repetition must not be a second record"),
+        "enable_auto_commit": ("false", "an offset is committed when its message is settled, not when it was fetched"),
+        "auto_offset_reset": ("none", "a committed offset that is out of range is a possible loss: the worker stops instead of jumping"),
+        "isolation_level": ("read_committed", "records of aborted transactions were never published"),
+        "check_crcs": ("true", "a record that was damaged on its way must not be judged"),
+        "group_instance_id": ("unset", "static members are not fenced: two processes with one id would both own its partitions"),
+        "allow_auto_create_topics": ("false", "a typo must not become a topic"),
+        "partitioner": ("murmur2", "one key has one partition, whichever client publishes"),
+    }
+)
+"""Settings that Kafka's clients have and sealbus does not: what they are, and why nobody can change them."""
+
+_FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": "log.format"}
+
+
+class Given(NamedTuple):
+    """One value as it was given, and where: "default", "file PATH", a variable's name or "flag --NAME"."""
+
+    value: object
+    origin: str
+
+
+def variable(name: str) -> str:
+    """The environment variable of the setting *name* ("section.name")."""
+    return _PREFIX + name.replace(".", "__").upper()
+
+
+def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, Given]:
+    """The settings in a TOML file. Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown key."""
+    origin = origin or f"file {path}"
+    return {name: Given(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
+
+
+def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, Given]:
+    """`SEALBUS_SECTION__NAME`, and below it `SEALBUS_SECTION__NAME_FILE`: a file whose stripped content is the value.
+
+    Raises `ConfigurationError` for an unknown `SEALBUS_` variable and for a secret file that can't be read.
+    """
+    direct = {variable(name): name for name in known}
+    by_file = {key + _FILE: name for key, name in direct.items()}
+    links = _service_links(env)
+    ours = sorted(key for key in env if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith((_OTHER_PREFIX, *links)))
+    for key in ours:
+        if key not in direct and key not in by_file:
+            raise _unknown(key, [*direct, *by_file], "the environment")
+    given = {by_file[key]: Given(_read_secret(key, env[key]), key) for key in ours if key in by_file and key.removesuffix(_FILE) not in env}
+    return given | {direct[key]: Given(env[key], key) for key in ours if key in direct}
+
+
+def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, Given]:
+    """Flags by their names without dashes in front: `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`.
+
+    A name needs its section where two sections have it. None means: not given. Raises `ConfigurationError` for an unknown flag.
+    """
+    names = _flag_names(known)
+    given = {}
+    for flag, value in flags.items():
+        written = flag.lstrip("-").replace("_", "-")
+        if written not in names:
+            raise _unknown(f"--{written}", [f"--{name}" for name in names], "the flags")
+        if value is not None:
+            given[names[written]] = Given(value, f"flag --{written}")
+    return given
+
+
+def _flag_names(known: Collection[str]) -> dict[str, str]:
+    short: dict[str, list[str]] = {}
+    for name in known:
+        for spelling in _spellings(name.partition(".")[2]):
+            short.setdefault(spelling, []).append(name)
+    full = {spelling: name for name in known for spelling in _spellings(name)}
+    return {flag: names[0] for flag, names in short.items() if len(names) == 1} | full | _FLAG_NAMES
+
+
+def _spellings(name: str) -> set[str]:
+    return {name.replace("_", "-"), name.removesuffix("_s").replace("_", "-")}
+
+
+def _service_links(env: Mapping[str, str]) -> list[str]:
+    """How the variables begin that Kubernetes gives every container for a service called sealbus, sealbus-worker or so: nobody's settings."""
+    services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
+    return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(_TEXT))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+
+
+def _flat(tables: Mapping[str, object], known: Collection[str], origin: str) -> Iterator[tuple[str, object]]:
+    sections = sorted({name.partition(".")[0] for name in known})
+    for section, table in tables.items():
+        if section not in sections:
+            raise _unknown(section, [*sections, *known], origin)
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{section} in {origin}: found {table!r}, expected a table [{section}]")
+        for key, value in table.items():
+            name = f"{section}.{key}"
+            if name not in known:
+                raise _unknown(name, known, origin)
+            yield name, value
+
+
+def _read_secret(key: str, path: str) -> str:
+    try:
+        return Path(path).read_text(_TEXT).strip()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigurationError(f"{key}: {path} cannot be read: {error}") from error
+
+
+def _unknown(name: str, known: Collection[str], place: str) -> ConfigurationError:
+    own = name.removeprefix(f"{_PREFIX}KAFKA__").removeprefix("kafka.").lower()
+    if own in FIXED and own != name:
+        value, reason = FIXED[own]
+        return ConfigurationError(f"{name} in {place} cannot be set: it is always {value}, because {reason}")
+    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0)
+    return ConfigurationError(f"unknown setting {name} in {place}; the nearest known one is {nearest[0]}")

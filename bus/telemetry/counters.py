@@ -1,0 +1,105 @@
+"""Tallies: numbers that are raised once or more per message and read once in a while.
+
+Owns counting without a lock or a label per message, and telling Prometheus when it asks: a tally is raised from one thread (the event loop's)
+and only grows, so that any thread can read it. Names, labels and buckets are `bus.telemetry.metrics`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from threading import Lock
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+__all__ = ["Gathered", "Tally", "Timing", "Timings"]
+
+# Whether this process shows when a series began: prometheus_client's own setting, which has no public name.
+_SHOWS_CREATED = any(sample.name.endswith("_created") for metric in Histogram("asked", "", registry=None).collect() for sample in metric.samples)
+
+
+class Gathered(Collector):
+    """A counter that is brought up to date, by *gather*, before it is read."""
+
+    # One for all: several series are brought up to date by the same function.
+    _lock = Lock()
+
+    def __init__(self, counter: Counter, gather: Callable[[], None]) -> None:
+        self._counter = counter
+        self._gather = gather
+
+    def collect(self) -> Iterable[Metric]:
+        with self._lock:
+            self._gather()
+        return self._counter.collect()
+
+    def describe(self) -> Iterable[Metric]:
+        return self._counter.describe()
+
+
+class Tally:
+    """One series of a counter: a plain number that only grows, told to the series when somebody reads it."""
+
+    __slots__ = ("_series", "_told", "count")
+
+    def __init__(self, series: Counter) -> None:
+        self._series = series
+        self.count = self._told = 0
+
+    def gather(self) -> None:
+        """Bring the series up to date; called from one thread at a time (`Gathered`)."""
+        # Read once: what another thread adds meanwhile is told the next time.
+        count = self.count
+        self._series.inc(count - self._told)
+        self._told = count
+
+
+class Timing:
+    """The durations of one labelled series."""
+
+    __slots__ = ("_bounds", "counts", "created_s", "total_s")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0.0] * (len(bounds) + 1)
+        self.total_s = 0.0
+        self.created_s = time.time()
+
+    def observe(self, seconds: float) -> None:
+        """Add one duration."""
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total_s += seconds
+
+
+class Timings(Collector):
+    """A histogram whose series are `Timing`s."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self._name = name
+        self._text = text
+        self._labels = labels
+        self._bounds = bounds
+        self._timings: dict[tuple[str, ...], Timing] = {}
+
+    def of(self, *values: str) -> Timing:
+        """The series with these label values."""
+        timing = self._timings.get(values)
+        return timing if timing is not None else self._timings.setdefault(values, Timing(self._bounds))
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        names = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
+        for values, timing in list(self._timings.items()):
+            buckets = list(zip(names, accumulate(timing.counts), strict=True))
+            family.add_metric(values, buckets, sum_value=timing.total_s)
+            if _SHOWS_CREATED:
+                family.add_sample(f"{self._name}_created", dict(zip(self._labels, values, strict=True)), timing.created_s)
+        return [family]
+
+    def describe(self) -> Iterable[Metric]:
+        return [HistogramMetricFamily(self._name, self._text, labels=self._labels)]

@@ -1,0 +1,139 @@
+"""Every Prometheus series of sealbus, with its help text, in one table (design section 6).
+
+Owns names, labels and buckets. A process makes one `Metrics` and hands it to whoever counts; label values of types come from registered types
+only (`Registry.label`). What happens once a message is tallied in plain numbers (`bus.telemetry.counters`). Serving them is the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from bus.telemetry.counters import Gathered, Tally, Timing, Timings
+
+__all__ = ["Accepted", "Meter", "Metrics"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """The series of one process, on a registry of their own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._accepted: dict[str, Accepted] = {}
+        self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
+        self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
+        self.late_replies = self._counter("late_replies", "Answers that came after the deadline, or after another answer.", "type")
+        self.refused_replies = self._counter("refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason")
+        self.dropped_answers = self._counter(
+            "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
+        )
+        self._meters: dict[str, _Meters] = {}
+        self.received = self._gathered("received", "Records taken from the log.", "type", "group")
+        self.slow_decodes = self._counter("slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group")
+        self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
+        self.retried = self._counter("retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier")
+        self.handler_seconds = self._timings("handler_seconds", "Time spent in handlers.", "type", "group")
+        self.end_to_end_seconds = self._timings("end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group")
+        self.in_flight = self._gauge("in_flight", "Messages taken from the log and not yet settled.", "group")
+        self.lanes = self._gauge("lanes", "Keys with messages in this worker.", "group")
+        self.lag_messages = self._gauge("lag_messages", "Records after the commit.", "group", "topic", "partition")
+        self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest record after the commit.", "group", "topic", "partition")
+        self.oldest_unsettled_seconds = self._gauge("oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group")
+        self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
+        self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
+        self._inbox: dict[tuple[str, str], Tally] = {}
+        self.inbox = self._gathered("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
+        self.brake_on = self._gauge("brake_on", "1 while a type pauses because too large a share of it died.", "group", "type")
+        self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
+        self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
+        self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran at most since the last scrape.")
+
+    def accepted(self, message_type: str) -> Accepted:
+        """What counts every accepted publish of one type."""
+        accepted = self._accepted.get(message_type)
+        if accepted is None:
+            accepted = self._accepted[message_type] = Accepted(self, message_type)
+        return accepted
+
+    def meters(self, group: str) -> Mapping[str, Meter]:
+        """By type label, what counts every message of one group; asking makes it."""
+        meters = self._meters.get(group)
+        if meters is None:
+            meters = self._meters[group] = _Meters(self, group)
+        return meters
+
+    def inbox_knew(self, group: str, result: str) -> Tally:
+        """What counts one kind of answers of the inbox of one group."""
+        tally = self._inbox.get((group, result))
+        if tally is None:
+            tally = self._inbox[group, result] = Tally(self.inbox.labels(group, result))
+        return tally
+
+    def _gather(self) -> None:
+        tallies: list[Tally] = [*self._accepted.values(), *self._inbox.values()]
+        for meters in list(self._meters.values()):
+            tallies += (tally for meter in list(meters.values()) for tally in meter.tallies())
+        for tally in tallies:
+            tally.gather()
+
+    def _gathered(self, name: str, text: str, *labels: str) -> Counter:
+        counter = Counter(f"sealbus_{name}", text, labels, registry=None)
+        self.registry.register(Gathered(counter, self._gather))
+        return counter
+
+    def _timings(self, name: str, text: str, *labels: str) -> Timings:
+        timings = Timings(f"sealbus_{name}", text, labels, _SECONDS)
+        self.registry.register(timings)
+        return timings
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"sealbus_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"sealbus_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
+
+
+class _Meters(dict[str, "Meter"]):
+    """A dict that makes what is missing: the quickest look-up there is, for something looked up several times a message."""
+
+    def __init__(self, metrics: Metrics, group: str) -> None:
+        super().__init__()
+        self._metrics = metrics
+        self._group = group
+
+    def __missing__(self, message_type: str) -> Meter:
+        meter = self[message_type] = Meter(self._metrics, message_type, self._group)
+        return meter
+
+
+class Accepted(Tally):
+    """What one type counts with every message that the log took, and how long that took."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, metrics: Metrics, message_type: str) -> None:
+        super().__init__(metrics.published.labels(message_type, "accepted"))
+        self.seconds: Timing = metrics.publish_seconds.of(message_type)
+
+
+class Meter:
+    """What one type and group count with every message."""
+
+    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
+
+    def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
+        self.received = Tally(metrics.received.labels(message_type, group))
+        self.done = Tally(metrics.settled.labels(message_type, group, "done", ""))
+        self.skipped = Tally(metrics.settled.labels(message_type, group, "skipped", ""))
+        self.handler_seconds: Timing = metrics.handler_seconds.of(message_type, group)
+        self.end_to_end_seconds: Timing = metrics.end_to_end_seconds.of(message_type, group)
+
+    def tallies(self) -> tuple[Tally, ...]:
+        """What has to be gathered."""
+        return self.received, self.done, self.skipped

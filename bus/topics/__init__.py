@@ -1,0 +1,1 @@
+"""Topics: their names, and which of them an application needs."""

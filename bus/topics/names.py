@@ -1,0 +1,135 @@
+"""Topic names (design section 4): building them, and reading back what a name is for.
+
+Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_mail`, `_deadletters`, and the topic-safe slugs of agents and groups.
+Creating topics is the transport's; which topics an application needs is `consumers.topology`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import sha256
+from typing import Literal
+
+import msgspec
+
+from bus.errors import NameRefusedError
+from bus.protocol.identifiers import MAX_NAMESPACE, is_message_type, is_namespace
+
+__all__ = [
+    "TopicName",
+    "agent_slug",
+    "check_group",
+    "check_namespace",
+    "dead_letter_topic",
+    "group_of_agent",
+    "message_topic",
+    "own_topic",
+    "read_topic",
+    "redrive_topic",
+    "reply_topic",
+    "retry_topic",
+]
+
+Kind = Literal["message", "dlq", "retry", "redrive", "reply", "mail", "own"]
+
+_HASH_DIGITS = 8
+_MAX_SLUG = 64
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+class TopicName(msgspec.Struct, frozen=True):
+    """What a topic is for. *message_type* for messages and their dead letters, *group* and *delay* for a retry tier."""
+
+    kind: Kind
+    namespace: str
+    message_type: str = ""
+    group: str = ""
+    delay: str = ""
+
+
+def check_namespace(namespace: str) -> None:
+    """Raise NameRefusedError unless *namespace* is one segment."""
+    if not is_namespace(namespace):
+        raise NameRefusedError(f"illegal namespace {namespace[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter first")
+
+
+def check_group(group: str) -> None:
+    """Raise NameRefusedError unless *group* is one segment."""
+    if not is_namespace(group):
+        raise NameRefusedError(f"illegal group {group[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter first")
+
+
+def message_topic(namespace: str, message_type: str) -> str:
+    """Topic of the messages of one type."""
+    return f"{namespace}.{message_type}"
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Topic of the dead letters of *topic*."""
+    return f"{topic}.dlq"
+
+
+def retry_topic(namespace: str, group: str, delay: str) -> str:
+    """One fixed-delay tier of *group*; *delay* as in the settings (`30s`)."""
+    return f"{namespace}._retry.{group}.{delay}"
+
+
+def redrive_topic(namespace: str, group: str) -> str:
+    """Dead letters sent back to *group*."""
+    return f"{namespace}._redrive.{group}"
+
+
+def reply_topic(namespace: str, agent_id: str) -> str:
+    """Replies to one agent, whatever instance of it asked."""
+    return f"{namespace}._reply.{agent_slug(agent_id)}"
+
+
+def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit"]) -> str:
+    """One of the bus's own topics, of which a namespace has one each."""
+    return f"{namespace}.{name}"
+
+
+@lru_cache(maxsize=1024)
+def agent_slug(agent_id: str, *, length: int = _MAX_SLUG) -> str:
+    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash: different ids never share one by their spelling alone."""
+    readable = _UNSAFE.sub("-", agent_id.lower()).strip("-")[:length].rstrip("-") or "agent"
+    return f"{readable}-{sha256(agent_id.encode()).hexdigest()[:_HASH_DIGITS]}"
+
+
+def group_of_agent(agent_id: str) -> str:
+    """The default group of an agent: its slug, made to fit one segment."""
+    slug = agent_slug(agent_id, length=MAX_NAMESPACE - _HASH_DIGITS - 3)
+    return slug if slug[0].isalpha() else f"a-{slug}"
+
+
+@lru_cache(maxsize=4096)
+def read_topic(name: str) -> TopicName | None:
+    """What *name* is for; None when it is none of the bus's topics."""
+    namespace, _, rest = name.partition(".")
+    if not is_namespace(namespace) or not rest:
+        return None
+    if rest.startswith("_"):
+        return _read_own(namespace, rest)
+    if rest.endswith(".dlq"):
+        origin = rest.removesuffix(".dlq")
+        return TopicName("dlq", namespace, origin) if is_message_type(origin) else None
+    return TopicName("message", namespace, rest) if is_message_type(rest) else None
+
+
+def _read_own(namespace: str, rest: str) -> TopicName | None:
+    match rest.split("."):
+        case ["_retry", group, delay]:
+            return TopicName("retry", namespace, group=group, delay=delay)
+        case ["_redrive", group]:
+            return TopicName("redrive", namespace, group=group)
+        case ["_reply", _]:
+            return TopicName("reply", namespace)
+        case ["_mail", group]:
+            return TopicName("mail", namespace, group=group)
+        case ["_deadletters" | "_registry" | "_audit"]:
+            return TopicName("own", namespace)
+        case [*origin, "dlq"]:
+            # Dead letters of the bus's own topics, such as an unreadable record in a retry tier.
+            return TopicName("dlq", namespace, ".".join(origin))
+    return None

@@ -1,0 +1,80 @@
+"""Which topics an application needs, as specs computed from its types, groups and settings; and how what is differs from that. Pure.
+
+Owns partition counts and retention of every kind of topic (design section 4), and the one comparison of found with wanted. Reading what is and
+carrying out a change is the transport's `Admin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from bus.settings.schema import Settings
+from bus.topics.names import dead_letter_topic, message_topic, own_topic, redrive_topic, retry_topic
+from bus.transports.base import Features, TopicSpec
+
+__all__ = ["creates_topics", "group_topics", "message_topics", "namespace_topics", "reply_topics", "shortest_retention_s"]
+
+
+_RETRY_HORIZON_S: Final = 7 * 86_400.0
+# Logs delete by whole segments: a letter may stay for a while after its time.
+_STATES_OUTLIVE: Final = 2
+
+
+def creates_topics(settings: Settings, features: Features) -> bool:
+    """Whether workers and publishers create their topics themselves (`topics.create`)."""
+    return features.creates_topics_at_start if settings.topics.create == "auto" else settings.topics.create
+
+
+def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence[TopicSpec]:
+    """For each message type its topic and the topic of its dead letters."""
+    specs = []
+    for message_type in message_types:
+        topic = message_topic(settings.bus.namespace, message_type)
+        specs += [_live(settings, topic), _dead(settings, topic)]
+    return specs
+
+
+def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
+    """The retry tiers of *group* and what is sent back to it, each with the dead letters of records that are unreadable there."""
+    namespace = settings.bus.namespace
+    topics = [*(retry_topic(namespace, group, delay) for delay in settings.retry.tiers), redrive_topic(namespace, group)]
+    return [spec for topic in topics for spec in (_live(settings, topic), _dead(settings, topic))]
+
+
+def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
+    """What the namespace has once: the states of its dead letters, which outlive the letters, and the journal, which is kept."""
+    namespace = settings.bus.namespace
+    kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
+    return [
+        TopicSpec(name=own_topic(namespace, "_deadletters"), partitions=1, retention_ms=kept_ms, compacted=True),
+        TopicSpec(name=own_topic(namespace, "_audit"), partitions=1),
+    ]
+
+
+def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:
+    """Reply topics, by name: one partition each, kept as long as the longest lifetime."""
+    kept_ms = round(settings.publish.max_ttl_s * 1000)
+    return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
+
+
+def shortest_retention_s(settings: Settings) -> float:
+    """How long records must be kept: while a message lives, and while it may still be retried or sent back after that."""
+    return settings.publish.max_ttl_s + _RETRY_HORIZON_S
+
+
+def _live(settings: Settings, topic: str) -> TopicSpec:
+    return TopicSpec(
+        name=topic,
+        partitions=settings.topics.partitions,
+        retention_ms=round(settings.topics.retention_s * 1000),
+        retention_bytes=settings.topics.retention_bytes or None,
+    )
+
+
+def _dead(settings: Settings, topic: str) -> TopicSpec:
+    return TopicSpec(
+        name=dead_letter_topic(topic),
+        partitions=settings.topics.partitions,
+        retention_ms=round(settings.topics.deadletter_retention_s * 1000),
+    )

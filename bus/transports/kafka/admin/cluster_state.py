@@ -1,0 +1,129 @@
+"""How the cluster stands: its brokers, its topics with their replicas and settings, as far as this user may see them.
+
+Owns the questions. Does not own what follows from the answers (`shaping`, `bus.topics.specs`), nor the connection (`link`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.errors import is_denial, lacking, refusal
+from bus.transports.topic_settings import PARTITIONS, REPLICAS
+
+__all__ = ["Standing", "broker_settings", "known_everywhere", "standing", "topic_settings"]
+
+_ANSWER_S = 1.0
+_AUTO_CREATE = "auto.create.topics.enable"
+_OFFSETS_KEPT = "offsets.retention.minutes"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """The number of brokers (also of those that are down, where a replica tells of them), all visible topics, and those asked about."""
+
+    brokers: int
+    names: frozenset[str]
+    found: Mapping[str, Mapping[str, str]]
+    """Of the topics asked about: partitions, replicas and settings in force. What is not here is missing."""
+
+
+async def standing(link: Link, topics: Iterable[str]) -> Standing:
+    """How *topics* stand. Raises NotPermittedError for one that may not be seen: it cannot be told from one that is missing."""
+    asked = list(dict.fromkeys(topics))
+    brokers, described = await link.ask("reading topics", lambda client: _described(client, None))
+    hidden = [name for name in asked if name not in described]
+    if hidden:
+        described |= (await link.ask("reading topics", lambda client: _described(client, hidden)))[1]
+    settings = await topic_settings(link, [name for name in asked if name in described])
+    known = brokers.union(*(replicas for partitions in described.values() for replicas in partitions))
+    return Standing(
+        brokers=len(known),
+        names=frozenset(described),
+        found={
+            # A topic that went away between the questions is as good as missing.
+            name: {**settings[name], PARTITIONS: str(len(described[name])), REPLICAS: str(min(map(len, described[name])))}
+            for name in asked
+            if name in settings
+        },
+    )
+
+
+async def topic_settings(link: Link, names: Sequence[str], *, lenient: bool = False) -> dict[str, dict[str, str]]:
+    """Settings in force, by topic; missing topics are left out, and if *lenient* those whose settings this user may not read."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    answers = await link.administer("reading topics' settings", lambda admin: admin.describe_configs(resources))
+    found: dict[str, dict[str, str]] = {}
+    for code, text, name, entries in _entries(answers):
+        error = for_code(code)
+        if code and error is not UnknownTopicOrPartitionError and not (lenient and is_denial(error())):
+            raise refusal(error(text), f"reading the settings of topic {name!r}", f"DescribeConfigs on topic {name!r}")
+        if not code:
+            found[name] = entries
+    return found
+
+
+async def broker_settings(link: Link) -> dict[str, dict[str, str]]:
+    """What every topic of the cluster is subject to, by broker."""
+    brokers, _ = await link.ask("reading the cluster", lambda client: _described(client, []))
+    names = {_AUTO_CREATE: "", _OFFSETS_KEPT: ""}
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker), names) for broker in sorted(brokers)]
+    doing = "reading the brokers' settings"
+    answers = await link.administer(doing, lambda admin: admin.describe_configs(resources))
+    found: dict[str, dict[str, str]] = {}
+    for code, text, name, entries in _entries(answers):
+        if code:
+            raise refusal(for_code(code)(text), doing, "DescribeConfigs on the cluster")
+        found[name] = entries
+    return found
+
+
+async def known_everywhere(link: Link, names: Sequence[str]) -> bool:
+    """Whether every broker that answers at once knows the topics *names*: they hear of a new one one after another."""
+
+    async def asked(client: AIOKafkaClient) -> bool:
+        brokers = [broker.nodeId for broker in client.cluster.brokers()]
+        return all(await asyncio.gather(*(_knows(client, broker, list(names)) for broker in brokers)))
+
+    return await link.ask("reading topics", asked)
+
+
+async def _knows(client: AIOKafkaClient, broker: int, names: list[str]) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            answer = await client.send(broker, MetadataRequest(names, allow_auto_topic_creation=False))
+    except (KafkaError, OSError, TimeoutError):
+        # It is away: nobody's question is answered by it, and it will have heard before it is back.
+        return True
+    new = (UnknownTopicOrPartitionError, LeaderNotAvailableError)
+    return not any(isinstance(for_code(topic["error_code"])(), new) for topic in answer.to_object()["topics"])
+
+
+def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, str]]]:
+    for answer in answers:
+        for code, text, _, name, entries in answer.resources:
+            yield code, text or "", name, {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+
+
+async def _described(client: AIOKafkaClient, names: list[str] | None) -> tuple[set[int], dict[str, list[list[int]]]]:
+    """Ids of the brokers that are up; for each topic (None: all) that is there the replicas of its partitions."""
+    answer = (await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))).to_object()
+    found: dict[str, list[list[int]]] = {}
+    for topic in answer["topics"]:
+        name, error = topic["topic"], for_code(topic["error_code"])()
+        if names is not None and is_denial(error):
+            raise lacking(f"reading topic {name!r}", f"Describe on topic {name!r}")
+        if names is not None and topic["error_code"] and not isinstance(error, UnknownTopicOrPartitionError):
+            raise error
+        if topic["partitions"] and not topic.get("is_internal"):
+            found[name] = [partition["replicas"] for partition in topic["partitions"]]
+    return {broker["node_id"] for broker in answer["brokers"]}, found

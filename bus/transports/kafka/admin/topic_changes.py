@@ -1,0 +1,109 @@
+"""Carrying out changes of topics: creating them, adding partitions, setting what differs and nothing else.
+
+Owns the requests and what their answers mean when another process does the same just now. Does not own which changes (`bus.topics.specs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+
+from bus.errors import NotPermittedError, TopicMissingError
+from bus.transports.kafka.admin.incremental_alter_configs import SetTopicSettings
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.errors import lacking, refusal
+from bus.transports.topic_settings import PARTITIONS, REPLICAS
+
+__all__ = ["align", "create"]
+
+_MAX_RECORDS = 4000
+"""What one request may make the controller write: it refuses more than 10,000 records of its own log at once."""
+_RECORDS_OF_A_TOPIC = 12
+"""Beside those of its partitions: itself and its settings."""
+
+
+async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Create topics with these shapes; answers with those that are new, less those another process was quicker with."""
+    created: list[str] = []
+    for batch in _batches(shapes):
+        topics = [_new(name, shapes[name]) for name in batch]
+        for name, code, *text in await link.administer("creating topics", partial(_created, topics=topics)):
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise refusal(error(*filter(None, text)), f"creating topic {name!r}", f"Create on topic {name!r}")
+            if not code:
+                created.append(name)
+    return created
+
+
+async def align(link: Link, topic: str, changes: Mapping[str, str]) -> bool:
+    """Change *topic*: its partitions, its settings. False when another process has added partitions or deleted it meanwhile."""
+    settings = {name: value for name, value in changes.items() if name != PARTITIONS}
+    if PARTITIONS in changes and not await _grow(link, topic, int(changes[PARTITIONS])):
+        return False
+    return not settings or await _set(link, topic, settings)
+
+
+async def _grow(link: Link, topic: str, partitions: int) -> bool:
+    async def asked(admin: AIOKafkaAdminClient) -> bool:
+        try:
+            await admin.create_partitions({topic: NewPartitions(partitions)})
+        except InvalidPartitionsError:
+            return False
+        return True
+
+    doing = f"adding partitions to topic {topic!r}"
+    try:
+        return await link.administer(doing, asked)
+    except TopicMissingError:
+        return False
+    except NotPermittedError as error:
+        raise lacking(doing, f"Alter on topic {topic!r}") from error
+
+
+async def _set(link: Link, topic: str, settings: Mapping[str, str]) -> bool:
+    async def asked(client: AIOKafkaClient) -> tuple[int, str]:
+        answer = await client.send(client.get_random_node(), SetTopicSettings(topic, settings))
+        ((code, text, *_),) = answer.resources
+        if code and for_code(code).retriable and for_code(code) is not UnknownTopicOrPartitionError:
+            raise for_code(code)(text)
+        return code, text or ""
+
+    doing = f"changing topic {topic!r}"
+    code, text = await link.ask(doing, asked)
+    error = for_code(code)
+    if code and error is not UnknownTopicOrPartitionError:
+        raise refusal(error(text), doing, f"AlterConfigs on topic {topic!r}")
+    return not code
+
+
+async def _created(admin: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> list[Any]:
+    answer = await admin.create_topics(list(topics))
+    for _, code, *_ in answer.topic_errors:
+        if code and for_code(code).retriable:
+            # Asking again is safe: what was created by then is there already.
+            raise for_code(code)()
+    return list(answer.topic_errors)
+
+
+def _new(name: str, shape: Mapping[str, str]) -> NewTopic:
+    settings = {setting: value for setting, value in shape.items() if setting not in (PARTITIONS, REPLICAS)}
+    return NewTopic(name, int(shape[PARTITIONS]), int(shape[REPLICAS]), topic_configs=settings)
+
+
+def _batches(shapes: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
+    batches: list[list[str]] = []
+    left = 0
+    for name, shape in shapes.items():
+        records = int(shape[PARTITIONS]) + _RECORDS_OF_A_TOPIC
+        if not batches or records > left:
+            batches.append([])
+            left = _MAX_RECORDS
+        batches[-1].append(name)
+        left -= records
+    return batches

@@ -1,0 +1,1 @@
+"""One client for questions about the cluster: topics, offsets, groups, and what is wrong where it does not answer."""

@@ -1,0 +1,282 @@
+"""The link to the cluster: one client for questions (metadata, offsets, topics, groups), replaced when it has gone astray.
+
+Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a few seconds. A client of
+the library asks only the brokers of its last answer and never its bootstrap list again, so a question that fails is asked once more through
+a new client. Does not own records: see `producing`, `subscription`, `reading`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, NotLeaderForPartitionError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, UnreachableError
+from bus.transports.base import PartitionRange
+from bus.transports.kafka.cluster.diagnosis import probe
+from bus.transports.kafka.cluster.topic_facts import TopicFacts
+from bus.transports.kafka.errors import translated
+from bus.transports.kafka.options import Options
+
+__all__ = ["Link"]
+
+T = TypeVar("T")
+
+_FRESH_S = 5.0
+_QUESTION_S = 15.0
+_CLOSE_S = 2.0
+_BOOTSTRAP_S = 6.0
+_EARLIEST, _LATEST = -2, -1
+_READ_COMMITTED = 1
+_LARGEST, _IN_SYNC = "max.message.bytes", "min.insync.replicas"
+
+
+class Link:
+    """Questions to the cluster, each with its own deadline. Connects at the first one."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._clients: dict[type[Any], Any] = {}
+        self._connecting = asyncio.Lock()
+        self._facts: dict[str, tuple[float, TopicFacts]] = {}
+        self._closed = False
+        self.connected_once = False
+        """Whether this cluster has ever answered: before that, a failure is reported at once instead of waited out."""
+        self._answered = False
+        """Whether a broker has answered under the address it gives itself."""
+
+    async def ask(self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+        """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
+        return await self._asked(doing, partial(self._connected, AIOKafkaClient, "bootstrap"), question, timeout_s)
+
+    async def administer(self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+        """As `ask`, with the client that changes topics and describes groups."""
+        return await self._asked(doing, partial(self._connected, AIOKafkaAdminClient, "start"), question, timeout_s)
+
+    async def topic(self, name: str) -> TopicFacts:
+        """Facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
+        known = self._facts.get(name)
+        if known is not None and not self.is_stale(name):
+            return known[1]
+        return (await self.topics([name], limits=known is None or known[1].max_batch_bytes is None))[name]
+
+    def known(self, name: str) -> TopicFacts | None:
+        """Facts that need no question, however old."""
+        known = self._facts.get(name)
+        return known[1] if known is not None else None
+
+    def is_stale(self, name: str) -> bool:
+        """Whether facts are old enough to be asked for anew."""
+        known = self._facts.get(name)
+        return known is None or self._clock.monotonic_s() - known[0] >= _FRESH_S
+
+    def forget(self, name: str) -> None:
+        """The facts about a topic have turned out wrong."""
+        self._facts.pop(name, None)
+
+    async def topics(self, names: Iterable[str], *, limits: bool = False) -> dict[str, TopicFacts]:
+        """Fresh facts about *names*; raises TopicMissingError for the first that is missing."""
+        wanted = list(dict.fromkeys(names))
+        found = await self.ask("reading topics", lambda client: _described(client, wanted))
+        if limits:
+            found = {name: await self._limited(name, facts) for name, facts in found.items()}
+        now_s = self._clock.monotonic_s()
+        for name, facts in found.items():
+            if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
+                facts = msgspec.structs.replace(facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync)  # noqa: PLW2901
+            self._facts[name] = now_s, facts
+        return {name: self._facts[name][1] for name in wanted}
+
+    async def all_topics(self) -> dict[str, TopicFacts]:
+        """Every topic but the broker's own."""
+        return await self.ask("reading topics", lambda client: _described(client, None))
+
+    async def ranges(self, topic: str) -> dict[int, PartitionRange]:
+        """The offsets of every partition that has a leader. Raises TopicMissingError, UnreachableError."""
+        facts = (await self.topics([topic]))[topic]
+        partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
+        return {place.partition: span for place, span in (await self.spans(partitions)).items()}
+
+    async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
+        """Start and end of each partition, asked of their leaders."""
+
+        async def asked(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
+            leaders = await _leaders(client, partitions)
+            starts = await _offsets(client, leaders, _EARLIEST)
+            ends = await _offsets(client, leaders, _LATEST)
+            return {place: PartitionRange(starts[place], ends[place]) for place in partitions}
+
+        return await self.ask("reading offsets", asked)
+
+    async def is_reachable(self) -> bool:
+        """Whether a new client finds the cluster, whatever the present one says."""
+        return await probe(self._options) is None
+
+    async def pause(self, delay_s: float) -> None:
+        """Wait before asking again."""
+        await self._clock.sleep(delay_s)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        self._closed = True
+        await self._drop()
+
+    async def _asked(self, doing: str, connected: Callable[[], Awaitable[Any]], question: Callable[[Any], Awaitable[T]], timeout_s: float) -> T:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        pause_s = 0.1
+        while True:
+            left_s = deadline_s - self._clock.monotonic_s()
+            try:
+                async with asyncio.timeout(max(0.1, left_s)):
+                    answer = await question(await connected())
+                self._answered = True
+            except (KafkaError, OSError, TimeoutError, AttributeError) as error:
+                # AttributeError: the library asks a node it has forgotten.
+                fault = translated(error, doing)
+                if not (fault.retriable or isinstance(error, AttributeError)):
+                    raise fault from error
+                advertised = self._advertised()
+                await self._drop()
+                if self._clock.monotonic_s() + pause_s >= deadline_s:
+                    raise await self._misled(advertised) or fault from error
+            else:
+                return answer
+            await self._clock.sleep(pause_s)
+            pause_s = min(1.0, pause_s * 2)
+
+    def _advertised(self) -> tuple[str, ...]:
+        """The addresses that brokers give themselves, besides those that were given to us."""
+        clients = [getattr(client, "_client", client) for client in self._clients.values()]
+        found = {f"{broker.host}:{broker.port}" for client in clients for broker in client.cluster.brokers()}
+        return tuple(sorted(found.difference(self._options.bootstrap)))
+
+    async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
+        """What is wrong where the cluster can be found, and then sends everybody to addresses that do not answer from here."""
+        if self._answered or not advertised:
+            return None
+        cause = await probe(msgspec.structs.replace(self._options, bootstrap=advertised), has_answered=True)
+        given = ", ".join(self._options.bootstrap)
+        return cause and UnreachableError(f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}")
+
+    async def _connected(self, kind: type[Any], start: str) -> Any:
+        async with self._connecting:
+            self._check_open()
+            if kind not in self._clients:
+                client = kind(**self._options.common())
+                # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops the loop.
+                getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
+                self._clients[kind] = await self._started(client, start)
+                self.connected_once = True
+            return self._clients[kind]
+
+    async def _started(self, client: Any, method: str) -> Any:
+        try:
+            async with asyncio.timeout(_BOOTSTRAP_S):
+                await getattr(client, method)()
+            # Closed meanwhile, and nobody else would close this one.
+            self._check_open()
+        except BaseException as error:
+            await _closed(client)
+            if not isinstance(error, KafkaError | TimeoutError):
+                raise
+            # The library says the same of a wrong password and of a dead broker: ask for the cause.
+            cause = await probe(self._options, has_answered=self.connected_once)
+            raise cause or UnreachableError("Kafka answered, and then not any more") from error
+        return client
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the transport is closed")
+
+    async def _drop(self) -> None:
+        clients, self._clients = self._clients, {}
+        await _closed(*clients.values())
+
+    async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
+        """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, {_LARGEST: "", _IN_SYNC: ""})
+        try:
+            answers = await self.administer("reading a topic's limits", lambda admin: admin.describe_configs([resource]))
+        except (BusError, DeadlineError):
+            return facts
+        values: Mapping[str, str] = {entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]}
+        limit, least = values.get(_LARGEST), values.get(_IN_SYNC)
+        return msgspec.structs.replace(facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(least) if least else 1)
+
+
+class _NoTopics(set[str]):
+    """The topics of a client that follows the brokers alone, and asks for topics by name when it wants to know."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+async def _closed(*clients: Any) -> None:
+    # Each in a task of its own, which may end as cancelled: that is not the same as whoever waits for it being cancelled.
+    closing = [asyncio.get_running_loop().create_task(client.close()) for client in clients]
+    for task in closing:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if closing:
+        await asyncio.wait(closing, timeout=_CLOSE_S)
+    for task in closing:
+        task.cancel()
+
+
+async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:
+    answer = await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))
+    found: dict[str, TopicFacts] = {}
+    for topic in answer.to_object()["topics"]:
+        name, code = topic["topic"], topic["error_code"]
+        if names is None and (topic.get("is_internal") or code):
+            continue
+        if code:
+            error = for_code(code)()
+            raise translated(error, f"topic {name[:249]!r}") from error
+        items = {item["partition"]: item for item in topic["partitions"]}
+        each = [items.get(number, {"leader": -1, "isr": ()}) for number in range(len(items))]
+        found[name] = TopicFacts(tuple(item["leader"] for item in each), in_sync=tuple(len(item["isr"]) for item in each))
+    missing = set(names or ()) - set(found)
+    if missing:
+        raise TopicMissingError(f"there is no topic {min(missing)[:249]!r}; create it with `sealbus topics apply`")
+    return found
+
+
+async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    facts = await _described(client, sorted({place.topic for place in partitions}))
+    leaders = {place: facts[place.topic].leaders[place.partition] for place in partitions if place.partition < facts[place.topic].partitions}
+    for place in partitions:
+        if place not in leaders:
+            raise TopicMissingError(f"topic {place.topic!r} has no partition {place.partition}")
+        if leaders[place] < 0:
+            raise NotLeaderForPartitionError(f"partition {place.partition} of {place.topic} has no leader just now")
+        if client.cluster.broker_metadata(leaders[place]) is None:
+            await client.force_metadata_update()
+    return leaders
+
+
+async def _offsets(client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for node in sorted(set(leaders.values())):
+        asked: dict[str, list[tuple[int, int]]] = {}
+        for place, leader in leaders.items():
+            if leader == node:
+                asked.setdefault(place.topic, []).append((place.partition, which))
+        answer = await client.send(node, OffsetRequest(-1, _READ_COMMITTED, list(asked.items())))
+        for topic, items in answer.topics:
+            for partition, code, *rest in items:
+                if code:
+                    raise for_code(code)(f"{topic} partition {partition}")
+                found[TopicPartition(topic, partition)] = rest[-1]
+    return found

@@ -1,0 +1,50 @@
+"""The client library's log, limited.
+
+Owns forwarding what the library logs to the bus's own log: warnings and above, each sentence once in a while. A client that has lost its brokers
+writes a thousand lines a second; what matters to a user the bus says itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from bus.telemetry.logs import get_logger
+
+__all__ = ["limit_noise"]
+
+_EVERY_S = 10.0
+_MOST_KINDS = 256
+
+
+class _Limited(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._log = get_logger("aiokafka")
+        self._said: dict[tuple[str, str], float] = {}
+        self._held_back = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = (record.name, str(record.msg))
+        now_s = time.monotonic()
+        if now_s - self._said.get(kind, -_EVERY_S) < _EVERY_S:
+            self._held_back += 1
+            return
+        if len(self._said) >= _MOST_KINDS:
+            self._said.clear()
+        self._said[kind] = now_s
+        held_back, self._held_back = self._held_back, 0
+        text = record.getMessage()[:300]
+        # A fault of the library, with its trace, is a fault; all else are circumstances that the bus deals with.
+        if record.exc_info:
+            self._log.error("kafka.client", text=text, source=record.name, held_back=held_back, exc_info=record.exc_info)
+        else:
+            self._log.debug("kafka.client", text=text, source=record.name, held_back=held_back)
+
+
+def limit_noise() -> None:
+    """Install it, once in a process."""
+    logger = logging.getLogger("aiokafka")
+    if not any(isinstance(handler, _Limited) for handler in logger.handlers):
+        logger.addHandler(_Limited())
+        logger.propagate = False

@@ -1,0 +1,92 @@
+"""What a group has committed, as its coordinator tells, setting it for a group without members, and members that leave.
+
+Owns the questions and what their answers mean; members commit by themselves (`member`). The library asks the first too, and does not look
+at the error of the whole answer: a coordinator that is just being moved, or has not read its log yet, is then one of a group that has never
+committed anything, and a member begins at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from bus.errors import GroupBusyError
+from bus.transports.kafka.cluster.client import Link
+
+__all__ = ["commits", "leave", "set_commits"]
+
+
+async def commits(link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    """The offset by place, of those of *places* (None: of all) where *group* has committed one. Raises what `Link` raises."""
+
+    async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        answer = await client.send(coordinator, OffsetFetchRequest(group, None if places is None else _by_topic(places)))
+        found: dict[TopicPartition, int] = {}
+        _check(answer.error_code, group)
+        for topic, partitions in answer.topics:
+            for partition, offset, _, code in partitions:
+                _check(code, group)
+                found[TopicPartition(topic, partition)] = offset
+        if not found.keys() >= {*(places or ())}:
+            raise GroupCoordinatorNotAvailableError(f"of some partitions of group {group!r} nothing was told")
+        return {place: offset for place, offset in found.items() if offset >= 0}
+
+    return await link.ask(doing, asked)
+
+
+async def set_commits(link: Link, doing: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Let *group* go on at *offsets*. Raises GroupBusyError where it has members, and what `Link` raises."""
+    topics: dict[str, list[tuple[int, int, str]]] = {}
+    for place, offset in offsets.items():
+        topics.setdefault(place.topic, []).append((place.partition, offset, ""))
+    request = OffsetCommitRequest(
+        group, OffsetCommitRequest.DEFAULT_GENERATION_ID, "", OffsetCommitRequest.DEFAULT_RETENTION_TIME, list(topics.items())
+    )
+
+    async def asked(client: AIOKafkaClient) -> None:
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        answer = await client.send(coordinator, request)
+        for code in {code for _, partitions in answer.topics for _, code in partitions}:
+            if for_code(code) in (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError):
+                raise GroupBusyError(f"group {group!r} has members: stop its workers first")
+            _check(code, group)
+
+    await link.ask(doing, asked)
+
+
+async def leave(link: Link, doing: str, group: str, member_ids: Sequence[str]) -> None:
+    """Have these members leave *group*, in their name; one that has left is no error. Raises what `Link` raises."""
+
+    async def asked(client: AIOKafkaClient) -> None:
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        for member_id in member_ids:
+            answer = await client.send(coordinator, LeaveGroupRequest(group, member_id))
+            if for_code(answer.error_code) is not UnknownMemberIdError:
+                _check(answer.error_code, group)
+
+    if member_ids:
+        await link.ask(doing, asked)
+
+
+def _by_topic(places: Sequence[TopicPartition]) -> list[tuple[str, list[int]]]:
+    partitions: dict[str, list[int]] = {}
+    for place in places:
+        partitions.setdefault(place.topic, []).append(place.partition)
+    return list(partitions.items())
+
+
+def _check(code: int, group: str) -> None:
+    if code:
+        raise for_code(code)(f"group {group!r}")

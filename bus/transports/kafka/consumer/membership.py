@@ -1,0 +1,299 @@
+"""A member's life: joining, partitions coming and going, positions from the group's commits, and noticing that it is a member no more.
+
+Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client has lost its brokers
+gives its partitions up. Does not own fetching and committing (`subscription`), who shall hold what (`sharing`) or the library's consumer
+(`member`).
+
+The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group knows this member under the
+same id, because whoever leads the group gives nothing away that a member says it holds; its epoch is the generation in which it was gained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from bus.clock import Clock
+from bus.errors import BusError, TransportError
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Assignment, Listener
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.consumer.consumer import Consumer
+from bus.transports.kafka.consumer.cooperative_assignor import CooperativeAssignor, Declared, declared
+from bus.transports.kafka.consumer.held_partitions import Held, Holdings
+from bus.transports.kafka.consumer.start_positions import Positions
+from bus.transports.kafka.errors import said, translated
+from bus.transports.kafka.options import Options
+
+__all__ = ["Membership"]
+
+_WATCH_S = 1.0
+_PAUSE_S = 0.5
+_END_S = 5.0
+_STEADY_S = 10.0
+_LOST_S = 30.0
+_MOST_FAULTS = 16
+
+_log = get_logger("kafka")
+
+
+class Membership:
+    """One member of one group. *changed* is called whenever whoever polls should look again, *positions* knows where the group stands."""
+
+    def __init__(
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: Listener,
+        *,
+        member: str,
+        options: Options,
+        link: Link,
+        clock: Clock,
+        changed: Callable[[], None],
+        positions: Positions,
+    ) -> None:
+        self.group = group
+        self.holdings = Holdings()
+        self.consumer: Consumer | None = None
+        self._retiring: Consumer | None = None
+        self.faults: list[Exception] = []
+        self.gave_up = ""
+        """Why this is no member any more, by its own doing."""
+        self._topics = tuple(dict.fromkeys(topics))
+        self._listener = listener
+        self._member = member
+        self._options = options
+        self._link = link
+        self._clock = clock
+        self._changed = changed
+        self._positions = positions
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._polled_s = self._ticked_s = clock.monotonic_s()
+        self._astray = False
+        """What this member believes may not be what the group believes: join anew."""
+        self.generation = -1
+        self._known_as = ""
+        """The id under which the group gave this member what it holds."""
+        self._unwanted: set[TopicPartition] = set()
+        self._steady = asyncio.Event()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Join the group. Raises UnreachableError, NotPermittedError."""
+        self.consumer = await self._joined()
+        self.spawn(self._watch())
+
+    async def close(self) -> None:
+        """Leave the group, and end within seconds."""
+        self._closed = True
+        self.holdings.clear()
+        others = self._tasks - {asyncio.current_task()}
+        # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back of whoever closes.
+        for task in others:
+            task.cancel()
+        ending = [consumer for consumer in (self.consumer, self._retiring) if consumer is not None]
+        self.consumer = None
+        await asyncio.gather(*(consumer.kill() for consumer in ending))
+        if others:
+            await asyncio.wait(others, timeout=_END_S)
+
+    def polled(self) -> None:
+        """Whoever owns this member is alive."""
+        self._polled_s = self._clock.monotonic_s()
+        self.note_silence()
+
+    def note_silence(self) -> None:
+        """A process that was suspended finds out by its own clock: others hold its partitions by now, and the next heartbeat is too late."""
+        if self._clock.monotonic_s() - self._ticked_s > self._options.session_timeout_s + _WATCH_S:
+            self._ticked_s = self._clock.monotonic_s()
+            self._astray = True
+            self._lose()
+
+    @property
+    def steady(self) -> bool:
+        """Whether no rebalance is under way."""
+        return self._steady.is_set()
+
+    async def wait_until_steady(self) -> bool:
+        """Wait while the group rebalances; False when that takes long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._steady.wait(), _STEADY_S)
+        return self.steady
+
+    def knows(self, consumer: Consumer | None) -> bool:
+        """Whether the group still knows this member under the id by which it was given what it holds."""
+        return consumer is not None and consumer.member_id == self._known_as
+
+    def fail(self, error: Exception) -> None:
+        """Whoever polls next gets *error*."""
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.append(error)
+        self._changed()
+
+    def place(self, held: Held, offset: int) -> None:
+        """Go on at *offset*."""
+        held.position = offset
+        held.version += 1
+        held.drop()
+        if self.consumer is not None:
+            self.consumer.seek(held.place, offset)
+            if not held.paused:
+                self.consumer.resume((held.place,))
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run *work* beside; if it dies, whoever polls hears of it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(TransportError(f"a background task of group {self.group!r} died: {said(error)}"))
+
+    # Called by the library while it rebalances.
+
+    def _held(self) -> Declared:
+        """What this member says it holds when it joins. Under another id than before it was thrown out, and others have it all."""
+        if not self.knows(self.consumer):
+            self._lose()
+        return declared(self.generation, (held.place for held in self.holdings.all()))
+
+    def _asked(self, places: set[TopicPartition]) -> None:
+        self._unwanted = places
+
+    async def _revoked(self, _: Iterable[TopicPartition]) -> None:
+        # Nothing is given up. But a commit that overtakes the new generation would cost the membership.
+        self._steady.clear()
+
+    async def _assigned(self, places: Iterable[TopicPartition]) -> None:
+        consumer = self.consumer
+        if self._closed or consumer is None:
+            return
+        if not self.knows(consumer):
+            self._lose()
+        self._known_as, self.generation = consumer.member_id, consumer.generation
+        given, unwanted = set(places), self._unwanted
+        self._lose([held for held in self.holdings.all() if held.place not in given])
+        new = sorted(place for place in given if self.holdings.at(place) is None)
+        # The library has forgotten everything. Until the group's commit is known, nothing is fetched of what is new.
+        consumer.restore(dict.fromkeys(new) | self.holdings.carried())
+        gained = self.holdings.add(Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted)
+        self._steady.set()
+        if gained:
+            self._tell(self._listener.assigned, [held.assignment for held in gained])
+            self.spawn(self._positioned(gained))
+        if leaving := [held for held in self.holdings.all() if held.place in unwanted and not held.leaving]:
+            self.spawn(self._let_go(leaving))
+        if unwanted & set(new):
+            # Let go of while this round was under way.
+            consumer.rejoin()
+        self._changed()
+
+    async def _let_go(self, leaving: Sequence[Held]) -> None:
+        """Drain what others shall have, without holding up anybody, and only then let the group give it to them."""
+        for held in leaving:
+            held.leaving = True
+        if self.consumer is not None:
+            self.consumer.pause(held.place for held in leaving)
+        assignments = [held.assignment for held in leaving]
+        try:
+            async with asyncio.timeout(self._options.rebalance_timeout_s):
+                await self._listener.revoked(assignments)
+        except TimeoutError:
+            self._tell(self._listener.lost, assignments)
+        except Exception as error:  # noqa: BLE001 - whoever polls hears of it
+            self.fail(error)
+        finally:
+            self.holdings.drop(leaving)
+            self._changed()
+        if self.consumer is not None:
+            self.consumer.rejoin()
+
+    async def _positioned(self, gained: Sequence[Held]) -> None:
+        """Look up where the group stands, for as long as it takes, and begin there."""
+        while pending := [held for held in gained if held.position is None and self.holdings.get(held.assignment) is held]:
+            try:
+                found = await self._positions(pending)
+            except BusError as error:
+                if not error.retriable:
+                    self.fail(error)
+                    return
+                _log.warning("kafka.positions_unknown", group=self.group, error=str(error))
+                await self._clock.sleep(_PAUSE_S)
+                continue
+            for held in pending:
+                if held.position is None and self.holdings.get(held.assignment) is held and (at := found.get(held.place)) is not None:
+                    if at.fault is not None:
+                        self.fail(at.fault)
+                    self.place(held, at.offset)
+            self._changed()
+
+    def _lose(self, lost: Sequence[Held] | None = None) -> None:
+        """These, or else all that is held, are another's by now."""
+        lost = self.holdings.all() if lost is None else lost
+        if lost:
+            self.holdings.drop(lost)
+            self._tell(self._listener.lost, [held.assignment for held in lost])
+            self._changed()
+
+    def _tell(self, told: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
+        try:
+            told(assignments)
+        except Exception as error:  # noqa: BLE001 - the library would swallow it
+            self.fail(error)
+
+    async def _joined(self) -> Consumer:
+        try:
+            return await Consumer.joined(
+                self._options,
+                self.group,
+                self._topics,
+                member=self._member,
+                assignor=CooperativeAssignor(self._held, self._asked),
+                revoked=self._revoked,
+                assigned=self._assigned,
+            )
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise translated(error, f"joining group {self.group!r}") from error
+
+    async def _watch(self) -> None:
+        while not self._closed:
+            await self._clock.sleep(_WATCH_S)
+            self.note_silence()
+            self._ticked_s = now_s = self._clock.monotonic_s()
+            if now_s - self._polled_s > self._options.poll_timeout_s:
+                self.gave_up = f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were given to others"
+                self._lose()
+                await self.close()
+                return
+            await self._keep_in_touch()
+
+    async def _keep_in_touch(self) -> None:
+        """A client that has heard of no broker for long has lost its way; if the cluster is there, begin anew."""
+        if self.consumer is not None and not self._astray and self._clock.monotonic_s() - self.consumer.refreshed_s < _LOST_S:
+            return
+        if not await self._link.is_reachable():
+            return
+        _log.warning("kafka.consumer_replaced", group=self.group)
+        self._lose()
+        self._retiring, self.consumer = self.consumer, None
+        if self._retiring is not None:
+            await self._retiring.kill()
+            self._retiring = None
+        try:
+            consumer = await self._joined()
+        except BusError as error:
+            _log.warning("kafka.rejoin_failed", group=self.group, error=str(error))
+            return
+        self.consumer, self._astray = consumer, False
+        if self._closed:
+            # Closed while it was joining.
+            await self.close()
+        self._changed()

@@ -1,0 +1,209 @@
+"""Reading a partition without a group: tail, dead-letter lists, replies.
+
+Owns a small pool of consumers, one per partition that is being read, so that a reader that goes on where it stopped fetches nothing twice. Does
+not own groups (`subscription`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeError
+
+from bus.clock import Clock
+from bus.errors import ClosedError, TopicMissingError, UnreachableError
+from bus.transports.base import HEADER_BYTES, Record
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.consumer.consumer import killed
+from bus.transports.kafka.errors import translated
+from bus.transports.kafka.options import Options
+
+__all__ = ["Reading"]
+
+_KEPT = 16
+_START_S = 15.0
+_CLOSE_S = 2.0
+_FETCH_S = 0.5
+_PAUSE_S = 0.2
+_ANSWER_S = 15.0
+
+
+class _Reader:
+    """One partition: where the next record is expected, and what was fetched and not asked for."""
+
+    __slots__ = ("buffer", "consumer", "expected", "fetching", "lock", "users")
+
+    def __init__(self) -> None:
+        self.consumer: AIOKafkaConsumer | None = None
+        self.buffer: deque[Record] = deque()
+        self.expected = -1
+        self.fetching: asyncio.Future[None] | None = None
+        """A fetch goes on when whoever asked for it is cancelled."""
+        self.lock = asyncio.Lock()
+        self.users = 0
+        """Those who read, or wait for their turn."""
+
+
+class Reading:
+    """The read side of one transport."""
+
+    def __init__(self, options: Options, link: Link, clock: Clock) -> None:
+        self._options = options
+        self._link = link
+        self._clock = clock
+        self._readers: dict[TopicPartition, _Reader] = {}
+        self._closed = False
+
+    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float) -> Sequence[Record]:
+        """Records from *offset* on (from the oldest kept one, if that is later); waits up to *wait_s* for the first."""
+        facts = await self._link.topic(topic)
+        if partition >= facts.partitions:
+            raise TopicMissingError(f"topic {topic!r} has no partition {partition}")
+        place = TopicPartition(topic, partition)
+        reader = self._readers.pop(place, None) or _Reader()
+        # The most recently used stands last.
+        self._readers[place] = reader
+        reader.users += 1
+        try:
+            async with reader.lock:
+                if reader.expected != offset or reader.consumer is None:
+                    await self._go(reader, place, offset)
+                try:
+                    await self._fetched(reader, place, wait_s)
+                except BaseException:
+                    reader.expected = -1
+                    raise
+                taken = _taken(reader, max_records, max_bytes)
+        finally:
+            reader.users -= 1
+        await self._trim()
+        return taken
+
+    async def close(self) -> None:
+        """End every reader; whoever waits gets a ClosedError."""
+        self._closed = True
+        readers, self._readers = self._readers, {}
+        await asyncio.gather(*(_closed(reader) for reader in readers.values()))
+
+    async def _go(self, reader: _Reader, place: TopicPartition, offset: int) -> None:
+        if reader.fetching is not None:
+            # What it brings is from where the reader stood before.
+            await asyncio.wait((reader.fetching,))
+        reader.expected = -1
+        reader.buffer.clear()
+        if reader.consumer is None:
+            reader.consumer = await self._started(place)
+        span = (await self._link.spans([place]))[place]
+        self._check_open()
+        reader.expected = max(offset, span.start)
+        reader.consumer.seek(place, min(reader.expected, span.end))
+
+    async def _started(self, place: TopicPartition) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(**self._options.reader())
+        try:
+            async with asyncio.timeout(_START_S):
+                await consumer.start()
+            # Closed meanwhile, and nobody else would end it.
+            self._check_open()
+        except BaseException as error:
+            await _ended(consumer)
+            if isinstance(error, KafkaError | OSError | TimeoutError):
+                raise translated(error, f"reading {place.topic}") from error
+            raise
+        consumer.assign([place])
+        return consumer
+
+    async def _fetched(self, reader: _Reader, place: TopicPartition, wait_s: float) -> None:
+        """Until the buffer holds something, the end is reached and *wait_s* is over."""
+        consumer = reader.consumer
+        assert consumer is not None  # noqa: S101 - _go came first
+        deadline_s = self._clock.monotonic_s() + wait_s
+        answer_s = self._clock.monotonic_s() + max(wait_s, _ANSWER_S)
+        end: int | None = None
+        while not reader.buffer:
+            self._check_open()
+            now_s = self._clock.monotonic_s()
+            if now_s >= deadline_s:
+                if end is None:
+                    end = (await self._link.spans([place]))[place].end
+                if reader.expected >= end or await _position(consumer, place) >= end:
+                    return
+                if now_s >= answer_s:
+                    # There is something to read and nothing comes: this client may have lost its way, the next read begins with a new one.
+                    await _closed(reader)
+                    raise UnreachableError(f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s")
+            await self._fetch(reader, place, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
+
+    async def _fetch(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
+        # It goes on by itself: a fetch that is cancelled loses what it has already taken from the library.
+        reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
+        try:
+            await asyncio.wait((work,))
+            work.result()
+        except asyncio.CancelledError:
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    async def _store(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
+        try:
+            batch = await consumer.getmany(place, timeout_ms=round(timeout_s * 1000))
+        except OffsetOutOfRangeError:
+            # Retention was faster than this reader: it has no claim on what is gone.
+            span = (await self._link.spans([place]))[place]
+            reader.expected = max(reader.expected, span.start)
+            consumer.seek(place, min(reader.expected, span.end))
+            return
+        except (KafkaError, ConsumerStoppedError) as error:
+            if self._closed:
+                raise ClosedError("the transport is closed") from error
+            fault = translated(error, f"reading {place.topic}")
+            if not fault.retriable:
+                raise fault from error
+            await self._clock.sleep(_PAUSE_S)
+            return
+        reader.buffer.extend(record for record in batch.get(place, ()) if record.offset >= reader.expected)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the transport is closed")
+
+    async def _trim(self) -> None:
+        while len(self._readers) > _KEPT:
+            # Chosen anew each time: while one is being closed, others are read from, and closed by whoever did that.
+            idle = next((place for place, reader in self._readers.items() if not reader.users), None)
+            if idle is None:
+                return
+            await _closed(self._readers.pop(idle))
+
+
+def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
+    taken: list[Record] = []
+    size = 0
+    while reader.buffer and len(taken) < max_records:
+        record = reader.buffer[0]
+        size += len(record.value or b"") + len(record.key or b"") + HEADER_BYTES * len(record.headers)
+        if size > max_bytes and taken:
+            break
+        taken.append(reader.buffer.popleft())
+        reader.expected = record.offset + 1
+    return taken
+
+
+async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
+    """Where the library stands: past the end of a partition whose last entries are no records (transaction markers, compacted ones)."""
+    return int(await consumer.position(place))
+
+
+async def _closed(reader: _Reader) -> None:
+    consumer, reader.consumer = reader.consumer, None
+    reader.expected = -1
+    if consumer is not None:
+        await _ended(consumer)
+
+
+async def _ended(consumer: AIOKafkaConsumer) -> None:
+    # In a task of its own, which may be left behind, and of which nothing but its end is heard.
+    await asyncio.wait((asyncio.get_running_loop().create_task(killed(consumer)),), timeout=_CLOSE_S)

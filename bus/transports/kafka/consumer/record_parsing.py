@@ -1,0 +1,227 @@
+"""What a fetch brought, as records of the bus, batch by batch.
+
+The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it raises on the first wrong
+one, at every fetch, with all records around it. One hostile record must cost one dead letter and not a partition. Owns reading batches: by the
+compiled hot path where it is there, by the library where not, by a parser of its own where these fail; header names are hints, so wrong bytes
+in them become U+FFFD. Nor may a batch that blows up to gigabytes, or headers without end, cost more than what cannot be read of it: one record
+stands for that. Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing
+(`decompressing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.consumer import fetcher
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
+from aiokafka.record.memory_records import _MemoryRecordsPy
+from aiokafka.record.util import decode_varint_py
+
+from bus import native
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Record
+from bus.transports.kafka.consumer.decompression import TooLargeError, usual, whole
+from bus.transports.kafka.options import as_bus_records
+
+__all__ = ["install"]
+
+_MAGIC = 2
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
+_MOST_RECORDS = 100_000
+"""More than that are read one after the other, and not all before the first is handled."""
+_MOST_HEADERS = 10_000
+"""The compiled way has the same bound: in memory each takes many times its two bytes."""
+_KEPT_HEADERS = 256
+"""Those behind are left out: a message with so many is refused, whatever they say. The compiled way has the same bound."""
+_FETCHED_BYTES = 8 * 1_048_576
+"""Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
+_header_names: Final[dict[bytes, str]] = {}
+
+_log = get_logger("kafka")
+
+
+class _Tolerated(NamedTuple):
+    """A record with the attributes of the library's."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    checksum: None = None
+
+
+class _Batch:
+    """The library's batch; its records are read by the library as long as it can. With *place* they are the bus's."""
+
+    def __init__(self, raw: memoryview, place: TopicPartition | None) -> None:
+        self._raw = raw
+        self._batch = DefaultRecordBatch(raw)
+        found, self.content_bytes = (None, 0) if place is None else _bounded(raw, place)
+        self._records = self._read() if found is None else iter(found)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._records
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def _read(self) -> Iterator[Any]:
+        read = 0
+        try:
+            for record in self._batch:
+                yield record
+                read += 1
+        except UnicodeDecodeError:
+            yield from _tolerated(self._raw, read)
+
+
+class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no types
+    """What a fetch brought, batch by batch; with a *place*, as records of the bus."""
+
+    place: TopicPartition | None = None
+    _content_bytes = 0
+
+    def has_next(self) -> bool:
+        # The library goes on behind the last record that it was given.
+        return self._content_bytes < _FETCHED_BYTES and bool(super().has_next())
+
+    def next_batch(self) -> Any:
+        raw = self._next_slice
+        if raw is None or len(raw) < self.MIN_SLICE or raw[self.MAGIC_OFFSET] < _MAGIC:
+            return super().next_batch()
+        self._cache_next()
+        batch = _Batch(raw, self.place)
+        self._content_bytes += batch.content_bytes
+        return batch
+
+
+class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the library has no types
+    """The records of one partition: the bus's for a consumer that wants these, else the library's."""
+
+    def __init__(self, place: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
+        self._ours = key_deserializer is as_bus_records
+        if self._ours and isinstance(records, _Records):
+            records.place = place
+        super().__init__(place, records, aborted, offset, key_deserializer, *rest)
+
+    def _consumer_record(self, tp: TopicPartition, record: Any) -> Any:
+        if not self._ours:
+            return super()._consumer_record(tp, record)
+        return record if record.__class__ is Record else _as_record(tp, record)
+
+
+def install() -> None:
+    """Make every consumer of this process read in this way."""
+    fetcher.MemoryRecords = _Records
+    fetcher.PartitionRecords = _PartitionRecords
+
+
+def _as_record(place: TopicPartition, record: Any) -> Record:
+    """A record of the library as a record of the bus; a header without a value counts as an empty one."""
+    headers = tuple((name, content or b"") for name, content in record.headers)
+    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
+
+
+def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
+    """The records of a batch by the compiled way, None where that is not there or leaves it to the others; and how many bytes it holds."""
+    base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
+    section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
+    append_ms = max_ms if attributes & _APPEND_TIME else None
+
+    def compiled(content: bytes | memoryview | None) -> list[Record] | None:
+        if native.core is None or content is None:
+            return None
+        try:
+            found: list[Record] = native.core.read_records(
+                content, len(content), count, Record, place.topic, place.partition, base_offset, base_ms, append_ms, _header_names
+            )
+        except (ValueError, OverflowError):
+            return None
+        return found
+
+    if native.core is not None and not plenty:
+        first = usual(section, codec)
+        if first is not None and (found := compiled(first)) is not None:
+            return found, len(first)
+    try:
+        content = whole(section, codec)
+    except TooLargeError as error:
+        return _cut(raw, error.beginning, place), len(error.beginning)
+    except ValueError:
+        # The library finds out what is wrong, and says so in its own way.
+        return None, 0
+    if content is None or (native.core is None and not plenty):
+        return None, len(content or section)
+    return (None if plenty else compiled(content)) or _cut(raw, content, place), len(content)
+
+
+def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
+    """The records in the *beginning* of a batch's content, and for those that are not, one without content at the last one's offset."""
+    batch = _DefaultRecordBatchPy(raw)
+    try:
+        for record in _parsed(batch, beginning, 0):
+            yield _as_record(place, record)
+    except CorruptRecordException as error:
+        _log.error("kafka.batch_unreadable", topic=place.topic, partition=place.partition, offset=batch.base_offset, error=str(error))
+        yield Record(place.topic, place.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
+
+
+def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
+    """The records of a batch from number *skip* on."""
+    batch = _DefaultRecordBatchPy(raw)
+    batch._maybe_uncompress()  # noqa: SLF001 - the one step of reading that needs the library's codecs
+    return islice(_parsed(batch, batch._buffer, batch._pos), skip, None)  # noqa: SLF001 - see above
+
+
+def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview, at: int) -> Iterator[_Tolerated]:
+    """The records of *batch* in *buffer* from byte *at* on. Raises CorruptRecordException at one that is not all there."""
+    appended = batch.timestamp_type == 1
+    for number in range(batch._num_records):  # noqa: SLF001 - it says so nowhere else
+        try:
+            length, begin = decode_varint_py(buffer, at)
+            record, at = _record(buffer, begin, batch, batch.max_timestamp if appended else None)
+        except (IndexError, ValueError) as error:
+            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} cannot be read: {error}") from error
+        if at - begin != length:
+            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} is not of the length that it says")
+        yield record
+
+
+def _record(buffer: bytes | bytearray | memoryview, at: int, batch: Any, timestamp: int | None) -> tuple[_Tolerated, int]:
+    """The record whose content begins at *at*, and where it ends."""
+    # Not by the library's compiled numbers, which don't stop at the end of the buffer.
+    delta, at = decode_varint_py(buffer, at + 1)
+    offset_delta, at = decode_varint_py(buffer, at)
+    key, at = _bytes(buffer, at)
+    value, at = _bytes(buffer, at)
+    count, at = decode_varint_py(buffer, at)
+    if count > _MOST_HEADERS:
+        raise ValueError(f"{count} headers are more than {_MOST_HEADERS}")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(max(0, count)):
+        name, at = _bytes(buffer, at)
+        content, at = _bytes(buffer, at)
+        if len(headers) < _KEPT_HEADERS:
+            headers.append(((name or b"").decode("utf-8", "replace"), content))
+    moment = batch.first_timestamp + delta if timestamp is None else timestamp
+    return _Tolerated(batch.base_offset + offset_delta, moment, batch.timestamp_type, key, value, headers), at
+
+
+def _bytes(buffer: bytes | bytearray | memoryview, at: int) -> tuple[bytes | None, int]:
+    length, at = decode_varint_py(buffer, at)
+    if length < 0:
+        return None, at
+    if at + length > len(buffer):
+        raise IndexError("it ends before its time")
+    return bytes(buffer[at : at + length]), at + length

@@ -1,0 +1,53 @@
+"""Where a group stands: its commits, seen beside the offsets that are still kept.
+
+Owns looking up where a member begins with a partition, and saying so when what was committed is not kept any more. Does not own acting on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from aiokafka import TopicPartition
+
+from bus.errors import OffsetOutOfRangeError
+from bus.transports.base import PartitionRange
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.group_offsets import commits
+from bus.transports.kafka.consumer.held_partitions import Held
+
+__all__ = ["Position", "Positions", "out_of_range", "positions"]
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Begin at *offset*; *committed* is -1 where the group has never committed, *fault* says that something may be lost."""
+
+    offset: int
+    committed: int
+    fault: OffsetOutOfRangeError | None = None
+
+
+Positions: TypeAlias = Callable[[Sequence[Held]], Awaitable[Mapping[TopicPartition, Position]]]
+"""Where the group goes on in each of these, without those that it may not be asked about just now."""
+
+
+async def positions(link: Link, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+    """Where *group* goes on in each of *places*; raises what `Link` raises."""
+    committed_at = await commits(link, f"reading the commits of group {group!r}", group, places)
+    spans = await link.spans(places)
+    found = {}
+    for place in places:
+        committed, span = committed_at.get(place, -1), spans[place]
+        offset = span.start if committed < 0 else committed
+        fault = None if span.start <= offset <= span.end else out_of_range(place, offset, span)
+        found[place] = Position(offset, committed, fault)
+    return found
+
+
+def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
+    """The error that says so."""
+    return OffsetOutOfRangeError(
+        f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to {span.end}; "
+        "what lay between may be lost"
+    )

@@ -1,0 +1,299 @@
+"""One member's view of its group, on Kafka: polling, committing, pausing.
+
+Owns fetching in the background without ever cancelling a fetch, and commits that are fenced by the assignment's epoch and never go back. Does
+not own how partitions come and go (`membership`) or the buffers (`holdings`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from aiokafka import TopicPartition
+from aiokafka.errors import ConsumerStoppedError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, FencedError, UnreachableError
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Assignment, Listener, Record
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.consumer.consumer import Committing, Consumer
+from bus.transports.kafka.consumer.held_partitions import Held
+from bus.transports.kafka.consumer.membership import Membership
+from bus.transports.kafka.consumer.start_positions import Position, out_of_range, positions
+from bus.transports.kafka.errors import translated
+from bus.transports.kafka.options import Options
+
+__all__ = ["KafkaSubscription"]
+
+_FETCH_S = 0.5
+_PAUSE_S = 0.5
+_AGAIN_S = 0.05
+_OVERTAKEN_S = 10.0
+
+_log = get_logger("kafka")
+
+
+class KafkaSubscription:
+    """A member; `open` joins it."""
+
+    def __init__(
+        self, group: str, topics: Sequence[str], listener: Listener, *, member: str, options: Options, link: Link, clock: Clock
+    ) -> None:
+        self._group = group
+        self._link = link
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._life = Membership(
+            group,
+            topics,
+            listener,
+            member=member,
+            options=options,
+            link=link,
+            clock=clock,
+            changed=self._wake.set,
+            positions=self._positions,
+        )
+        self._holdings = self._life.holdings
+        self._fetching: asyncio.Task[None] | None = None
+        self._fetching_from: Consumer | None = None
+        self._committing = asyncio.Lock()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Join the group. Raises UnreachableError, NotPermittedError."""
+        await self._life.open()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has left for good."""
+        return self._closed
+
+    async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        # Whoever polls in a loop must not keep the fetch behind it from going on. Before anything is taken: a cancelled poll loses nothing.
+        await asyncio.sleep(0)
+        while True:
+            self._wake.clear()
+            self._check()
+            if max_records > 0:
+                records = self._holdings.take(max_records, max_bytes)
+                if self._holdings.readable_share < 1:
+                    self._fetch()
+                if records:
+                    return records
+            left_s = deadline_s - self._clock.monotonic_s()
+            if not await self._woken(left_s):
+                self._check()
+                return self._holdings.take(max_records, max_bytes) if max_records > 0 else ()
+
+    async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
+        self._check_open()
+        self._life.note_silence()
+        deadline_s = self._clock.monotonic_s() + _OVERTAKEN_S
+        while True:
+            refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
+            held = self._holdings.chosen(offsets)
+            consumer = self._life.consumer
+            stale = [] if self._life.knows(consumer) else held
+            moved = {item: offset for item in held if (offset := item.settled(offsets[item.assignment])) > item.committed}
+            if stale or consumer is None or not moved:
+                break
+            # A commit that reaches the group behind the answer to a new round costs the membership.
+            if self._life.steady:
+                outcome = await self._committed(consumer, moved)
+                if outcome is Committing.FENCED:
+                    stale = list(moved)
+                if outcome is not Committing.OVERTAKEN:
+                    break
+                # The library may not have begun the round yet.
+                await self._clock.sleep(_AGAIN_S)
+            if self._clock.monotonic_s() > deadline_s or not await self._life.wait_until_steady():
+                raise UnreachableError("the group has been rebalancing for long; the commit is tried again")
+        if stale:
+            self._holdings.drop(stale)
+            _log.warning("kafka.commit_fenced", group=self._group, partitions=len(stale))
+        return refused + [item.assignment for item in stale]
+
+    def pause(self, assignments: Iterable[Assignment]) -> None:
+        chosen = self._holdings.chosen(assignments)
+        for held in chosen:
+            held.paused = True
+        if self._life.consumer is not None:
+            self._life.consumer.pause(held.place for held in chosen)
+        # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of it kept, each partition
+        # in its turn could leave its prefetch and one fetch more here.
+        if self._holdings.paused_share > 1:
+            for held in chosen:
+                if held.buffer and held.position is not None:
+                    self._life.place(held, held.position)
+
+    def resume(self, assignments: Iterable[Assignment]) -> None:
+        chosen = self._holdings.chosen(assignments)
+        for held in chosen:
+            held.paused = False
+        if self._life.consumer is not None:
+            self._life.consumer.resume(held.place for held in chosen if held.position is not None)
+        self._wake.set()
+
+    def seek(self, assignment: Assignment, offset: int) -> None:
+        held = self._holdings.get(assignment)
+        if held is not None:
+            self._life.place(held, offset)
+            self._wake.set()
+
+    def assignments(self) -> Sequence[Assignment]:
+        return self._holdings.assignments()
+
+    def in_doubt(self) -> bool:
+        # What is another's by now is lost by the very question.
+        self._life.note_silence()
+        return False
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._wake.set()
+            await self._life.close()
+            if self._fetching is not None:
+                # It ended with the consumer; a fetch is never cancelled.
+                await asyncio.wait([self._fetching], timeout=_PAUSE_S)
+
+    def _fetch(self) -> None:
+        consumer = self._life.consumer
+        # A consumer that was replaced may never answer the fetch that was under way.
+        if consumer is not None and (self._fetching is None or self._fetching_from is not consumer):
+            self._fetching_from = consumer
+            self._fetching = asyncio.get_running_loop().create_task(self._fetched(consumer))
+
+    async def _fetched(self, consumer: Consumer) -> None:
+        wanted = self._holdings.versions()
+        batch: Mapping[TopicPartition, Sequence[Record]] = {}
+        try:
+            batch = await consumer.fetch(_FETCH_S)
+        except (ConsumerStoppedError, NoOffsetForPartitionError):
+            # Stopped; or the library looks for a position by itself while ours is still being looked up.
+            pass
+        except OffsetOutOfRangeError as error:
+            await self._out_of_range(error.args[0] if error.args and isinstance(error.args[0], dict) else {})
+        except Exception as error:  # noqa: BLE001 - a fetch that dies unheard would leave the worker waiting for ever
+            await self._fetch_failed(error)
+        finally:
+            if self._fetching_from is consumer:
+                self._fetching = None
+        for place, records in batch.items():
+            self._store(place, records, wanted.get(place), consumer)
+        self._pass_over(wanted, consumer)
+        if batch:
+            self._wake.set()
+        elif not self._closed and not self._life.faults:
+            self._fetch()
+
+    def _store(self, place: TopicPartition, records: Sequence[Record], wanted: tuple[Held, int] | None, consumer: Consumer) -> None:
+        held = self._holdings.at(place)
+        if held is None or held.position is None or consumer is not self._life.consumer:
+            return
+        if wanted == (held, held.version):
+            held.keep(records)
+        else:
+            # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
+            consumer.seek(place, held.next_offset or 0)
+
+    def _pass_over(self, wanted: Mapping[TopicPartition, tuple[Held, int]], consumer: Consumer) -> None:
+        """Go on behind what are no records, and commit that where all before it is settled: whoever handles records never will."""
+        for place, (held, version) in wanted.items():
+            if held.version == version and consumer is self._life.consumer and (position := consumer.position(place)) is not None:
+                held.pass_over(position)
+        passed = {held: held.gap.stop for held in self._holdings.all() if held.committed in held.gap}
+        if passed and self._life.steady and not self._committing.locked():
+            self._life.spawn(self._passed(consumer, passed))
+
+    async def _passed(self, consumer: Consumer, passed: Mapping[Held, int]) -> None:
+        with contextlib.suppress(BusError):
+            await self._committed(consumer, passed)
+
+    async def _fetch_failed(self, error: Exception) -> None:
+        fault = translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
+        if isinstance(fault, BusError) and fault.retriable:
+            _log.warning("kafka.fetch_failed", group=self._group, error=str(fault))
+        else:
+            self._life.fail(fault)
+        await self._clock.sleep(_PAUSE_S)
+
+    async def _out_of_range(self, places: Mapping[TopicPartition, int]) -> None:
+        for place, offset in places.items():
+            held = self._holdings.at(place)
+            if held is None or (held.position is not None and held.position > offset):
+                continue
+            try:
+                span = (await self._link.spans([place]))[place]
+            except BusError as error:
+                _log.warning("kafka.range_unknown", topic=place.topic, partition=place.partition, error=str(error))
+                continue
+            if not span.start <= offset <= span.end:
+                self._life.fail(out_of_range(place, offset, span))
+
+    async def _woken(self, timeout_s: float) -> bool:
+        if timeout_s <= 0:
+            # Lets a fetch that has its data put it into the buffer.
+            await asyncio.sleep(0)
+            return False
+        timer = self._clock.call_later(timeout_s, self._wake.set)
+        started_s = self._clock.monotonic_s()
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        return self._clock.monotonic_s() - started_s < timeout_s
+
+    async def _positions(self, gained: Sequence[Held]) -> Mapping[TopicPartition, Position]:
+        """Where the group goes on in *gained*; where it has never committed, that is committed first.
+
+        A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has settled any.
+        """
+        found = await positions(self._link, self._group, [held.place for held in gained])
+        for held in gained:
+            held.committed = found[held.place].committed
+        begun, consumer = {held: found[held.place].offset for held in gained if held.committed < 0}, self._life.consumer
+        if not begun:
+            return found
+        if consumer is not None and await self._life.wait_until_steady() and await self._committed(consumer, begun) is Committing.TAKEN:
+            return found
+        # Overtaken: some of these may be another's by now.
+        await self._clock.sleep(_AGAIN_S)
+        return {}
+
+    async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> Committing:
+        def is_current() -> bool:
+            # A coordinator that is away for long may have given these to another when it is back.
+            return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
+
+        # One after the other: of two under way at once the smaller may come last, and the other may have taken it all along.
+        async with self._committing:
+            if not (ahead := {item: offset for item, offset in moved.items() if offset > item.committed}):
+                return Committing.TAKEN
+            try:
+                outcome = await consumer.commit({item.place: offset for item, offset in ahead.items()}, is_current)
+            except KafkaError as error:
+                fault = translated(error, f"committing for group {self._group!r}")
+                if isinstance(fault, FencedError):
+                    return Committing.FENCED
+                raise fault from error
+            if outcome is Committing.TAKEN:
+                for item, offset in ahead.items():
+                    item.committed = offset
+            return outcome
+
+    def _check(self) -> None:
+        self._check_open()
+        self._life.polled()
+        if self._life.faults:
+            raise self._life.faults.pop(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the subscription is closed")
+        if self._life.gave_up:
+            raise FencedError(self._life.gave_up)

@@ -1,0 +1,183 @@
+"""Appending: records go to their partitions in order, each with one outcome by its deadline.
+
+Owns deadlines, facts about topics before anything is sent, and a lane per partition that is written to. Does not own a lane (`lane`) or the
+choice of partitions (`distributing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
+from bus.telemetry.logs import get_logger
+from bus.transports.base import NewRecord, Outcome, Told
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.topic_facts import TopicFacts
+from bus.transports.kafka.errors import said
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.producer.batches import Call
+from bus.transports.kafka.producer.partition_choice import distributed
+from bus.transports.kafka.producer.partition_sender import Lane
+from bus.transports.kafka.producer.replacement import Supply
+
+__all__ = ["Sending"]
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+
+_topic_of, _partition_of = attrgetter("topic"), attrgetter("partition")
+
+_log = get_logger("kafka")
+
+
+class Sending:
+    """The append side of one transport."""
+
+    def __init__(self, options: Options, link: Link, clock: Clock) -> None:
+        self._options = options
+        self._link = link
+        self._clock = clock
+        self._supply = Supply(options, link)
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._pumping: dict[Lane, asyncio.Task[None]] = {}
+        self._calls: set[Call] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: set[str] = set()
+        self._turns = itertools.count()
+        self._preparing = asyncio.Lock()
+        self._unprepared = 0
+        self._closed = False
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
+        """One outcome per record. Before the cluster has ever answered, an unreachable one is told at once instead of at the deadline."""
+        if not records:
+            return []
+        call = Call(len(records), asyncio.get_running_loop().create_future(), told)
+        if timeout_s <= 0:
+            call.give_up(lambda: DeadlineError("no time was left to append"), AppendUnknownError)
+            return call.results()
+        timer = self._clock.call_later(timeout_s, partial(self._expire, call))
+        self._calls.add(call)
+        try:
+            self._enqueue(call, records, self._clock.monotonic_s() + timeout_s)
+            await call.done
+        finally:
+            timer.cancel()
+            call.given_up = True
+            self._calls.discard(call)
+        return call.results()
+
+    async def close(self, timeout_s: float) -> None:
+        """Wait for what was accepted, at most *timeout_s*; then end the producer."""
+        pending = {call.done for call in self._calls if not call.done.done()}
+        if pending:
+            await asyncio.wait(pending, timeout=timeout_s)
+        self._closed = True
+        for call in list(self._calls):
+            call.give_up(
+                lambda: ClosedError("the transport was closed"), lambda: AppendUnknownError("the transport was closed during the append")
+            )
+        tasks = {*self._tasks, *self._pumping.values()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._supply.close()
+
+    def _enqueue(self, call: Call, records: Sequence[NewRecord], deadline_s: float) -> None:
+        topics = {*map(_topic_of, records)}
+        known = {name: facts for name in topics if (facts := self._link.known(name)) is not None}
+        for record in records if {*map(_partition_of, records)} != {None} else ():
+            if record.partition is not None and (facts := known.get(record.topic)) is not None and record.partition >= facts.partitions:
+                # It may have been added since: ask before refusing.
+                self._link.forget(record.topic)
+                del known[record.topic]
+        if len(known) < len(topics) or self._unprepared:
+            # First come, first served: an append that still asks for a topic's facts must not be overtaken by a later one of its partition.
+            self._unprepared += 1
+            self._spawn(self._prepared(call, records, topics, deadline_s))
+            return
+        for name in topics:
+            if self._link.is_stale(name):
+                self._refresh(name)
+        self._distribute(call, records, known)
+
+    async def _prepared(self, call: Call, records: Sequence[NewRecord], topics: set[str], deadline_s: float) -> None:
+        try:
+            async with self._preparing:
+                found: dict[str, TopicFacts | BusError] = {}
+                for name in topics:
+                    found[name] = self._link.known(name) or await self._facts(name, deadline_s)
+                self._distribute(call, records, found)
+        finally:
+            self._unprepared -= 1
+
+    async def _facts(self, name: str, deadline_s: float) -> TopicFacts | BusError:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._link.topic(name)
+            except BusError as error:
+                # Where nobody has ever answered, waiting for the deadline would only hide what is wrong.
+                if not error.retriable or not self._link.connected_once or self._clock.monotonic_s() + pause_s >= deadline_s:
+                    return error
+                self._supply.fault = str(error)
+            await self._clock.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def _distribute(self, call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]) -> None:
+        if call.given_up:
+            return
+        spans = distributed(call, records, topics, max_record_bytes=self._options.max_record_bytes, turn=next(self._turns))
+        for (topic, partition), span in spans.items():
+            lane = self._lanes.get((topic, partition))
+            if lane is None:
+                lane = Lane(topic, partition, supply=self._supply, link=self._link, options=self._options, clock=self._clock)
+                self._lanes[topic, partition] = lane
+            lane.queue.add(span)
+            self._kick(lane)
+
+    def _kick(self, lane: Lane) -> None:
+        if lane not in self._pumping and not self._closed:
+            task = self._pumping[lane] = asyncio.get_running_loop().create_task(lane.pump())
+            task.add_done_callback(partial(self._pumped, lane))
+
+    def _pumped(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        del self._pumping[lane]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("kafka.lane_failed", topic=lane.topic, partition=lane.partition, error=said(error))
+        if lane.busy:
+            self._kick(lane)
+
+    def _refresh(self, name: str) -> None:
+        """Look in the background whether a topic has more partitions by now, or is gone."""
+        if name not in self._refreshing and not self._closed:
+            self._refreshing.add(name)
+            self._spawn(self._refreshed(name))
+
+    async def _refreshed(self, name: str) -> None:
+        try:
+            await self._link.topics([name])
+        except TopicMissingError:
+            self._link.forget(name)
+        except BusError as error:
+            self._supply.fault = str(error)
+        finally:
+            self._refreshing.discard(name)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _expire(self, call: Call) -> None:
+        because = f" ({self._supply.fault})" if self._supply.fault else ""
+        call.give_up(
+            lambda: DeadlineError(f"the append was still waiting for Kafka when its time was up{because}; nothing was written"),
+            lambda: AppendUnknownError(f"the append was on its way when its time was up{because}"),
+        )

@@ -1,0 +1,174 @@
+"""The way of one partition: what waits for it, what is on its way, and what its broker's answers mean.
+
+Owns order within the partition: at most two batches are on their way, and what a dead producer did not acknowledge goes back to the head of
+the queue. Does not own cutting batches (`batching`) or producers (`supply`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka import errors
+
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, TopicMissingError
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
+from bus.transports.kafka.errors import is_certain, is_denial, is_refusal, said, translated
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.producer.batches import Batch, Queue
+from bus.transports.kafka.producer.partition_choice import likewise
+from bus.transports.kafka.producer.producer import Producer, Sent
+from bus.transports.kafka.producer.replacement import Supply
+
+__all__ = ["Lane"]
+
+_DEPTH = 2
+_PAUSE_S = 0.2
+_MOST_TRIES = 4
+
+
+class Lane:
+    """One partition. `pump` runs as long as there is anything to move."""
+
+    def __init__(self, topic: str, partition: int, *, supply: Supply, link: Link, options: Options, clock: Clock) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.queue = Queue()
+        self._flying: list[Sent] = []
+        self._producer: Producer | None = None
+        self._supply = supply
+        self._link = link
+        self._options = options
+        self._clock = clock
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is on its way."""
+        return bool(self.queue or self._flying)
+
+    async def pump(self) -> None:
+        """Move everything."""
+        while self.busy:
+            producer = self._producer if self._flying else await self._ready()
+            if producer is None:
+                await self._clock.sleep(_PAUSE_S)
+                continue
+            await self._fill(producer)
+            if self._flying:
+                await self._reap(producer)
+
+    async def _ready(self) -> Producer | None:
+        """A producer that may take a batch now, which then stays this lane's while it has batches of it."""
+        self._producer = await self._supply.current()
+        if self._producer is None or self._producer.has_leader(self.topic, self.partition):
+            return self._producer
+        # A batch without a leader makes the library ask for one without a pause, and then breaks the producer: it waits here instead.
+        try:
+            async with asyncio.timeout(self._options.request_timeout_s):
+                found = await self._producer.look_for_leader(self.topic, self.partition)
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            self._supply.fault = said(error)
+            return None
+        if not found:
+            self._supply.fault = f"{self.topic} partition {self.partition} has no leader"
+            if await self._is_gone():
+                while (batch := self.queue.take(self._options.batch_bytes)) is not None:
+                    self._deleted(batch)
+            return None
+        return self._producer
+
+    async def _fill(self, producer: Producer) -> None:
+        """Hand over what is due: one batch is being written while the next one waits behind it in the library."""
+        limit = self._limit()
+        while len(self._flying) < _DEPTH and not producer.condemned and (batch := self.queue.take(limit)) is not None:
+            try:
+                sent = await producer.send(batch, self.topic, self.partition, self._clock.now_ms())
+            except Exception as error:  # noqa: BLE001 - whatever it is, these records were never queued, and their callers wait
+                await self._failed(batch, error, certain=True)
+                if not isinstance(error, errors.KafkaTimeoutError):
+                    self._supply.condemn(producer, error)
+                return
+            self._flying.append(sent)
+
+    async def _reap(self, producer: Producer) -> None:
+        """Wait for the oldest batch, or for the end of the producer."""
+        sent = self._flying[0]
+        if not sent.future.done():
+            await asyncio.wait((sent.future, producer.dead), return_when=asyncio.FIRST_COMPLETED)
+        if sent.future.done() and (error := sent.future.exception()) is not None:
+            self._supply.condemn(producer, error)
+            await asyncio.wait((producer.dead,))
+        elif sent.future.done():
+            self._flying.pop(0)
+            producer.flying.discard(sent)
+            _acknowledge(sent)
+            return
+        await self._recover(producer)
+
+    async def _recover(self, producer: Producer) -> None:
+        """The producer is dead: what it acknowledged is done, all else goes back to the head of the queue, in order."""
+        flying, self._flying = self._flying, []
+        for sent in reversed(flying):
+            producer.flying.discard(sent)
+            error = sent.future.exception() if sent.future.done() else errors.KafkaConnectionError("the producer was replaced")
+            if error is None:
+                _acknowledge(sent)
+            else:
+                await self._failed(sent.batch, error, certain=is_certain(error))
+
+    async def _failed(self, batch: Batch, error: BaseException, *, certain: bool) -> None:
+        """Put *batch* back to be tried again, or settle what can never succeed."""
+        for span in batch.spans:
+            span.take_back(certain=certain)
+        if isinstance(error, errors.UnknownTopicOrPartitionError) and await self._is_gone():
+            self._deleted(batch)
+            return
+        worn = max(span.tries for span in batch.spans) >= _MOST_TRIES and not _may_pass(error)
+        if not is_refusal(error) and not worn:
+            self.queue.put_back(batch.spans)
+        elif len(batch) == 1 or is_denial(error):
+            _refuse(batch, translated(error, f"appending to {self.topic}"))
+        else:
+            # One of these is refused, and its neighbours with it: find out which.
+            for span in batch.spans:
+                span.solo, span.tries = True, 0
+            self.queue.put_back(batch.spans)
+
+    def _deleted(self, batch: Batch) -> None:
+        # Also what was on its way: whatever was written of it has gone with the topic.
+        for span in batch.spans:
+            span.uncertain = False
+        _refuse(batch, TopicMissingError(f"topic {self.topic!r} was deleted"))
+
+    async def _is_gone(self) -> bool:
+        self._link.forget(self.topic)
+        try:
+            await self._link.topic(self.topic)
+        except TopicMissingError:
+            return True
+        except BusError:
+            return False
+        return False
+
+    def _limit(self) -> int:
+        facts = self._link.known(self.topic)
+        most = facts.max_batch_bytes if facts is not None else None
+        return self._options.batch_bytes if most is None else max(1, min(self._options.batch_bytes, most - BATCH_OVERHEAD))
+
+
+def _acknowledge(sent: Sent) -> None:
+    answer = sent.future.result()
+    timestamp_ms = answer.timestamp if answer.timestamp is not None and answer.timestamp >= 0 else sent.timestamp_ms
+    sent.batch.acknowledge(sent.topic, sent.partition, answer.offset, timestamp_ms)
+
+
+def _refuse(batch: Batch, fault: BusError) -> None:
+    for span in batch.spans:
+        for index in span.indices:
+            span.call.settle(index, AppendUnknownError(str(fault)) if span.uncertain else likewise(fault))
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether repeating a batch that failed with *error* makes sense for as long as its deadline allows."""
+    return isinstance(error, OSError | TimeoutError | errors.KafkaError) and not isinstance(error, errors.UnknownError)

@@ -1,0 +1,137 @@
+"""The producer of a transport, and its successors.
+
+Owns starting one, condemning one that has failed, and noticing one that makes no progress although the cluster could take its batches. Does
+not own batches: lanes put theirs back when their producer has died.
+
+Why a failed batch always costs the producer: the library gives a batch its sequence numbers before it is sent and never takes them back, so
+after any failure the broker refuses all that follows on that partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+
+from aiokafka import errors
+
+from bus.errors import BusError
+from bus.telemetry.logs import get_logger
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.errors import said
+from bus.transports.kafka.options import Options
+from bus.transports.kafka.producer.producer import Producer
+
+__all__ = ["Supply"]
+
+_GRACE_S = 5.0
+_STALL_S = 15.0
+_HEALTHY_S = 5.0
+_WATCH_S = 1.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 4.0
+
+_log = get_logger("kafka")
+
+
+class Supply:
+    """At most one living producer at a time."""
+
+    def __init__(self, options: Options, link: Link) -> None:
+        self._options = options
+        self._link = link
+        self._producer: Producer | None = None
+        self._starting = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause_s = _FIRST_PAUSE_S
+        self._not_before_s = 0.0
+        self.fault = ""
+        """The last thing that went wrong: a deadline that passes later says it."""
+
+    async def current(self) -> Producer | None:
+        """The producer that takes batches now; None when none could be started just now."""
+        if self._producer is not None and not self._producer.condemned:
+            return self._producer
+        async with self._starting:
+            if time.monotonic() < self._not_before_s:
+                return None
+            if self._producer is not None and self._producer.condemned:
+                await asyncio.wait((self._producer.dead,))
+                self._producer = None
+            if self._producer is None:
+                self._producer = await self._started()
+            return self._producer
+
+    def condemn(self, producer: Producer, error: BaseException, grace_s: float = _GRACE_S) -> None:
+        """Replace *producer*: what other partitions have on its way may finish within *grace_s*, then it ends."""
+        if producer.condemned:
+            return
+        producer.condemned = True
+        self.fault = said(error)
+        _log.warning("kafka.producer_replaced", error=self.fault)
+        self._spawn(self._replace(producer, grace_s))
+
+    async def close(self) -> None:
+        """End the producer."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.kill()
+
+    async def _started(self) -> Producer | None:
+        try:
+            producer = await Producer.started(self._options)
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            self.fault = said(error)
+            _log.warning("kafka.producer_not_started", error=self.fault, again_in_s=self._pause_s)
+            self._not_before_s = time.monotonic() + self._pause_s
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+            return None
+        self._pause_s = _FIRST_PAUSE_S
+        self._spawn(self._watch(producer))
+        return producer
+
+    async def _replace(self, producer: Producer, grace_s: float) -> None:
+        waiting = [sent.future for sent in producer.flying if not sent.future.done()]
+        if waiting and grace_s:
+            await asyncio.wait(waiting, timeout=grace_s)
+        await producer.kill()
+
+    async def _watch(self, producer: Producer) -> None:
+        healthy_since_s: float | None = None
+        hindered: dict[tuple[str, int], str] = {}
+        while not producer.condemned:
+            await asyncio.sleep(_WATCH_S)
+            late = producer.late(_STALL_S)
+            found = await self._hindrances(late)
+            self._tell({place: why for place, why in found.items() if hindered.get(place) != why})
+            hindered = found
+            # What the cluster would not take, a new producer could not write, either, and the batches of others would be in the log twice.
+            if not late - found.keys():
+                healthy_since_s = None
+            elif healthy_since_s is None:
+                healthy_since_s = time.monotonic()
+            elif time.monotonic() - healthy_since_s >= _HEALTHY_S:
+                self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
+
+    async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """Which of *places* cannot be written, and why, where that is told. The link is asked, for it does go back to the bootstrap list."""
+        try:
+            facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
+        except BusError:
+            return dict.fromkeys(places, "")
+        return {(topic, number): why for topic, number in places if (why := facts[topic].hindrance(number))}
+
+    def _tell(self, hindered: Mapping[tuple[str, int], str]) -> None:
+        for topic, why in sorted({(topic, why) for (topic, _), why in hindered.items() if why}):
+            partitions = sorted(number for (name, number), reason in hindered.items() if (name, reason) == (topic, why))
+            self.fault = f"{topic}: {why}"
+            _log.warning("kafka.not_written", topic=topic, partitions=partitions, why=why)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

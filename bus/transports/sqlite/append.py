@@ -1,0 +1,86 @@
+"""Appending records: checks before the write, placement within it.
+
+Owns what makes a record acceptable, which partition it goes to, and its outcome. Does not own the transaction (`log`) or the deadline
+(`transport`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from bus.errors import RecordTooLargeError, TopicMissingError
+from bus.transports.base import Appended, NewRecord, Outcome
+from bus.transports.partitioner import murmur2_many, partition_of_hash
+from bus.transports.sqlite.write_transaction import Log
+
+MOST_HEADERS = 128
+MOST_HEADER_BYTES = 65_536
+"""A message has half of them at most; a dead letter keeps its message's and adds what it died of."""
+
+__all__ = ["Draft", "append", "drafted"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A record that is small enough, with its headers encoded."""
+
+    record: NewRecord
+    headers: bytes | None
+    size: int
+
+
+def drafted(record: NewRecord, limit: int) -> Draft | RecordTooLargeError:
+    """*record* made ready, or why it is not taken."""
+    size = len(record.key or b"") + len(record.value or b"")
+    if not record.headers:
+        return Draft(record, None, size) if size <= limit else _too_large(size, limit)
+    headers = _encode(record.headers)
+    if len(record.headers) > MOST_HEADERS or len(headers) > MOST_HEADER_BYTES:
+        return RecordTooLargeError(f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes")
+    size += len(headers)
+    return Draft(record, headers, size) if size <= limit else _too_large(size, limit)
+
+
+def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int, turns: Iterator[int]) -> list[Outcome]:
+    """Stage every draft that can be placed; one outcome each, true once the transaction is committed.
+
+    One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
+    """
+    outcomes: list[Outcome] = []
+    hashes = iter(murmur2_many([draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]))
+    topics, waiting = log.topics, log.staged
+    for draft in drafts:
+        if not isinstance(draft, Draft):
+            outcomes.append(draft)
+            continue
+        record = draft.record
+        hashed = None if record.key is None else next(hashes)
+        topic = topics.get(record.topic)
+        if topic is None:
+            outcomes.append(TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`"))
+            continue
+        if hashed is not None and record.partition is None:
+            partition = partition_of_hash(hashed, len(topic.parts))
+        elif record.partition is None:
+            partition = next(turns) % len(topic.parts)
+        elif 0 <= record.partition < len(topic.parts):
+            partition = record.partition
+        else:
+            outcomes.append(TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}, only {len(topic.parts)}"))
+            continue
+        part = topic.parts[partition]
+        staged = waiting.get(part) or log.stage(part)
+        offset = staged.next_offset
+        staged.next_offset = offset + 1
+        staged.size += draft.size
+        staged.rows += (part, offset, now_ms, record.key, record.value, draft.headers)
+        log.touched.add(topic.id)
+        outcomes.append(Appended(record.topic, partition, offset, now_ms))
+    return outcomes
+
+
+def _too_large(size: int, limit: int) -> RecordTooLargeError:
+    return RecordTooLargeError(f"a record of {size} bytes is larger than the {limit} this log takes")

@@ -1,0 +1,57 @@
+"""What a failure of SQLite means to the bus.
+
+Owns the one translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and refusing a file that is not
+the one at its path any more. Does not own what follows from it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from bus.databases.sqlite_file import identity_of
+from bus.errors import BusError, ConfigurationError, DamagedError, LogFullError, TransportError, UnreachableError
+
+__all__ = ["check_identity", "code_of", "is_certain", "translated"]
+
+_TEXTS = {
+    sqlite3.SQLITE_BUSY: "is locked by another writer; try again, or find the program that keeps a write transaction open",
+    sqlite3.SQLITE_LOCKED: "is locked by another writer; try again, or find the program that keeps a write transaction open",
+    sqlite3.SQLITE_READONLY: "is read-only; give this user write access to the file and to its directory",
+    sqlite3.SQLITE_PERM: "may not be opened; give this user write access to the file and to its directory",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file this user may write",
+    sqlite3.SQLITE_CORRUPT: "is damaged; stop every writer, run `PRAGMA integrity_check`, restore a copy",
+    sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk it lies on",
+}
+
+
+def check_identity(path: str, identity: tuple[int, int] | None) -> None:
+    """Raises TransportError when the file at *path* is not the one with *identity*, which was opened."""
+    if identity != identity_of(path):
+        raise TransportError(f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again")
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """The primary result code of *error*; 0 when it came from the Python module itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def is_certain(error: sqlite3.Error) -> bool:
+    """Whether a COMMIT that failed with *error* certainly wrote nothing."""
+    return code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> BusError:
+    """The error of the bus that says what *error* means for the log at *path*.
+
+    What SQLite says of a damaged file may quote it, and then Python cannot read the error itself.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return DamagedError(f"the log {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
+    code = code_of(error)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return DamagedError(f"the log {path} {_TEXTS[code]} ({error})")
+    if code == sqlite3.SQLITE_FULL:
+        return LogFullError(f"no space left for the log {path}; nothing was written")
+    if code == sqlite3.SQLITE_NOTADB:
+        return ConfigurationError(f"{path} is not a SQLite database; name another file in the URL")
+    return UnreachableError(f"the log {path} {_TEXTS.get(code, 'failed')} ({error})")

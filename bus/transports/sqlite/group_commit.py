@@ -1,0 +1,227 @@
+"""The one writer: many jobs, one transaction, one fsync.
+
+Owns the writer thread, group commit and what each job is told, and the same without a thread for a log in memory. Does not own what a job
+writes, nor deadlines: whoever submits a job may withdraw it until the writer claims it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from bus.errors import BusError, ClosedError, LogFullError, UnreachableError
+from bus.transports.sqlite.errors import is_certain, translated
+from bus.transports.sqlite.write_transaction import Log
+
+__all__ = ["Committed", "InlineWriter", "Job", "ThreadWriter", "Writer"]
+
+T = TypeVar("T")
+Action: TypeAlias = Callable[[Log], Any]
+Committed: TypeAlias = Callable[[Iterable[int]], object]
+"""Told on the loop after each commit which wake-up keys it touched."""
+
+
+class Job:
+    """One action waiting for its transaction."""
+
+    __slots__ = ("_unclaimed", "action", "future", "uncertain")
+
+    def __init__(self, action: Action, future: asyncio.Future[Any], uncertain: type[BusError]) -> None:
+        self.action = action
+        self.future = future
+        self.uncertain = uncertain
+        self._unclaimed = [None]
+
+    def claim(self) -> bool:
+        """True for the first who asks: the writer, or a deadline on the loop. A pop is atomic between threads."""
+        try:
+            self._unclaimed.pop()
+        except IndexError:
+            return False
+        return True
+
+
+Result: TypeAlias = tuple[Job, Any, BaseException | None]
+
+
+class Writer(Protocol):
+    """Where writes go."""
+
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
+        """Queue *action*; *uncertain* is the error for a COMMIT whose outcome is unknown."""
+
+    async def run(self, action: Callable[[Log], T]) -> T:
+        """Queue *action* and wait until it is durable."""
+
+    async def close(self) -> None:
+        """Finish what was submitted, then close the connection."""
+
+
+def _transacted(log: Log, jobs: Sequence[Job]) -> list[Result]:
+    """Run *jobs* in the transaction that was begun and commit it; each alone when together they fail."""
+    try:
+        values = [job.action(log) for job in jobs]
+        log.flush()
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+        log.rollback()
+        return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _told(log, error))]
+    try:
+        log.commit()
+    except sqlite3.Error as error:
+        log.rollback()
+        if is_certain(error):
+            return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _told(log, error))]
+        log.reopen()
+        return [(job, None, job.uncertain(f"the outcome of a commit is unknown: {_told(log, error)}")) for job in jobs]
+    return [(job, value, None) for job, value in zip(jobs, values, strict=True)]
+
+
+def _each_alone(log: Log, jobs: Sequence[Job]) -> list[Result]:
+    return [result for job in jobs for result in _alone(log, job)]
+
+
+def _alone(log: Log, job: Job) -> list[Result]:
+    return _turn(log, lambda: [job])
+
+
+def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
+    """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it."""
+    try:
+        log.begin()
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the jobs; raised here it would end the thread they all wait for
+        log.rollback()
+        return [(job, None, _told(log, error)) for job in claimed()]
+    jobs = claimed()
+    if jobs:
+        return _transacted(log, jobs)
+    log.rollback()
+    return []
+
+
+def _told(log: Log, error: Exception) -> Exception:
+    if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
+        return error
+    told = translated(error, log.path)
+    log.was_full = log.was_full or isinstance(told, LogFullError)
+    return told
+
+
+def _settle(results: Iterable[Result]) -> None:
+    for job, value, error in results:
+        if job.future.done():
+            continue
+        if error is None:
+            job.future.set_result(value)
+        else:
+            job.future.set_exception(error)
+
+
+class InlineWriter:
+    """Writes at once, on the loop: for a log in memory."""
+
+    def __init__(self, log: Log, committed: Committed) -> None:
+        self._log = log
+        self._committed = committed
+
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
+        job = Job(action, asyncio.get_running_loop().create_future(), uncertain)
+        job.claim()
+        _settle(_alone(self._log, job))
+        if touched := self._log.take_announced():
+            self._committed(touched)
+        return job
+
+    async def run(self, action: Callable[[Log], T]) -> T:
+        result: T = await self.submit(action).future
+        # A caller that only writes must not keep everyone else from running.
+        await asyncio.sleep(0)
+        return result
+
+    async def close(self) -> None:
+        self._log.close()
+
+
+class ThreadWriter:
+    """Writes on a thread of its own, everything that is queued in one transaction."""
+
+    def __init__(self, log: Log, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]) -> None:
+        self._log = log
+        self._committed = committed
+        self._announce = announce
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = False
+
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
+        if self._stopping:
+            raise ClosedError("the transport is closed")
+        loop = self._started()
+        job = Job(action, loop.create_future(), uncertain)
+        self._queue.put(job)
+        return job
+
+    async def run(self, action: Callable[[Log], T]) -> T:
+        result: T = await self.submit(action).future
+        return result
+
+    async def close(self) -> None:
+        if self._thread is None:
+            self._log.close()
+        elif not self._stopping:
+            finished = self.submit(lambda _: None).future
+            self._stopping = True
+            self._queue.put(None)
+            # Only its end matters: what keeps a transaction from beginning fails this one too.
+            with contextlib.suppress(Exception):
+                await finished
+            self._thread.join()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._thread is None:
+            self._loop = loop
+            self._thread = threading.Thread(target=self._serve, name="sealbus-writer", daemon=True)
+            self._thread.start()
+        elif loop is not self._loop:
+            raise RuntimeError("a transport belongs to the event loop that used it first; open another one for this loop")
+        return loop
+
+    def _serve(self) -> None:
+        ending = False
+        while not ending and (first := self._queue.get()) is not None:
+            jobs = [first]
+
+            def claimed(jobs: list[Job] = jobs) -> list[Job]:
+                nonlocal ending
+                ending = self._drain(jobs)
+                return [job for job in jobs if job.claim()]
+
+            self._report(_turn(self._log, claimed))
+        self._log.close()
+
+    def _drain(self, jobs: list[Job]) -> bool:
+        with contextlib.suppress(queue.Empty):
+            while (job := self._queue.get_nowait()) is not None:
+                jobs.append(job)
+            return True
+        return False
+
+    def _report(self, results: list[Result]) -> None:
+        touched = self._log.take_announced()
+        # The loop may have been closed without `close`: nobody is left to tell.
+        with contextlib.suppress(RuntimeError):
+            assert self._loop is not None  # noqa: S101 - set before the thread starts
+            self._loop.call_soon_threadsafe(self._deliver, results, touched)
+        if touched:
+            self._announce(touched, self._log.ports)
+
+    def _deliver(self, results: list[Result], touched: set[int]) -> None:
+        _settle(results)
+        if touched:
+            self._committed(touched)

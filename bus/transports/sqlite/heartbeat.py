@@ -1,0 +1,100 @@
+"""The heartbeat: one small write a second for all members of a transport.
+
+Owns when members are renewed, and the fallback for lost wake-ups. Does not own what a heartbeat decides (`membership`) or what a member
+does about it (`subscription`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bus.clock import Clock
+from bus.transports.sqlite.background_task import Background
+from bus.transports.sqlite.group_commit import Writer
+from bus.transports.sqlite.membership import Member, Pulse, beat, listen
+from bus.transports.sqlite.wakeups import Hub, Signal
+from bus.transports.sqlite.write_transaction import Log
+
+__all__ = ["Heart", "Session"]
+
+
+class Session(Protocol):
+    """What the heart keeps alive."""
+
+    def member(self) -> Member:
+        """The member as it is now."""
+
+    def apply(self, pulse: Pulse) -> None:
+        """Take note of what a heartbeat found out."""
+
+    def fail(self, error: Exception) -> None:
+        """A heartbeat failed: let the owner know."""
+
+
+class Heart:
+    """Beats while there is anybody to keep alive."""
+
+    def __init__(self, clock: Clock, writer: Writer, heartbeat_s: float) -> None:
+        self.hub = Hub(self.poke)
+        self._clock = clock
+        self._writer = writer
+        self._heartbeat_s = heartbeat_s
+        self._sessions: list[Session] = []
+        self._signal = Signal()
+        self._background = Background("sealbus-heart", self._live)
+
+    def poke(self) -> None:
+        """Beat now: somebody came or went."""
+        self._signal.set()
+
+    def add(self, session: Session) -> None:
+        self._sessions.append(session)
+        self.start()
+
+    def discard(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    def start(self) -> None:
+        """Beat at once, and from now on."""
+        self._background.start()
+        self.poke()
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _live(self) -> None:
+        while True:
+            self._signal.clear()
+            if self._sessions or self.hub.busy:
+                await self._beat()
+            await self._signal.wait(self._clock, self._heartbeat_s)
+
+    async def _beat(self) -> None:
+        sessions = list(self._sessions)
+        members = [session.member() for session in sessions]
+        try:
+            pulses = await self._writer.run(lambda log: self._written(log, members))
+        except Exception as error:  # noqa: BLE001 - the next poll of each member raises it
+            for session in sessions:
+                session.fail(error)
+            return
+        for session, pulse in zip(sessions, pulses, strict=True):
+            if session in self._sessions:
+                _apply(session, pulse)
+        # Datagrams may be lost or impossible, so everybody looks once a heartbeat.
+        self.hub.wake_all()
+
+    def _written(self, log: Log, members: Sequence[Member]) -> list[Pulse]:
+        now_s = self._clock.monotonic_s()
+        if self.hub.port is not None:
+            listen(log, self.hub.port, now_s, 10 * self._heartbeat_s)
+        return beat(log, members, now_s)
+
+
+def _apply(session: Session, pulse: Pulse) -> None:
+    try:
+        session.apply(pulse)
+    except Exception as error:  # noqa: BLE001 - one member's fault must not stop the heart of the others; its next poll raises it
+        session.fail(error)

@@ -1,0 +1,73 @@
+"""Finding the App that `MODULE:APP` names.
+
+Owns importing the user's module with the current directory first, and saying precisely why that failed. Does not own what is done with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from bus.errors import BusError, ConfigurationError, text_of
+from bus.telemetry.terminal import printable
+from consumers.app import App
+
+__all__ = ["ImportFailedError", "load_app"]
+
+
+class ImportFailedError(BusError):
+    """The user's module was found and failed while it was imported."""
+
+
+def load_app(target: str) -> App:
+    """The App behind `MODULE:APP`; raises click.UsageError when it names none, ImportFailedError for errors in the module itself."""
+    name, separator, attribute = target.partition(":")
+    if not name or not separator or not attribute:
+        raise click.UsageError(f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py")
+    module = _import(name)
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise click.UsageError(f"module {name} has no {attribute!r}; {_known_apps(module, name)}")
+        found = getattr(found, part)
+    if not isinstance(found, App):
+        raise click.UsageError(f"{target} is a {type(found).__name__}, not an App; {_known_apps(module, name)}")
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
+            raise click.UsageError(f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}") from error
+        raise _failed(name, error) from error
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: Exception) -> ImportFailedError:
+    """Shows the part of the traceback that is the user's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    click.echo("Traceback (most recent call last):", err=True)
+    click.echo("".join([*traceback.format_list(own), *traceback.format_exception_only(error)]), err=True, nl=False)
+    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}")
+
+
+def _known_apps(module: ModuleType, name: str) -> str:
+    apps = sorted(attribute for attribute, value in vars(module).items() if isinstance(value, App))
+    if not apps:
+        return "there is no App in it: write `app = App(...)`"
+    return "its apps: " + ", ".join(f"{name}:{attribute}" for attribute in apps)

@@ -1,0 +1,1 @@
+"""`sealbus dlq`: dead letters on the command line."""

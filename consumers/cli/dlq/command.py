@@ -1,0 +1,165 @@
+"""`sealbus dlq list|show`: dead letters, why they died, and what became of them. `redrive` and `purge` are modules of their own.
+
+Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters.letters`) or laying one out (`consumers.cli.dlq.letter_view`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+
+import click
+
+from bus.telemetry.terminal import printable
+from consumers.cli.dlq.filters import with_selection
+from consumers.cli.dlq.letter_view import as_json, as_text, row
+from consumers.cli.dlq.places import find_letter, parse_place
+from consumers.cli.dlq.purge import purge
+from consumers.cli.dlq.redrive import redrive
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import bars, print_json, print_table
+from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
+from consumers.deadletters.diagnosis import examine
+from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
+from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
+from consumers.deadletters.selection import Selection
+
+__all__ = ["dlq"]
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: messages that a group could not or must not handle. Look at them, send them back, put them away.
+
+    \b
+    Examples:
+      sealbus dlq list
+      sealbus dlq list --type research.request --reason schema_violation --since 2h
+      sealbus dlq show agents.research.request.dlq/0/3
+      sealbus dlq redrive --reason schema_violation --dry-run
+      sealbus dlq purge --reason malformed
+    """
+
+
+dlq.add_command(redrive)
+dlq.add_command(purge)
+
+
+@dlq.command("list")
+@with_selection
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show the newest N.")
+@with_session
+def list_(session: Session, *, selection: Selection, limit: int) -> int:
+    """List dead letters, the newest last, and count them by reason.
+
+    PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by hand) or purged.
+
+    \b
+    Examples:
+      sealbus dlq list --state open
+      sealbus dlq list --group researcher-svc-1c2d3e4f --reason rejected --limit 5
+      sealbus dlq list --sender planner@svc --since 2026-01-31T12:00:00Z
+      sealbus dlq list --output json | jq -r .place
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        counts: Counter[str] = Counter()
+        by_state: Counter[tuple[str, ...]] = Counter()
+        newest: list[tuple[int, int, DeadLetter]] = []
+        async with session.open(settings) as transport:
+            states = await load_states(transport, settings.bus.namespace)
+            async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
+                state = state_of(letter, states.get(letter.place))
+                if selection.takes(letter, state):
+                    counts[letter.reason] += 1
+                    by_state[letter.reason, state] += 1
+                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(newest, (letter.failed_ms, counts.total(), letter))
+        _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
+        reasons = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in counts.most_common())
+        shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
+        click.echo(f"{counts.total()} dead letters{shown}" + (f": {reasons}" if reasons else ""), err=True)
+        if not session.as_json:
+            for line in bars(("REASON", "STATE"), by_state):
+                click.echo(line, err=True)
+        return 0
+
+    return execute(body)
+
+
+@dlq.command()
+@click.argument("place", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
+@click.option("--raw", is_flag=True, help="Write the bytes of the dead message and nothing else.")
+@app_option
+@with_session
+def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None) -> int:
+    """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it holds.
+
+    TOPIC PARTITION OFFSET are the letter's own, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a message type will do as topic.
+    The gates are run once more on the stored bytes; for types of your own name them with --app.
+
+    \b
+    Examples:
+      sealbus dlq show agents.research.request.dlq/0/3
+      sealbus dlq show research.request 0 3 --app agents:app
+      sealbus dlq show research.request/0/3 --raw > message.json
+    """
+    name, partition, offset = parse_place(place)
+    app = app_of(target)
+    settings = session.settings(app)
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            record = await find_letter(transport, settings, name, partition, offset)
+            states = {} if raw else await load_states(transport, settings.bus.namespace)
+        if raw:
+            click.echo(record.value or b"", nl=False)
+            return 0
+        letter, registry = read_dead_letter(record), registry_of(app)
+        finding = examine(letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes)
+        facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
+        if session.as_json:
+            print_json(as_json(*facts))
+        else:
+            for line in as_text(*facts):
+                click.echo(line)
+        return 0
+
+    return execute(body)
+
+
+def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
+    """What was done to this letter and to earlier ones of the same message in the same group, oldest first."""
+    own = told_of(letter, states.get(letter.place))
+    steps = [(letter.place, step) for step in own.steps] if own is not None else []
+    steps += [
+        (place, step)
+        for place, state in states.items()
+        if place != letter.place and letter.origin and (state.origin, state.group) == (letter.origin, letter.group)
+        if state.content in ("", letter.content)
+        for step in state.steps
+    ]
+    return sorted(steps, key=lambda entry: entry[1].at)
+
+
+def _print(session: Session, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:
+    if session.as_json:
+        for letter in letters:
+            print_json(row(letter, states.get(letter.place)))
+    elif letters:
+        headings = ("PLACE", "DIED", "STATE", "GROUP", "REASON", "POINTER", "FROM", "MESSAGE")
+        print_table(headings, [_cells(letter, state_of(letter, states.get(letter.place))) for letter in letters])
+
+
+def _cells(letter: DeadLetter, state: State) -> list[str]:
+    return [
+        letter.place,
+        letter.failed_at or "-",
+        state,
+        letter.group or "-",
+        letter.reason or "-",
+        letter.pointer or "-",
+        letter.sender or "-",
+        letter.message.message_id if letter.message else "(no message)",
+    ]

@@ -1,0 +1,61 @@
+"""The options that say which dead letters are meant, for every `sealbus dlq` verb that goes through them.
+
+Owns the options and their help. What they match is `consumers.deadletters.selection`'s.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from bus.protocol.reasons import REASONS
+from consumers.cli.dlq.places import parse_place
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST
+from consumers.deadletters.selection import Selection
+
+__all__ = ["with_selection"]
+
+R = TypeVar("R")
+
+_OPTIONS: Final = (
+    click.option("--type", "message_type", type=MESSAGE_TYPE, help="Only of this message type."),
+    click.option("--group", help="Only of this group."),
+    click.option(
+        "--reason",
+        "reasons",
+        type=click.Choice(sorted(REASONS)),
+        metavar="REASON",
+        multiple=True,
+        help="Only with this reason; may be given more than once.",
+    ),
+    click.option("--sender", metavar="ID", help="Only from this sender."),
+    click.option("--since", "since_ms", type=PAST, help="Only those that died since then: 2h (ago) or 2026-01-31T12:00:00Z."),
+    click.option("--until", "until_ms", type=PAST, help="Only those that died until then."),
+    click.option(
+        "--state",
+        "states",
+        type=click.Choice(["open", "redriven", "parked", "purged"]),
+        multiple=True,
+        help="Only in this state; may be given more than once.",
+    ),
+)
+
+
+def with_selection(function: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the filters; it gets them as a Selection, by the name *selection*. Arguments called `places` are taken in as well."""
+
+    @functools.wraps(function)
+    def command(*args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any) -> R:
+        chosen = {name: options.pop(name) for name in ("message_type", "group", "sender", "since_ms", "until_ms")}
+        for place in places:
+            parse_place((place,))
+        selection = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(places), **chosen)
+        return function(*args, selection=selection, **options)
+
+    wrapped: Callable[..., R] = command
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped

@@ -1,0 +1,79 @@
+"""The places of dead letters, as people write them.
+
+Owns reading a place, finding what lies there, and holding a selection to what lies there now. Does not own what is done to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from bus.errors import BusError
+from bus.settings.schema import Settings
+from bus.topics.names import dead_letter_topic, message_topic, read_topic
+from bus.transports.base import Record, Transport
+from consumers.cli.tail.command import resolve_topic
+from consumers.deadletters.letters import dead_letter_ends
+from consumers.deadletters.selection import Selection
+
+__all__ = ["find_letter", "parse_place", "pinned"]
+
+_MAX_RECORD_BYTES = 64 * 1_048_576
+_MOST_DIGITS = 18
+
+
+async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
+    """*selection*, of the letters that there are now: nobody is asked about others, and a question may wait for its answer for long.
+
+    Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no place.
+    """
+    places = [parse_place((place,)) for place in sorted(selection.places)]
+    topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in places})}
+    ranges = {topic: await transport.admin.ranges(topic) for topic in topics.values()}
+    for name, partition, offset in places:
+        topic = topics[name]
+        kept = ranges[topic].get(partition)
+        if not _is_of_letters(topic) or kept is None or not kept.start <= offset < kept.end:
+            raise _nothing_at(topic, partition, offset)
+    found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in places)
+    ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)
+    return msgspec.structs.replace(selection, places=found, ends=ends)
+
+
+def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
+    """Topic or message type, partition and offset, in one text or three; raises UsageError."""
+    parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
+    # Not read as a number: Python refuses to read one of thousands of digits.
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:]):  # noqa: PLR2004
+        raise click.UsageError(f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; `sealbus dlq list` shows them as TOPIC/PARTITION/OFFSET")
+    return parts[0], int(parts[1]), int(parts[2])
+
+
+async def find_letter(transport: Transport, settings: Settings, name: str, partition: int, offset: int) -> Record:
+    """The record there; *name* is a topic of dead letters, that of the messages, or their type. Raises BusError, TopicMissingError."""
+    topic = await _topic_of(transport, settings, name)
+    if partition in await transport.admin.ranges(topic):
+        found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
+        if found and found[0].offset == offset:
+            return found[0]
+    raise _nothing_at(topic, partition, offset)
+
+
+async def _topic_of(transport: Transport, settings: Settings, name: str) -> str:
+    existing = await transport.admin.topics()
+    candidates = (dead_letter_topic(message_topic(settings.bus.namespace, name)), dead_letter_topic(name))
+    topic = next((candidate for candidate in candidates if candidate in existing and not name.endswith(".dlq")), None)
+    return await resolve_topic(transport, settings, name) if topic is None else topic
+
+
+def _is_of_letters(topic: str) -> bool:
+    name = read_topic(topic)
+    return name is not None and name.kind == "dlq"
+
+
+def _nothing_at(topic: str, partition: int, offset: int) -> BusError:
+    error = BusError(f"there is no dead letter at {topic}/{partition}/{offset}")
+    error.add_note("`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s")
+    return error

@@ -1,0 +1,209 @@
+"""`sealbus dlq redrive`: send dead letters back to the groups they died in.
+
+Owns the options, the question, the progress bar and the exit code. Does not own sending them (`consumers.deadletters.redrive`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import click
+import msgspec
+
+from bus.clock import SystemClock
+from bus.settings.schema import Settings
+from bus.telemetry.terminal import printable
+from consumers.cli.dlq.filters import with_selection
+from consumers.cli.dlq.places import pinned
+from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.parameter_types import DURATION, RATE
+from consumers.cli.io.printing import bars, print_json
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import Session, with_session
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.deadletters.letter_state import MAX_REDRIVES
+from consumers.deadletters.redrive import Redrive
+from consumers.deadletters.redrive_rules import Orders, Plan, Result
+from consumers.deadletters.selection import Selection
+
+__all__ = ["redrive"]
+
+_WORDS: Final = {
+    "send": "sent back",
+    "park": "parked",
+    "twin": "a repetition of another letter",
+    "redriven": "left: sent back already",
+    "purged": "left: purged",
+    "parked": "left: parked, only --force sends it",
+    "stub": "left: a stub, its bytes were too large to keep",
+    "no group": "left: it names no group",
+    "unreadable origin": "left: it names no origin",
+    "unreachable": "left: its group has no redrive topic",
+    "expired": "left: expired, --extend DURATION gives it time",
+}
+_DOES: Final = ("send", "park", "twin")
+
+
+@click.command()
+@click.argument("places", nargs=-1, metavar="[PLACE]...")
+@with_selection
+@click.option("--rate", type=RATE, help="Send at most so many, such as 20/s.")
+@click.option("--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again.")
+@click.option("--extend", type=DURATION, help="Let messages that are expired, or would be before then, live so long from now.")
+@click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
+@click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, by reason and type, and send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_session
+def redrive(
+    session: Session,
+    *,
+    selection: Selection,
+    rate: float | None,
+    stop_after: int | None,
+    extend: float | None,
+    force: bool,
+    why: str,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
+
+    Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at any moment, by Ctrl-C
+    and worse: called again it goes on where it was, and sends nothing twice. Of two at once one withdraws. After three redrives a letter is
+    parked. Every redrive is written into the journal (topic _audit) and into the state of each letter.
+
+    With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group must be running.
+
+    \b
+    Examples:
+      sealbus dlq redrive --dry-run
+      sealbus dlq redrive --type research.request --reason schema_violation --why "fixed in 1.4.2"
+      sealbus dlq redrive --group researcher-svc-1c2d3e4f --rate 20/s --stop-after 5
+      sealbus dlq redrive --reason expired --extend 2h --yes
+
+    \b
+    Exit codes: 0 done, 1 stopped because letters died again, or done but for groups that have
+    no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
+    at work.
+    """
+    settings = session.settings()
+    orders = Orders(force=force, extend_ms=round((extend or 0) * 1000))
+    plan, selection = _plan(session, settings, selection, orders)
+    if dry_run or not plan.total(*_DOES):
+        _show_plan(session, plan)
+        if not dry_run and not plan.unresolved and not plan.unended:
+            return FAILED if plan.unreachable else 0
+    elif not yes:
+        _show_plan(session, plan, err=True)
+        click.confirm(
+            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'nobody'}?", abort=True, err=True
+        )
+    if dry_run:
+        return 0
+
+    async def body(interrupts: Interrupts) -> int:
+        stop = asyncio.Event()
+        interrupts.soften = stop.set
+        clock = SystemClock()
+        async with session.open(settings) as transport:
+            await prepare_journal(transport, settings)
+            journal = Journal(transport, settings, clock, verb="redrive", why=why)
+            run = Redrive(transport, settings, clock, selection, orders, journal=journal)
+            with Progress(plan.total(*_DOES), unit="sent", alone=True) as progress:
+                result = await run.run(
+                    stop=stop,
+                    rate=rate,
+                    stop_after=stop_after,
+                    on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
+                )
+        _show_result(session, result, plan)
+        code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
+        return code or (FAILED if result.left else 0)
+
+    return execute(body)
+
+
+def _plan(session: Session, settings: Settings, selection: Selection, orders: Orders) -> tuple[Plan, Selection]:
+    found: list[tuple[Plan, Selection]] = []
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            # That there is no place for states is better said before the question than after it.
+            await prepare_journal(transport, settings, create=False)
+            meant = await pinned(transport, settings, selection)
+            found.append((await Redrive(transport, settings, SystemClock(), meant, orders).plan(), meant))
+        return 0
+
+    code = execute(body)
+    if not found:
+        raise click.exceptions.Exit(code)
+    return found[0]
+
+
+def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
+    if session.as_json and not err:
+        for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1]):
+            print_json({**msgspec.structs.asdict(count), "letters": letters})
+    else:
+        table = Counter(
+            {(_WORDS[count.verdict], count.reason, count.message_type, count.group): letters for count, letters in plan.counts.items()}
+        )
+        for line in bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table):
+            click.echo(line, err=err)
+    sent = plan.total("send")
+    click.echo(f"{plan.counts.total()} dead letters meant, {sent or 'none'} would be sent back", err=True)
+    for run in plan.unended:
+        click.echo(
+            f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is still at work", err=True
+        )
+    _show_unreachable(plan.unreachable)
+    if plan.unresolved:
+        click.echo(f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them", err=True)
+
+
+def _show_result(session: Session, result: Result, plan: Plan) -> None:
+    if session.as_json:
+        print_json(result)
+    parts = {
+        "sent back": result.sent,
+        "found to have been sent by an earlier redrive": result.found,
+        "parked": result.parked,
+        "repetitions of other letters": result.twins,
+        "too large for the redrive topic": result.refused,
+        "died again": result.failures,
+        "left: their group has no redrive topic": result.left,
+    }
+    text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "sent back")
+    click.echo(f"{text}; {result.outcome}, run {result.run}", err=True)
+    hints = {
+        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this again",
+        "interrupted": "the same command goes on from here",
+        "stopped": "`sealbus dlq list --state open` shows what died again",
+        "unread": "the group has not read what was sent: start a worker, then call this again",
+    }
+    if result.outcome in hints:
+        click.echo(f"hint: {hints[result.outcome]}", err=True)
+    _show_unreachable(result.unreachable)
+    gone = plan.total(*_DOES, "unreachable") - sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
+    if result.outcome == "finished" and gone > 0:
+        click.echo(
+            f"hint: {gone} of those that were counted were not there any more: retention deleted them (topics.deadletter_retention_s), "
+            "or somebody else has sent them back or purged them",
+            err=True,
+        )
+
+
+def _show_unreachable(unreachable: Mapping[str, str]) -> None:
+    for group, why in unreachable.items():
+        click.echo(f"error: group {group} can't be sent anything back: {printable(why)}", err=True)
+    if unreachable:
+        click.echo(
+            "hint: `sealbus topics apply MODULE:APP` creates the topics of an app, these among them; of a group that is gone for good "
+            "`sealbus dlq purge --group GROUP` puts the letters away",
+            err=True,
+        )

@@ -1,0 +1,86 @@
+"""What an error means to whoever called the command: the sentence, a hint where one helps, the exit code.
+
+The only place that knows exit codes. Does not own catching errors (`consumers.cli.shell`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bus.errors import (
+    AppendUnknownError,
+    BusError,
+    ConfigurationError,
+    DamagedError,
+    LogFullError,
+    NameRefusedError,
+    NotPermittedError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicMissingError,
+    UnknownTypeError,
+    UnreachableError,
+)
+from bus.telemetry.terminal import printable
+from producers.outcomes import PublishUnknown
+
+__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "LATER", "MISCONFIGURED", "TERMINATED", "UNREACHABLE", "USAGE", "exit_code", "explain"]
+
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 69
+LATER: Final = 75
+MISCONFIGURED: Final = 78
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+TERMINATED: Final = 143
+
+# The first class that fits wins.
+_CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
+    (UnreachableError, UNREACHABLE),
+    (ConfigurationError, MISCONFIGURED),
+    (NotPermittedError, MISCONFIGURED),
+    (TopicMissingError, MISCONFIGURED),
+    (NameRefusedError, USAGE),
+)
+_HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
+    (TopicMissingError, "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app"),
+    (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
+    (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
+    (NotPermittedError, "whoever runs the cluster can allow it; `sealbus config show` says which user this is"),
+    (ConfigurationError, "`sealbus config --help` explains where settings come from"),
+    (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
+    (LogFullError, "free some space, then try again: nothing was written"),
+    (RecordTooLargeError, "put large content elsewhere and send a reference: {uri, sha256, size, media_type}"),
+    (OffsetOutOfRangeError, "retention deleted records before they were settled; `sealbus groups GROUP --skip-lost` goes on at the oldest kept"),
+    (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),
+    (AppendUnknownError, "it may be in the log: look with `sealbus tail` before you publish it again"),
+)
+
+
+def exit_code(error: BusError) -> int:
+    """The exit code of a command that ended with *error*; a publish that was refused counts as what refused it."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    if error.retriable:
+        return LATER
+    return exit_code(error.__cause__) if isinstance(error.__cause__, BusError) else FAILED
+
+
+def explain(error: BusError) -> list[str]:
+    """The lines for standard error."""
+    lines = [f"error: {printable(str(error)) or type(error).__name__}"]
+    hint = _hint(error)
+    return [*lines, f"hint: {hint}"] if hint else lines
+
+
+def _hint(error: BusError) -> str:
+    # Notes are hints that only the place of the failure could give.
+    notes: list[str] = getattr(error, "__notes__", [])
+    if notes:
+        return printable(notes[0])
+    for kind, hint in _HINTS:
+        if isinstance(error, kind):
+            return hint
+    return _hint(error.__cause__) if isinstance(error.__cause__, BusError) else ""

@@ -1,0 +1,68 @@
+"""Running a command's coroutine, and what SIGINT and SIGTERM do to it.
+
+Owns: the first signal ends the command in order, the second one at once; the exit code then is the signal's. The worker's own signals are
+`consumers.worker.process`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from bus.errors import BusError
+from consumers.worker.signals import Insistence
+
+__all__ = ["Interrupts", "execute"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """What signals do: cancel the command, or call *soften* when the command can end in order."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.soften: Callable[[], object] | None = None
+        self.received = 0
+        self._task = task
+        self._insistence = Insistence()
+
+    def receive(self, number: int) -> None:
+        """A signal came."""
+        insists = self._insistence.grows()
+        if insists:
+            os._exit(128 + number)
+        if insists is not None:
+            return
+        self.received = number
+        if self.soften is not None:
+            self.soften()
+        else:
+            self._task.cancel()
+
+
+def execute(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
+    """Run *body* to its exit code; 130 or 143 when a signal ended it."""
+    return asyncio.run(_guarded(body))
+
+
+async def _guarded(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    interrupts = Interrupts(task)
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupts.receive, number)
+    try:
+        code = await body(interrupts)
+    except (asyncio.CancelledError, BusError):
+        # After a signal, what fails on the way out is a consequence of it.
+        if not interrupts.received:
+            raise
+        code = 0
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    return 128 + interrupts.received if interrupts.received else code

@@ -1,0 +1,1 @@
+"""What verbs share: parameter types, printing, progress, lines of JSON."""

@@ -1,0 +1,187 @@
+"""`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
+
+Owns the options and the exit code. Does not own turning lines into messages (`consumers.cli.publish.json_lines`) or publishing (`producers`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from typing import BinaryIO, cast
+
+import click
+
+from bus.errors import BusError, TopicMissingError
+from bus.payloads.payload_types import untyped
+from bus.protocol.envelope import Agent
+from bus.settings.schema import Settings
+from bus.topics.names import message_topic
+from bus.topics.specs import creates_topics
+from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
+from consumers.cli.io.printing import LineWriter
+from consumers.cli.io.progress import Progress
+from consumers.cli.publish.json_lines import Feed
+from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
+from producers.connection import Bus, connect
+from producers.outcomes import PublishUnknown, Receipt, Result
+from producers.sealing.options import Options
+
+__all__ = ["publish"]
+
+
+@click.command()
+@click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE)
+@click.argument("file", type=INPUT, default="-")
+@app_option
+@click.option("--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data.")
+@click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")
+@click.option("--to", type=TEXT_ID, help="The one agent that shall handle it; without it every subscribed group does.")
+@click.option("--role", type=TEXT_ID, help="The role that shall handle it.")
+@click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
+@click.option("--ttl", type=DURATION, help="How long it may take until it is handled, such as 10m.")
+@click.option("--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only.")
+@click.option("--priority", type=PRIORITY, help="0 to 9, or low, normal, high, critical.")
+@click.option("--conversation", type=TEXT_ID, help="The conversation it belongs to.")
+@click.option("--correlation", type=TEXT_ID, help="The id of the request or workflow it belongs to.")
+@click.option("--task", type=TEXT_ID, help="The task it belongs to.")
+@click.option("--timeout", type=DURATION, help="How long to wait for the log.")
+@with_session
+def publish(
+    session: Session,
+    *,
+    message_type: str,
+    file: BinaryIO,
+    target: str | None,
+    schema_version: str | None,
+    agent: str,
+    to: str | None,
+    role: str | None,
+    key: str | None,
+    ttl: float | None,
+    idempotency_key: str | None,
+    priority: int | str | None,
+    conversation: str | None,
+    correlation: str | None,
+    task: str | None,
+    timeout: float | None,
+) -> int:
+    """Publish JSON lines from FILE or standard input.
+
+    Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same order: where the message
+    lies in the log, or why it was rejected. Lines that are wrong do not stop the others. Lines leave as soon as they arrive.
+
+    \b
+    Examples:
+      echo '{"repository": "acme/app"}' | sealbus publish research.request --ttl 10m
+      sealbus publish job.run jobs.ndjson --app agents:app > receipts.ndjson
+      my-program | sealbus publish sensor.reading --schema-version 1.0.0 --key sensor-7
+
+    \b
+    Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).
+    """
+    app = app_of(target)
+    settings = session.settings(app)
+    _check_ttl(ttl, settings)
+    kind = untyped(message_type, schema_version) if schema_version else registry_of(app).get(message_type)
+    if kind is None:
+        known = [known.name for known in registry_of(app)]
+        raise click.UsageError(
+            f"no type {message_type!r} is known here{nearest(message_type, known)}. "
+            "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"
+        )
+    given: dict[str, object] = {
+        "to": Agent(id=to, role=role) if role is not None else to,
+        "key": key,
+        "ttl_s": ttl,
+        "idempotency_key": idempotency_key,
+        "priority": priority,
+        "conversation_id": conversation,
+        "correlation_id": correlation,
+        "task_id": task,
+    }
+    options = cast("Options", {name: value for name, value in given.items() if value is not None})
+
+    async def body(interrupts: Interrupts) -> int:
+        async with connect(settings=settings, agent=agent) as bus:
+            if not bus.transport.features.durable:
+                raise click.UsageError(
+                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or kafka://..."
+                )
+            if schema_version is not None or not creates_topics(settings, bus.transport.features):
+                await _require_topic(bus, message_type)
+            feed = Feed(bus.publisher, kind, options, typed=schema_version is None, stream=file)
+            interrupts.soften = feed.stop
+            return await _publish(bus, feed, timeout, message_type)
+
+    return execute(body)
+
+
+def _check_ttl(ttl: float | None, settings: Settings) -> None:
+    limit = settings.publish.max_ttl_s
+    if ttl is not None and ttl > limit:
+        raise click.BadParameter(f"{ttl:.0f} s is longer than publish.max_ttl_s allows ({limit:.0f} s)", param_hint="--ttl")
+
+
+async def _require_topic(bus: Bus, message_type: str) -> None:
+    """A type known by name only could be a typo, and a cluster can refuse all: say it once and not for each line."""
+    topic = message_topic(bus.namespace, message_type)
+    existing = await bus.transport.admin.topics()
+    if topic not in existing:
+        # What this user may not see is not listed; asked for by name, the log says so.
+        with suppress(TopicMissingError):
+            await bus.transport.admin.ranges(topic)
+        raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
+
+
+async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: str) -> int:
+    started_s = time.monotonic()
+    tally = _Tally()
+    if feed.from_terminal:
+        click.echo("reading JSON lines from the terminal, one object per line; Ctrl-D ends", err=True)
+    with LineWriter() as writer, Progress(feed.size) as progress:
+        async for result in bus.publish_many(feed, timeout_s=timeout_s):
+            writer.write_json(tally.count(result, feed.lines.popleft()))
+            progress.show(feed.consumed, tally.total)
+    seconds = max(time.monotonic() - started_s, 1e-6)
+    click.echo(
+        f"published {tally.accepted} to {message_topic(bus.namespace, message_type)} in {seconds:.1f} s ({tally.accepted / seconds:.0f}/s); "
+        f"{tally.rejected} rejected, {tally.unknown} unknown",
+        err=True,
+    )
+    for warning in feed.warnings():
+        click.echo(f"warning: {warning}", err=True)
+    sys.stderr.flush()
+    return tally.exit_code
+
+
+class _Tally:
+    """How many lines ended how, and the line that says so."""
+
+    def __init__(self) -> None:
+        self.accepted = self.rejected = self.unknown = self._for_good = 0
+
+    @property
+    def total(self) -> int:
+        return self.accepted + self.rejected + self.unknown
+
+    @property
+    def exit_code(self) -> int:
+        if self.unknown or (self.rejected and not self._for_good):
+            return LATER
+        return FAILED if self.rejected else 0
+
+    def count(self, result: Result, line: int) -> dict[str, object]:
+        if isinstance(result, Receipt):
+            self.accepted += 1
+            return {"message_id": result.message_id, "topic": result.topic, "partition": result.partition, "offset": result.offset}
+        if isinstance(result, PublishUnknown):
+            self.unknown += 1
+            return {"outcome": "unknown", "line": line, "message_id": result.message.message_id, "error": str(result)}
+        self.rejected += 1
+        cause = result.__cause__
+        self._for_good += not (isinstance(cause, BusError) and cause.retriable)
+        pointer = getattr(cause, "pointer", "")
+        return {"outcome": "rejected", "line": line, **({"pointer": pointer} if pointer else {}), "error": str(result)}

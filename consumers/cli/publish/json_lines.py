@@ -1,0 +1,134 @@
+"""What `sealbus publish` publishes: lines of JSON turned into drafts, in order, one at a time.
+
+Owns judging a line (strict JSON, an object, the shape of its type) and remembering which line each outcome belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.payloads.payload_types import PayloadType
+from bus.protocol import canonical
+from bus.telemetry.terminal import printable
+from consumers.cli.io.lines import Line, SlowLines
+from consumers.cli.session import nearest
+from producers.outcomes import PublishRejected
+from producers.publisher import Publisher
+from producers.sealing.options import Draft, Options
+from producers.stream import Item
+
+__all__ = ["Feed"]
+
+# Spaces and escapes may make a line longer than the message that comes of it.
+_SPACIOUS: Final = 4
+_DATA_DEPTH: Final = 2
+_MAX_WARNINGS: Final = 5
+
+
+class Feed:
+    """A source for `publish_many`; *lines* holds the line number of every outcome that has not come yet."""
+
+    def __init__(self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO) -> None:
+        self.lines: deque[int] = deque()
+        self.size = _size_of(stream)
+        self.from_terminal = stream.isatty()
+        self._source = SlowLines(stream, publisher.settings.publish.max_message_bytes * _SPACIOUS)
+        self._publisher = publisher
+        self._kind = kind
+        self._options = options
+        self._typed = typed
+        self._template = Draft(payload=kind.cls(), **options) if not typed else None
+        self._once = "idempotency_key" in options
+        self._count = 0
+        self._fields = _field_names(kind.cls) if typed else None
+        self._ignored: dict[str, int] = {}
+
+    @property
+    def consumed(self) -> int:
+        """How many bytes were read so far."""
+        return self._source.consumed
+
+    def stop(self) -> None:
+        """Read no further; what was read is still published."""
+        self._source.stop()
+
+    def warnings(self) -> Iterator[str]:
+        """What people should know about lines that were accepted."""
+        for name, line in self._ignored.items():
+            hint = nearest(name, self._fields or ())
+            yield f"line {line} and maybe others: {self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        async for line in self._source:
+            self.lines.append(line.number)
+            self._count += 1
+            try:
+                item = self._item(line)
+            except ContractError as error:
+                yield PublishRejected(str(error), error)
+            else:
+                yield item
+
+    def _item(self, line: Line) -> Item:
+        if line.content is None:
+            raise ContractError("the line is longer than any message may be", "/data", "oversized")
+        if self._once and self._count > 1:
+            raise ContractError("an idempotency key is for one message; this is another line", "/routing/idempotency_key")
+        value = canonical.parse(line.content, depth=_DATA_DEPTH)
+        if not isinstance(value, dict):
+            raise ContractError("the payload is no object", "/data", "schema_violation")
+        if line.content.count(b":") != len(value):
+            _refuse_duplicates(line.content)
+        try:
+            data = canonical.encode(value, depth=_DATA_DEPTH)
+        except ContractError as error:
+            raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
+        if self._template is not None:
+            return self._publisher.seal_data(self._template, self._kind, data)
+        payload = self._kind.decode(data)
+        if self._fields is not None and not value.keys() <= self._fields:
+            self._note(value.keys() - self._fields, line.number)
+        return Draft(payload=payload, **self._options) if self._options else payload
+
+    def _note(self, names: set[str], line: int) -> None:
+        for name in sorted(names):
+            if len(self._ignored) < _MAX_WARNINGS:
+                self._ignored.setdefault(name, line)
+
+
+def _refuse_duplicates(content: bytes) -> None:
+    """A name given twice would have one of its values dropped in silence; other readers might drop the other one."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) != len(pairs):
+            # Counted at once: a line may hold hundreds of thousands of names.
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise ContractError(f"the name {twice!r} is given twice", "/data")
+
+    # Numbers as text: canonical.parse has judged them, and int() refuses some lengths.
+    json.loads(content, object_pairs_hook=check, parse_int=str, parse_float=str)
+
+
+def _field_names(cls: type[msgspec.Struct]) -> frozenset[str] | None:
+    """The top-level names that *cls* reads; None where a tag or an array form makes that another question."""
+    config = cls.__struct_config__
+    if config.array_like or config.tag is not None:
+        return None
+    return frozenset(field.encode_name for field in msgspec.structs.fields(cls))
+
+
+def _size_of(stream: BinaryIO) -> int | None:
+    """How many bytes there are to read, where that is known."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, AttributeError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,1 @@
+"""`sealbus tail`."""

@@ -1,0 +1,220 @@
+"""`sealbus tail TOPIC_OR_TYPE`: the records of a topic, one line each.
+
+Owns the options, the lines and the summary. Does not own reading (`consumers.cli.tail.topic_reader`) or verdicts (`consumers.cli.verify.verdicts`).
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+
+import click
+import msgspec
+
+from bus.errors import NameRefusedError, TopicMissingError
+from bus.protocol.timestamps import format_ms
+from bus.settings.schema import Settings
+from bus.telemetry.terminal import printable
+from bus.topics.names import message_topic
+from bus.transports.base import Record, Transport
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.printing import LineWriter, raw_json
+from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.tail.topic_reader import follow, history, positions
+from consumers.cli.verify.verdicts import DEAD, Checks, Verdict, judge
+
+__all__ = ["resolve_topic", "tail"]
+
+_MOST_DIGITS = 100
+
+
+class _Sender(msgspec.Struct):
+    id: str = ""
+
+
+class _Glance(msgspec.Struct):
+    """As much of a message as a line shows, read without judging it."""
+
+    message_id: str = ""
+    message_type: str = ""
+    sender: _Sender = msgspec.field(default_factory=_Sender)
+
+
+class _Envelope(msgspec.Struct):
+    metadata: _Glance
+
+
+_glance = msgspec.json.Decoder(_Envelope).decode
+
+
+@click.command()
+@click.argument("name", metavar="TOPIC_OR_TYPE")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin with the last N records.")
+@click.option("--all", "everything", is_flag=True, help="Begin with the oldest record.")
+@click.option("--from", "start", metavar="beginning|end|OFFSET", help="Begin there, in every partition.")
+@click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
+@app_option
+@with_session
+def tail(
+    session: Session,
+    *,
+    name: str,
+    following: bool,
+    last: int,
+    everything: bool,
+    start: str | None,
+    verifying: bool,
+    target: str | None,
+) -> int:
+    """Show the records of a topic, oldest first: time, partition/offset, type, sender, id.
+
+    TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq).
+
+    \b
+    Examples:
+      sealbus tail research.request
+      sealbus tail research.request --follow
+      sealbus tail research.request --all --verify
+      sealbus tail research.request --from 100 --output json | jq .value.data
+
+    \b
+    Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.
+    """
+    app = app_of(target)
+    settings = session.settings(app)
+    checks = Checks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app)) if verifying else None
+    whence = "beginning" if everything else _start(start)
+
+    async def body(_: Interrupts) -> int:
+        async with session.open(settings) as transport:
+            topic = await resolve_topic(transport, settings, name)
+            with LineWriter() as writer:
+                show = _Show(writer, checks, as_json=session.as_json)
+                try:
+                    await _run(transport, topic, whence, last, show, following=following)
+                finally:
+                    show.summarize()
+            return FAILED if show.bad else 0
+
+    return execute(body)
+
+
+def _start(text: str | None) -> str | int:
+    if text is None:
+        return "last"
+    if text in ("beginning", "end"):
+        return text
+    # Longer than any offset: Python reads no number of thousands of digits.
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise click.BadParameter(f"{text!r} is none of beginning, end and an offset", param_hint="--from")
+
+
+async def resolve_topic(transport: Transport, settings: Settings, name: str) -> str:
+    """The topic called *name*, or of the message type *name*; raises TopicMissingError naming the nearest one."""
+    existing = await transport.admin.topics()
+    for topic in (name, message_topic(settings.bus.namespace, name)):
+        if topic in existing:
+            return topic
+    # What this user may not see is not listed; asked for by name, the log says so.
+    with suppress(TopicMissingError, NameRefusedError):
+        await transport.admin.ranges(message_topic(settings.bus.namespace, name))
+    raise TopicMissingError(f"there is no topic {name} or {message_topic(settings.bus.namespace, name)}{nearest(name, existing)}")
+
+
+async def _run(transport: Transport, topic: str, whence: str | int, last: int, show: _Show, *, following: bool) -> None:
+    spans = await positions(transport, topic, whence, last)
+    if whence == "last":
+        newest: deque[Record] = deque(maxlen=min(last, sys.maxsize))
+        async for page in history(transport, topic, spans):
+            newest.extend(page)
+        show.records(newest)
+    else:
+        async for page in history(transport, topic, spans):
+            show.records(page)
+    if following:
+        async for page in follow(transport, topic, {partition: end for partition, (_, end) in spans.items()}):
+            show.records(page)
+
+
+class _Show:
+    """Writes lines and counts verdicts."""
+
+    def __init__(self, writer: LineWriter, checks: Checks | None, *, as_json: bool) -> None:
+        self.bad = 0
+        self._count = 0
+        self._reasons: Counter[str] = Counter()
+        self._writer = writer
+        self._checks = checks
+        self._as_json = as_json
+
+    def records(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._count += 1
+            verdict = judge(record, self._checks) if self._checks is not None else None
+            if verdict is not None and verdict.verdict == DEAD:
+                self.bad += 1
+                self._reasons[verdict.reason] += 1
+            if self._as_json:
+                self._writer.write_json(_fields(record, verdict))
+            else:
+                self._writer.write(_line(record, verdict).encode())
+
+    def summarize(self) -> None:
+        """On standard error: how many records, and what was wrong with them."""
+        text = f"{self._count} records"
+        if self._checks is not None:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common())
+            text += f", {self._count - self.bad} good, {self.bad} bad" + (f" ({reasons})" if reasons else "")
+        self._writer.flush()
+        click.echo(text, err=True)
+
+
+def _look(record: Record, verdict: Verdict | None) -> tuple[str, str, str]:
+    """Type, sender and id: from the message where it was read already, else at a glance."""
+    if verdict is not None and verdict.message is not None:
+        metadata = verdict.message.metadata
+        return metadata.message_type, metadata.sender.id or "", metadata.message_id
+    try:
+        seen = _glance(record.value or b"").metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "", "", ""
+    return seen.message_type, seen.sender.id, seen.message_id
+
+
+def _moment(record: Record) -> str:
+    try:
+        return format_ms(record.timestamp_ms)
+    except OverflowError:
+        # Of no year that has four digits: other programs may write any number.
+        return str(record.timestamp_ms)
+
+
+def _line(record: Record, verdict: Verdict | None) -> str:
+    message_type, sender, message_id = (printable(text) for text in _look(record, verdict))
+    about = f"{message_type}  {sender}  {message_id}" if message_id else f"{len(record.value or b'')} bytes that are no message"
+    judged = f"  {verdict.sentence()}" if verdict is not None else ""
+    return f"{_moment(record)}  {record.partition}/{record.offset}  {about}{judged}"
+
+
+def _fields(record: Record, verdict: Verdict | None) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": _moment(record),
+        "key": record.key.decode("utf-8", "backslashreplace") if record.key is not None else None,
+        "headers": {name: value.decode("utf-8", "backslashreplace") for name, value in record.headers},
+    }
+    if verdict is not None:
+        fields |= {"verdict": verdict.verdict}
+        fields |= {name: getattr(verdict, name) for name in ("gate", "reason", "pointer", "detail") if getattr(verdict, name)}
+    value = raw_json(record.value or b"")
+    if value is not None:
+        return {**fields, "value": value}
+    return {**fields, "value_base64": base64.b64encode(record.value or b"").decode()}

@@ -1,0 +1,128 @@
+"""Reading a topic without a group: its last records, all of them, and what comes.
+
+Owns positions, merging partitions by append time, and following. Does not own showing records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from bus.errors import BusError
+from bus.transports.base import Record, Transport
+from bus.transports.read_all import begun_anew
+
+__all__ = ["follow", "history", "positions"]
+
+_PAGE_RECORDS: Final = 500
+_PAGE_BYTES: Final = 8 * 1_048_576
+_WAIT_S: Final = 5.0
+
+
+async def positions(transport: Transport, topic: str, start: str | int, last: int) -> dict[int, tuple[int, int]]:
+    """By partition, from where and up to where to read: "beginning", "end", "last" (the *last* ones) or an offset."""
+    found = {}
+    for partition, kept in (await transport.admin.ranges(topic)).items():
+        first = {"beginning": kept.start, "end": kept.end, "last": max(kept.start, kept.end - last)}[start] if isinstance(start, str) else start
+        found[partition] = (max(kept.start, first), kept.end)
+    return found
+
+
+async def history(transport: Transport, topic: str, spans: dict[int, tuple[int, int]]) -> AsyncIterator[Sequence[Record]]:
+    """The records in *spans*, oldest first over all partitions as far as their order within each allows, in pages."""
+    readers = [_Reader(transport, topic, partition, *span) for partition, span in sorted(spans.items())]
+    page: list[Record] = []
+    while True:
+        for reader in readers:
+            if not reader.buffer:
+                await reader.fill()
+        readers = [reader for reader in readers if reader.buffer]
+        if not readers:
+            break
+        oldest = min(readers, key=_head)
+        page.append(oldest.buffer.popleft())
+        if len(page) >= _PAGE_RECORDS:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+async def follow(transport: Transport, topic: str, starts: dict[int, int]) -> AsyncIterator[Sequence[Record]]:
+    """What is appended from *starts* on, as it comes, also into partitions that are added; ends only with an error."""
+    followed = _Followed(transport, topic, starts)
+    try:
+        while True:
+            taking = asyncio.create_task(followed.arrived.get())
+            done, _ = await asyncio.wait([taking, *followed.tasks], return_when=asyncio.FIRST_COMPLETED)
+            if taking not in done:
+                taking.cancel()
+                for task in done:
+                    task.result()
+            else:
+                yield taking.result()
+    finally:
+        for task in followed.tasks:
+            task.cancel()
+        await asyncio.gather(*followed.tasks, return_exceptions=True)
+
+
+class _Followed:
+    """Partitions that are being followed; *tasks* end only with an error."""
+
+    def __init__(self, transport: Transport, topic: str, starts: dict[int, int]) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._offsets = dict(starts)
+        self.arrived: asyncio.Queue[Sequence[Record]] = asyncio.Queue(maxsize=len(starts) or 1)
+        self.tasks = [asyncio.create_task(self._watch(partition)) for partition in starts]
+        self.tasks.append(asyncio.create_task(self._look()))
+
+    async def _watch(self, partition: int) -> None:
+        while True:
+            offset = self._offsets[partition]
+            records = await self._transport.read(
+                self._topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=_WAIT_S
+            )
+            if records:
+                self._offsets[partition] = records[-1].offset + 1
+                await self.arrived.put(records)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_WAIT_S)
+            # Whoever reads says what is wrong with the log.
+            with contextlib.suppress(BusError):
+                starts = begun_anew(self._offsets, await self._transport.admin.ranges(self._topic))
+                added = starts.keys() - self._offsets.keys()
+                self._offsets |= starts
+                self.tasks += [asyncio.create_task(self._watch(partition)) for partition in added]
+
+
+class _Reader:
+    """One partition, a page at a time."""
+
+    def __init__(self, transport: Transport, topic: str, partition: int, start: int, end: int) -> None:
+        self.buffer: deque[Record] = deque()
+        self._transport = transport
+        self._topic = topic
+        self._partition = partition
+        self._next = start
+        self._end = end
+
+    async def fill(self) -> None:
+        """Read on; an empty buffer afterwards means that this partition is through."""
+        if self._next >= self._end:
+            return
+        records = await self._transport.read(
+            self._topic, self._partition, self._next, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=1.0
+        )
+        self.buffer.extend(record for record in records if record.offset < self._end)
+        self._next = records[-1].offset + 1 if records else self._end
+
+
+def _head(reader: _Reader) -> int:
+    return reader.buffer[0].timestamp_ms

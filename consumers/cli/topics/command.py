@@ -1,0 +1,224 @@
+"""`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
+
+Owns the three verbs and what they print. Does not own what is wanted and how what is differs from it (`bus.topics.specs`), which differences matter
+(`consumers.cli.topics.drift`), or carrying out changes (the transport's admin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from bus.errors import NotPermittedError
+from bus.topics.names import read_topic, reply_topic
+from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
+from bus.transports.base import Change, TopicSpec, Transport
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.session import Session, app_of, with_session
+from consumers.cli.topics import drift
+
+if TYPE_CHECKING:
+    from bus.settings.schema import Settings
+    from consumers.app import App
+
+__all__ = ["topics"]
+
+
+@click.group()
+def topics() -> None:
+    """List, create and compare topics.
+
+    \b
+    Examples:
+      sealbus topics list
+      sealbus topics apply agents:app --dry-run
+      sealbus topics check agents:app
+    """
+
+
+@topics.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also topics of other namespaces, and those that are not the bus's.")
+@with_session
+def list_(session: Session, everything: bool) -> int:
+    """List topics: what each is for, partitions, retention, records.
+
+    \b
+    Examples:
+      sealbus topics list
+      sealbus topics list --all --output json
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            rows = [
+                await _describe(transport, spec)
+                for name, spec in sorted((await transport.admin.topics()).items())
+                if everything or _namespace_of(name) == settings.bus.namespace
+            ]
+        if session.as_json:
+            for row in rows:
+                print_json(row)
+        else:
+            print_table(("TOPIC", "KIND", "PARTITIONS", "RETENTION", "RECORDS"), [_cells(row) for row in rows])
+        return 0
+
+    return execute(body)
+
+
+@topics.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@with_session
+def apply(session: Session, target: str, dry_run: bool) -> int:
+    """Create the topics that an app needs, and bring existing ones into line.
+
+    Partitions are only ever added, and no topic is removed.
+
+    \b
+    Examples:
+      sealbus topics apply agents:app --dry-run
+      sealbus topics apply agents:app
+    """
+    app = app_of(target)
+    settings = session.settings(app)
+
+    async def body(_: object) -> int:
+        async with session.open(settings, create=not dry_run) as transport:
+            specs = _wanted(settings, app)
+            plan = await transport.admin.plan(specs)
+            to_do = [change for change in plan if not change.by_hand]
+            _warn(plan)
+            if to_do and not dry_run:
+                # What another process does at the same time is its own to report.
+                changed = set(await transport.admin.create_topics(specs))
+                to_do = [change for change in to_do if change.topic in changed]
+        _show_changes(session, to_do)
+        count = len({change.topic for change in to_do})
+        done = f"{count} {'would be ' if dry_run else ''}changed" if count else "nothing to do"
+        click.echo(f"{len(specs)} topics wanted, {done}", err=True)
+        return 0
+
+    return execute(body)
+
+
+@topics.command()
+@click.argument("target", metavar="MODULE:APP")
+@with_session
+def check(session: Session, target: str) -> int:
+    """Compare the log with what an app needs.
+
+    Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short a time, when typing
+    errors become topics, or when messages wait in a retry tier that is in no setting any more.
+
+    \b
+    Examples:
+      sealbus topics check agents:app
+      sealbus topics check agents:app --output json
+    """
+    app = app_of(target)
+    settings = session.settings(app)
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            specs = _wanted(settings, app)
+            plan = await transport.admin.plan(specs)
+            tiers = await drift.read_left_tiers(transport.admin, settings, app.group) if app is not None else []
+            brokers, unread = await _brokers(transport)
+        findings = [
+            *drift.of_changes(plan, target),
+            *drift.of_settings(settings),
+            *drift.of_brokers(brokers, settings),
+            *drift.of_tiers(tiers),
+        ]
+        _show_findings(session, findings)
+        if unread:
+            click.echo(f"hint: whether brokers create topics by themselves or forget offsets was not checked: {unread}", err=True)
+        wrong = sum(finding.severity == "error" for finding in findings)
+        click.echo(f"{len(specs)} topics wanted, {wrong or 'no'} findings", err=True)
+        return FAILED if wrong else 0
+
+    return execute(body)
+
+
+def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
+    if app is None:
+        return ()
+    types = sorted({kind.name for kind in app.registry})
+    replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
+    return [*message_topics(settings, types), *group_topics(settings, app.group), *replies, *namespace_topics(settings)]
+
+
+async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:
+    """The brokers' settings; or none, and why not: reading them takes a right over the whole cluster."""
+    try:
+        return await transport.admin.brokers(), ""
+    except NotPermittedError as error:
+        return {}, str(error)
+
+
+def _show_changes(session: Session, changes: Sequence[Change]) -> None:
+    if session.as_json:
+        for change in changes:
+            print_json(
+                {
+                    "topic": change.topic,
+                    "change": _kind(change),
+                    "setting": change.setting,
+                    "found": change.found,
+                    "wanted": change.wanted,
+                    "detail": drift.detail(change),
+                }
+            )
+    elif changes:
+        rows = [(topic, _kind(items[0]), "; ".join(map(drift.detail, items))) for topic, items in drift.changes_by_topic(changes)]
+        print_table(("TOPIC", "CHANGE", "DETAIL"), rows)
+
+
+def _kind(change: Change) -> str:
+    return "create" if change.found is None else "change"
+
+
+def _warn(plan: Sequence[Change]) -> None:
+    """One line for each thing to know, with the topics that it is about."""
+    topics_by_note: dict[str, list[str]] = {}
+    for change in plan:
+        if change.note:
+            topics_by_note.setdefault(f"{drift.detail(change)}: {change.note}", []).append(change.topic)
+    for note, names in topics_by_note.items():
+        click.echo(f"warning: {', '.join(names)}: {note}", err=True)
+
+
+def _show_findings(session: Session, findings: Sequence[drift.Finding]) -> None:
+    if session.as_json:
+        for finding in findings:
+            print_json(finding._asdict())
+    elif findings:
+        rows = [(finding.topic or finding.setting, finding.severity, finding.detail, finding.advice) for finding in findings]
+        print_table(("TOPIC OR SETTING", "FINDING", "DETAIL", "WHAT TO DO"), rows)
+
+
+async def _describe(transport: Transport, spec: TopicSpec) -> dict[str, object]:
+    ranges = await transport.admin.ranges(spec.name)
+    name = read_topic(spec.name)
+    return {
+        "topic": spec.name,
+        "kind": name.kind if name is not None else "foreign",
+        "partitions": spec.partitions,
+        "retention_ms": spec.retention_ms,
+        "records": sum(kept.end - kept.start for kept in ranges.values()),
+    }
+
+
+def _cells(row: dict[str, object]) -> list[object]:
+    retention = row["retention_ms"]
+    return [row["topic"], row["kind"], row["partitions"], drift.kept(retention if isinstance(retention, int) else None), row["records"]]
+
+
+def _namespace_of(topic: str) -> str:
+    name = read_topic(topic)
+    return name.namespace if name is not None else ""

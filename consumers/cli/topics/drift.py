@@ -1,0 +1,191 @@
+"""Where a log is not as an app needs it: findings, decided from what was read. Pure but for `read_left_tiers`.
+
+Owns which differences matter, and their sentences. Does not own comparing topics (`bus.topics.specs`), reading them (the transport's admin) or
+printing (`consumers.cli.topics.command`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, Literal, NamedTuple
+
+from bus.errors import NotPermittedError, TopicMissingError
+from bus.settings import durations
+from bus.settings.schema import Settings
+from bus.topics.names import read_topic
+from bus.topics.specs import shortest_retention_s
+from bus.transports.base import Admin, Change
+from bus.transports.topic_settings import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS
+
+__all__ = [
+    "Finding",
+    "LeftTier",
+    "changes_by_topic",
+    "detail",
+    "kept",
+    "of_brokers",
+    "of_changes",
+    "of_settings",
+    "of_tiers",
+    "read_left_tiers",
+]
+
+_AUTO_CREATE: Final = "auto.create.topics.enable"
+_OFFSETS_KEPT: Final = "offsets.retention.minutes"
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be; a hint is not counted. *topic* None: it is about the settings or the brokers."""
+
+    severity: Literal["error", "hint"]
+    topic: str | None
+    setting: str
+    found: str | None
+    wanted: str | None
+    detail: str
+    advice: str
+
+
+class LeftTier(NamedTuple):
+    """A retry tier of a group that is in no setting any more. *waiting* None: the group's offsets may not be read."""
+
+    topic: str
+    group: str
+    records: int
+    waiting: int | None
+
+
+def changes_by_topic(changes: Iterable[Change]) -> Iterator[tuple[str, list[Change]]]:
+    """The changes of each topic; those of one topic stand together."""
+    return ((topic, list(items)) for topic, items in groupby(changes, lambda change: change.topic))
+
+
+def detail(change: Change) -> str:
+    """A change in words: `4 -> 6 partitions`."""
+    if change.found is None:
+        return _worded(change.setting, change.wanted)
+    found, wanted = _value(change.setting, change.found), _value(change.setting, change.wanted)
+    return _phrase(change.setting).format(f"{found} -> {wanted}")
+
+
+def kept(ms: int | None) -> str:
+    """A retention in words."""
+    if ms is None or ms < 0:
+        return "for ever"
+    # Kafka's numbers are larger than those that a float of seconds holds exactly.
+    return durations.text(ms / 1000) if round(ms / 1000 * 1000) == ms else f"{ms}ms"
+
+
+def of_changes(changes: Iterable[Change], target: str) -> list[Finding]:
+    """A missing topic is one finding, whatever it is to be like."""
+    apply = f"sealbus topics apply {target}"
+    found: list[Finding] = []
+    for topic, items in changes_by_topic(changes):
+        if items[0].found is None:
+            found.append(Finding("error", topic, "topic", None, None, f"missing: {'; '.join(map(detail, items))}", apply))
+            continue
+        for change in items:
+            advice = change.note if change.by_hand else f"{apply} ({change.note})" if change.note else apply
+            found.append(Finding("error", topic, change.setting, change.found, change.wanted, detail(change), advice))
+    return found
+
+
+def of_settings(settings: Settings) -> list[Finding]:
+    """What no topic can be blamed for."""
+    needed_s, given_s = shortest_retention_s(settings), settings.topics.retention_s
+    if given_s >= needed_s:
+        return []
+    given, needed = (kept(round(value * 1000)) for value in (given_s, needed_s))
+    text = f"records are kept {given}, messages live up to {kept(round(settings.publish.max_ttl_s * 1000))} and may be retried for days after"
+    return [Finding("error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more")]
+
+
+def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> list[Finding]:
+    """What no topic can override."""
+    found = []
+    creating = [name for name, values in brokers.items() if values.get(_AUTO_CREATE) == "true"]
+    if creating:
+        text = f"on {_listed(creating)} a mistyped name becomes a topic"
+        found.append(Finding("error", None, _AUTO_CREATE, "true", "false", text, f"set {_AUTO_CREATE}=false on the brokers"))
+    needed = round(max(settings.topics.retention_s, shortest_retention_s(settings)) / 60)
+    kept_for = {name: int(values[_OFFSETS_KEPT]) for name, values in brokers.items() if _OFFSETS_KEPT in values}
+    short = {name: minutes for name, minutes in kept_for.items() if minutes < needed}
+    if short:
+        least = min(short.values())
+        text = f"on {_listed(short)} the offsets of a stopped group are forgotten after {kept(least * 60_000)}, before its records are gone"
+        advice = f"set {_OFFSETS_KEPT}={needed} or more on the brokers"
+        found.append(Finding("error", None, _OFFSETS_KEPT, str(least), str(needed), text, advice))
+    return found
+
+
+def of_tiers(tiers: Iterable[LeftTier]) -> list[Finding]:
+    """A tier that nobody reads any more must be empty."""
+    return [_of_tier(tier) for tier in tiers]
+
+
+async def read_left_tiers(admin: Admin, settings: Settings, group: str) -> list[LeftTier]:
+    """The tiers of *group* that exist and are not in the settings."""
+    left = [topic for topic in sorted(await admin.topics()) if _is_left(topic, settings, group)]
+    if not left:
+        return []
+    try:
+        committed: Mapping[tuple[str, int], int] | None = await admin.committed(group)
+    except NotPermittedError:
+        committed = None
+    tiers = []
+    for topic in left:
+        try:
+            ranges = await admin.ranges(topic)
+        except TopicMissingError:
+            continue
+        records = sum(span.end - span.start for span in ranges.values())
+        waiting = None
+        if committed is not None:
+            waiting = sum(span.end - min(span.end, max(span.start, committed.get((topic, number), 0))) for number, span in ranges.items())
+        tiers.append(LeftTier(topic, group, records, waiting))
+    return tiers
+
+
+def _of_tier(tier: LeftTier) -> Finding:
+    name = read_topic(tier.topic)
+    delay = name.delay if name is not None else tier.topic
+    if tier.waiting or (tier.waiting is None and tier.records):
+        what = f"still has {tier.waiting} records waiting for group {tier.group}"
+        if tier.waiting is None:
+            what = f"has {tier.records} records, and this user may not see how far group {tier.group} is (needed: Describe on the group)"
+        text = f"{what}: keep the tier until it is drained"
+        return Finding(
+            "error", tier.topic, "retry.tiers", delay, None, text, f"put {delay} back into retry.tiers, and run workers until it is drained"
+        )
+    text = f"no tier of group {tier.group} any more, and nothing waits in it"
+    return Finding("hint", tier.topic, "retry.tiers", delay, None, text, "it may be deleted")
+
+
+def _is_left(topic: str, settings: Settings, group: str) -> bool:
+    name = read_topic(topic)
+    if name is None or name.kind != "retry":
+        return False
+    return (name.namespace, name.group) == (settings.bus.namespace, group) and name.delay not in settings.retry.tiers
+
+
+def _worded(setting: str, value: str) -> str:
+    return _phrase(setting).format(_value(setting, value))
+
+
+def _phrase(setting: str) -> str:
+    known = {PARTITIONS: "{} partitions", REPLICAS: "{} replicas", RETENTION_MS: "kept {}", RETENTION_BYTES: "{}"}
+    return known.get(setting, f"{setting} {{}}")
+
+
+def _value(setting: str, value: str) -> str:
+    if setting == RETENTION_MS:
+        return kept(int(value))
+    if setting == RETENTION_BYTES:
+        return "any size" if int(value) < 0 else f"{value} bytes per partition"
+    return value
+
+
+def _listed(brokers: Iterable[str]) -> str:
+    names: Sequence[str] = sorted(brokers, key=lambda name: (len(name), name))
+    return f"broker{'s' if len(names) > 1 else ''} {', '.join(names)}"

@@ -1,0 +1,146 @@
+"""`sealbus verify [FILE...]`: sealed messages in files, judged without a bus.
+
+Owns the options, reading records from files with bounded memory, and the exit code. Does not own the verdict (`consumers.cli.verify.verdicts`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import click
+import msgspec
+
+from bus.clock import SystemClock
+from bus.payloads.payload_types import Registry, Risk
+from bus.telemetry.terminal import printable
+from bus.transports.base import Record
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.lines import read_lines
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID
+from consumers.cli.io.printing import print_json
+from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
+from consumers.cli.verify.verdicts import DEAD, OK, Checks, Verdict, judge
+
+__all__ = ["verify"]
+
+
+class _Value(NamedTuple):
+    file: str
+    line: int | None
+    content: bytes
+    overlong: bool
+
+
+@click.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb", lazy=True))
+@click.option("--lines", is_flag=True, help="Each line of a file is one message; blank lines are skipped.")
+@app_option
+@click.option("--risk", type=click.Choice(["low", "medium", "high"]), help="How much proof is asked for.  [default: the type's, else medium]")
+@click.option("--now", type=MOMENT, help="Judge lifetimes at this time instead of the present.")
+@click.option("--recipient", type=TEXT_ID, help="Skip messages that are addressed to another agent.")
+@click.option("--type", "message_type", type=MESSAGE_TYPE, help="Refuse messages of other types.")
+@click.option("--key", help="Refuse messages whose record key is another.")
+@with_session
+def verify(
+    session: Session,
+    *,
+    files: tuple[BinaryIO, ...],
+    lines: bool,
+    target: str | None,
+    risk: Risk | None,
+    now: int | None,
+    recipient: str | None,
+    message_type: str | None,
+    key: str | None,
+) -> int:
+    """Check sealed messages in files or standard input, without a bus.
+
+    A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are size, form, hashes and
+    seal, proof chain, and lifetime; with --app also the schema, with --namespace, --type or --key that it was meant for there.
+
+    \b
+    Examples:
+      sealbus verify message.json
+      sealbus verify --lines messages.ndjson --now 2026-01-31T12:00:00Z
+      sealbus dlq show research.request/0/3 --raw | sealbus verify --risk high
+
+    \b
+    Exit codes: 0 every message holds, 1 at least one does not.
+    """
+    settings = session.settings()
+    app = app_of(target)
+    clock = SystemClock()
+    checks = Checks(
+        max_message_bytes=settings.publish.max_message_bytes,
+        max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
+        risk=risk,
+        registry=registry_of(app) if app else Registry(),
+        schemas=registry_of(app) if app else None,
+        recipient=recipient,
+        namespace=session.namespace,
+        message_type=message_type,
+        key=key.encode() if key is not None else None,
+        now_ms=clock.now_ms if now is None else lambda: now,
+    )
+    failed = False
+    for stream in files or (sys.stdin.buffer,):
+        for value in _values(stream, checks.max_message_bytes, lines=lines):
+            verdict = _judge(value, checks)
+            failed = failed or verdict.verdict == DEAD
+            if session.as_json:
+                print_json(_as_json(value, verdict))
+            else:
+                click.echo(_sentence(value, verdict, many=lines or len(files) > 1))
+    return FAILED if failed else 0
+
+
+def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_Value]:
+    """Record values; of one that is too large only the beginning."""
+    name = str(getattr(stream, "name", "-"))
+    try:
+        if lines:
+            for line in read_lines(stream, limit):
+                yield _Value(name, line.number, line.content or b"", line.content is None)
+            return
+        content = _read_up_to(stream, limit + 2)
+    except OSError as error:
+        raise click.FileError(printable(name), error.strerror or str(error)) from error
+    if len(content) <= limit + 1:
+        content = content.removesuffix(b"\n")
+    yield _Value(name, None, content, len(content) > limit)
+
+
+def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
+    """A pipe may give less than asked for."""
+    parts = []
+    while limit > 0 and (part := stream.read(limit)):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _judge(value: _Value, checks: Checks) -> Verdict:
+    if value.overlong:
+        detail = f"more than the {checks.max_message_bytes} bytes that are allowed"
+        return Verdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
+    return judge(Record("", 0, 0, 0, None, value.content), checks)
+
+
+def _as_json(value: _Value, verdict: Verdict) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.structs.asdict(verdict)
+    message = fields.pop("message")
+    identity = {"message_id": verdict.message.message_id} if message is not None and verdict.message is not None else {}
+    line = {"line": value.line} if value.line is not None else {}
+    return {**{name: field for name, field in fields.items() if field}, **identity, "file": value.file, **line}
+
+
+def _sentence(value: _Value, verdict: Verdict, *, many: bool) -> str:
+    place = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
+    if verdict.message is None:
+        return f"{place if many else ''}{verdict.sentence()}"
+    metadata = verdict.message.metadata
+    about = f"{metadata.message_id}  {metadata.message_type} from {printable(metadata.sender.id or '')}"
+    sentence = f"ok  {about}" if verdict.verdict == OK else f"{verdict.sentence()}  ({about})"
+    return f"{place if many else ''}{sentence}"

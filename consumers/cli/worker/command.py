@@ -1,0 +1,170 @@
+"""`sealbus worker MODULE:APP`: run the handlers of an app, in this process or in several.
+
+Owns the options and the choice between working here and supervising. Does not own working (`consumers.worker.process`) or processes
+(`consumers.cli.worker.supervisor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bus.settings import loading as bus_settings
+from bus.telemetry.terminal import printable
+from consumers.cli.app_loading import load_app
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.session import Session, with_session
+from consumers.worker.signals import ECHO_S
+
+if TYPE_CHECKING:
+    from bus.settings.loading import Loaded
+    from consumers.app import App
+
+__all__ = ["worker"]
+
+_LAST_PORT = 65_535
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes; one that dies is started again.")
+@click.option("--concurrency", metavar="N", help="Handlers running at the same time, per process.")
+@click.option("--reload", is_flag=True, help="Start again when a .py file below the current directory changes.")
+@click.option("--metrics-port", type=click.IntRange(0, _LAST_PORT), help="Serve Prometheus metrics on this port, the next process on the next.")
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve them on; 0.0.0.0 is everybody who can reach this host."
+)
+@click.option("--drain-timeout", metavar="DURATION", help="How long running handlers may take after a signal, such as 30s.")
+@click.option("--supervised", is_flag=True, hidden=True, help="Started by a supervisor: drain when it is gone.")
+@with_session
+def worker(
+    session: Session,
+    *,
+    target: str,
+    processes: int,
+    concurrency: str | None,
+    reload: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    drain_timeout: str | None,
+    supervised: bool,
+) -> int:
+    """Run the handlers of an app.
+
+    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. The first SIGTERM or Ctrl-C lets
+    running handlers finish (exit code 0 when all did), a second one ends at once; whatever is not finished then is delivered again.
+
+    \b
+    Examples:
+      sealbus worker agents:app
+      sealbus worker agents:app --processes 4 --concurrency 16 --metrics-port 9100
+      sealbus worker agents:app --reload --log-level debug
+    """
+    if reload and processes > 1:
+        raise click.UsageError("--reload works with one process: leave --processes out")
+    if metrics_port and metrics_port + processes - 1 > _LAST_PORT:
+        raise click.UsageError(f"--metrics-port {metrics_port} leaves no port for {processes} processes")
+    loaded = session.load(concurrency=concurrency, drain_timeout=drain_timeout)
+    if processes > 1 and loaded.settings.bus.url.startswith("memory:"):
+        raise click.UsageError("a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out")
+    if reload:
+        return _reload()
+    if os.getpid() == 1:
+        # The kernel keeps from the first process of a container what it has no handler for, and importing an app can take long.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    app = load_app(target)
+    session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
+    _announce(app, loaded, processes)
+    if processes > 1:
+        return _supervise(app, loaded, processes, metrics_port)
+    if supervised:
+        _drain_when_orphaned()
+    return _work(app, loaded, metrics_port, metrics_host, supervised=supervised)
+
+
+def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str, *, supervised: bool) -> int:
+    from consumers.worker.process import run_process
+
+    def ready() -> None:
+        click.echo("working; Ctrl-C lets running handlers finish, a second one ends at once", err=True)
+
+    # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed on.
+    echo_s = math.inf if supervised else ECHO_S
+    try:
+        return asyncio.run(
+            run_process(app.declaration, loaded.settings, metrics_port=metrics_port, metrics_host=metrics_host, on_ready=ready, echo_s=echo_s)
+        )
+    except SystemExit as error:
+        # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.
+        click.echo(f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})", err=True)
+        return FAILED
+
+
+def _announce(app: App, loaded: Loaded, processes: int) -> None:
+    url = next(value for name, value, _ in bus_settings.describe(loaded) if name == "bus.url")
+    types = ", ".join(sorted(app.subscriptions)) or "nothing: no @app.on(...) was run"
+    count = f" in {processes} processes" if processes > 1 else ""
+    click.echo(f"{printable(app.agent_id)} (group {app.group}) on {printable(url)}{count}; handles {types}", err=True)
+
+
+def _supervise(app: App, loaded: Loaded, processes: int, metrics_port: int | None) -> int:
+    from consumers.cli.worker.supervisor import supervise
+    from consumers.crashes.open import open_roll
+    from consumers.worker.process import in_namespace
+
+    commands = []
+    for number in range(processes):
+        port = ["--metrics-port", str(metrics_port + number if metrics_port else 0)] if metrics_port is not None else []
+        commands.append(_child_command(["--processes", "1", *port, "--supervised"]))
+    return asyncio.run(supervise(commands, open_roll(in_namespace(loaded.settings, app.namespace), app.group)))
+
+
+def _reload() -> int:
+    if find_spec("watchfiles") is None:
+        raise click.UsageError('--reload needs watchfiles: pip install "sealbus[reload]"')
+    from consumers.cli.worker.reload import work_and_reload
+
+    arguments = [argument for argument in _own_arguments() if argument != "--reload"]
+    return asyncio.run(work_and_reload(_python([*arguments, "--supervised"]), Path.cwd()))
+
+
+def _child_command(extra: Sequence[str]) -> list[str]:
+    # The last of two equal options wins.
+    return _python([*_own_arguments(), *extra])
+
+
+def _own_arguments() -> list[str]:
+    """What this process was called with, whatever started it."""
+    context = click.get_current_context()
+    arguments: list[str] = context.find_root().meta.get("sealbus.arguments", sys.argv[1:])
+    return list(arguments)
+
+
+def _python(arguments: Sequence[str]) -> list[str]:
+    """This command in a process of its own, with our packages even where the current directory has some of the same names."""
+    import bus
+
+    home = str(Path(str(bus.__file__)).resolve().parent.parent)
+    start = f"import sys; p = {home!r}; p in sys.path or sys.path.insert(0, p); from consumers.cli import main; main(prog_name='sealbus')"
+    return [sys.executable, "-P", "-c", start, *arguments]
+
+
+def _drain_when_orphaned() -> None:
+    """Standard input is a pipe that the supervisor holds: its end is the supervisor's."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="sealbus-orphan", daemon=True).start()

@@ -1,0 +1,159 @@
+"""Keeping several worker processes alive, and ending them together.
+
+Owns starting children, starting again what died, and handing on signals. Does not own what a child does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from bus.clock import SystemClock
+from bus.telemetry.logs import get_logger
+from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
+from consumers.crashes.crash_guard import told
+from consumers.worker.signals import Insistence
+
+if TYPE_CHECKING:
+    from consumers.crashes.process_files import Roll
+
+__all__ = ["start", "supervise"]
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# A child that ends with one of these before it ever worked would do so again.
+_HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
+_NOT_STARTED: Final = 256
+"""No exit code that a child could have."""
+_PROVEN_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+_WORKED_PAUSE_S: Final = 2.0
+"""After a child that died of what it was running, at most: each of its deaths brings the message that is to blame nearer to its end."""
+
+_log = get_logger("supervisor")
+
+
+async def start(command: Sequence[str]) -> Process:
+    """Start a child that gets no signals from the terminal, only ours, and whose standard input ends when we do."""
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
+
+
+async def supervise(commands: Sequence[Sequence[str]], roll: Roll | None = None) -> int:
+    """Keep one child per command until a signal; 0 when all of them ended with 0. *roll* says what was running in one that died."""
+    return await _Supervisor(commands, roll).run()
+
+
+class _Supervisor:
+    def __init__(self, commands: Sequence[Sequence[str]], roll: Roll | None) -> None:
+        self._commands = commands
+        self._roll = roll
+        self._clock = SystemClock()
+        self._pids: dict[int, int] = {}
+        """The last child of each slot."""
+        self._children: dict[int, Process] = {}
+        self._stopping = asyncio.Event()
+        self._killed = 0
+        self._insistence = Insistence()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._received, number)
+        try:
+            codes = await asyncio.gather(*(self._keep(slot) for slot in range(len(self._commands))))
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+        if self._killed:
+            return 128 + self._killed
+        hopeless = [code for code in codes if code in _HOPELESS]
+        return hopeless[0] if hopeless else FAILED if any(codes) else 0
+
+    async def _keep(self, slot: int) -> int:
+        pause_s, begun, proven = _FIRST_PAUSE_S, False, False
+        while True:
+            started_s, started_ms = time.monotonic(), self._clock.now_ms()
+            code = await self._live(slot)
+            lived_s = time.monotonic() - started_s
+            running = self._running_in(slot, started_ms) if code else []
+            begun = begun or code != _NOT_STARTED
+            proven = proven or lived_s > _PROVEN_S
+            if self._stopping.is_set():
+                return code
+            if not begun or (code in _HOPELESS and not proven):
+                _log.error("supervisor.child_hopeless", slot=slot, code=code)
+                self._stop(signal.SIGTERM)
+                return code
+            pause_s = _FIRST_PAUSE_S if lived_s > _PROVEN_S else pause_s
+            pause_s = min(pause_s, _WORKED_PAUSE_S) if running else pause_s
+            _log.warning("supervisor.child_died", slot=slot, code=code, lived_s=round(lived_s, 1), restart_in_s=pause_s, running=running or None)
+            if await self._stopped_within(pause_s):
+                return 0
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _live(self, slot: int) -> int:
+        try:
+            child = await start(self._commands[slot])
+        except OSError as error:
+            # No memory or no number for a process, most often for a while: the others go on.
+            _log.error("supervisor.child_not_started", slot=slot, error=str(error))
+            return _NOT_STARTED
+        self._children[slot], self._pids[slot] = child, child.pid
+        _log.info("supervisor.child_started", slot=slot, pid=child.pid)
+        if self._stopping.is_set():
+            _signal(child, signal.SIGTERM)
+        code = await child.wait()
+        del self._children[slot]
+        # Ended by our signal before it had set up for signals: it had not begun to work either.
+        return 0 if self._stopping.is_set() and code == -signal.SIGTERM else code
+
+    def _running_in(self, slot: int, since_ms: int) -> list[str]:
+        """What was running in the last child of *slot* when it died, whose death is counted; not one that we have killed."""
+        pid = self._pids.pop(slot, None)
+        if self._roll is None or pid is None:
+            return []
+        try:
+            self._roll.count(self._clock.now_ms(), excused=pid if self._stopping.is_set() else None)
+            death = self._roll.death_of(pid, since_ms)
+        except OSError as error:
+            _log.error("supervisor.death_not_counted", slot=slot, error=str(error))
+            return []
+        return told(death) if death is not None else []
+
+    def _received(self, number: int) -> None:
+        name = signal.Signals(number).name
+        insists = self._insistence.grows()
+        if insists:
+            self._killed = number
+            _log.warning("supervisor.killed", signal=name)
+            self._stop(signal.SIGKILL)
+        if insists is not None:
+            return
+        _log.info("supervisor.stopping", signal=name, children=len(self._children))
+        self._stop(signal.SIGTERM)
+
+    def _stop(self, number: signal.Signals) -> None:
+        self._stopping.set()
+        for child in self._children.values():
+            _signal(child, number)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _signal(child: Process, number: int) -> None:
+    if child.returncode is None:
+        try:
+            os.kill(child.pid, number)
+        except ProcessLookupError:
+            return

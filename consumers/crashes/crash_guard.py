@@ -1,0 +1,265 @@
+"""The witness: notes what a worker runs, and says of a message what is held against it.
+
+Owns when deaths are counted (when partitions arrive: whatever a dead process was running comes back with them), what a run that ended in order
+forgives, and records that cost the session while they were judged. Does not own files (`roll`), the rule (`rules`), or running alone
+(`consumers.handling.executor`). A directory that fails is said once a minute, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from bus.clock import Clock, Rarely
+from bus.errors import ContractError
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Record
+from consumers.crashes.crash_rules import Death, Key, Mark, Toll, after, is_given_up
+from consumers.crashes.running_messages import HANDLER, INBOX, Slots
+from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, Place
+from consumers.deadletters.records import Control, Failure, read_control
+from consumers.state.delivery import Delivery
+from consumers.state.partition import Partition
+
+if TYPE_CHECKING:
+    from consumers.crashes.process_files import Roll
+
+__all__ = ["Judge", "Witness", "told"]
+
+Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
+
+LARGE_BYTES: Final = 16_384
+"""What is smaller is judged in less than it takes to say so, and brings no process down."""
+
+_SLOW_S: Final = 2.0
+"""Who was judged for so long has kept heartbeats from being sent."""
+_MOST_SLOW: Final = 64
+_FORGIVING_S: Final = 0.5
+_SAMPLE_BYTES: Final = 4_096
+_LATELY_MS: Final = 300_000
+"""A member that died before that has lost its session long ago."""
+
+_log = get_logger("deaths")
+
+
+class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters, as the inbox's does
+    """Nobody runs or judges it any more."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "", "crash_loop")
+
+
+class _Slow(NamedTuple):
+    mark: Mark
+    partition: Partition
+
+
+class Witness:
+    """Of one worker. Without a *roll*, and before `open`, it notes nothing."""
+
+    def __init__(self, roll: Roll | None, clock: Clock) -> None:
+        self._roll = roll
+        self._clock = clock
+        self._slots: Slots | None = None
+        self.tolls: Mapping[Key, Toll] = {}
+        """What is held against messages; empty as long as no process dies."""
+        self.orders: Mapping[Place, ParkOrder] = {}
+        """What operators have set aside."""
+        self._forgiven: dict[Key, Toll] = {}
+        self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
+        self._said = Rarely(clock)
+
+    def open(self, count: int, member: str) -> None:
+        """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
+        if self._roll is not None:
+            try:
+                self._slots = self._roll.join(count, member)
+            except OSError as error:
+                self._failed(error)
+
+    def end_in_order(self) -> None:
+        """Whatever ends the process from now on, it is told to end, and no message is to blame. May be called by a signal handler."""
+        if self._slots is not None:
+            self._slots.end_in_order()
+
+    def close(self) -> None:
+        """The process ends in order."""
+        self._forgive()
+        if self._roll is not None:
+            self._roll.leave()
+        self._slots = None
+
+    def begin(self, delivery: Delivery, kept: bool) -> int:
+        """The handler of *delivery* begins; what `end` is to be given. *kept*: it has a row in an inbox, where its deaths are counted."""
+        slots, message = self._slots, delivery.message
+        if slots is None or message is None:
+            return 0
+        return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
+
+    def end(self, at: int, delivery: Delivery) -> None:
+        """It has ended, however: what was held against it is forgiven."""
+        if at and self._slots is not None:
+            self._slots.end(at)
+            if self.tolls:
+                self._ended(_key_of(delivery.control))
+
+    def judging(self, judge: Judge) -> Judge:
+        """*judge*, of whose large records the one in hand is noted."""
+        if self._roll is None:
+            return judge
+
+        def judged(record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+            value = record.value
+            if value is None or len(value) < LARGE_BYTES:
+                return judge(record, partition, now_ms)
+            return self._judge(judge, record, value, partition, now_ms)
+
+        return judged
+
+    def ordered(self, orders: Mapping[Place, ParkOrder]) -> None:
+        """These are the orders of operators from now on."""
+        self.orders = orders
+        _log.info("park.orders", orders=len(orders))
+
+    def end_of(self, delivery: Delivery) -> Failure | None:
+        """Why a message is not to run any more; None for one that may."""
+        control = delivery.control
+        order = self._order_for(control)
+        if order is not None:
+            error = Parked(order.why)
+            return Failure(reason=error.reason, error=PARKED, text=error.text)
+        toll = self._toll_of(delivery)
+        if toll is None or not is_given_up(toll, control.redrive_count):
+            return None
+        return Failure(reason="crash_loop", error=CrashLoop.__name__, text=f"{toll.deaths} workers died while they ran it alone")
+
+    def is_suspect(self, delivery: Delivery) -> bool:
+        """Whether it is to run alone."""
+        toll = self._toll_of(delivery)
+        return toll is not None and toll.suspect
+
+    def look(self) -> None:
+        """Partitions have arrived: see who has died."""
+        if self._roll is None:
+            return
+        try:
+            deaths = self._roll.count(self._clock.now_ms())
+            self.tolls = self._roll.tolls()
+        except OSError as error:
+            self._failed(error)
+            return
+        for death in deaths:
+            if death.running:
+                _log.warning("deaths.counted", pid=death.pid, running=told(death))
+
+    def gone_members(self) -> set[str]:
+        """Members of the group whose processes have died of late: nobody has told it."""
+        self.look()
+        try:
+            deaths = self._roll.deaths(self._clock.now_ms() - _LATELY_MS) if self._roll is not None else []
+        except OSError:
+            return set()
+        return {death.member for death in deaths if death.member}
+
+    def gone(self, partition: Partition) -> None:
+        """*partition* is another's: who was judged for too long in it, and comes round again, may have cost it."""
+        slow = [each.mark for each in self._slow if each.partition is partition]
+        slow = [mark for mark in slow if partition.committed is None or mark.offset >= partition.committed]
+        if not slow or self._roll is None:
+            return
+        now_ms = self._clock.now_ms()
+
+        def strike(tolls: dict[Key, Toll]) -> Mapping[Key, Toll]:
+            for mark in slow:
+                tolls = after(tolls, Death(0, now_ms, (mark,)))
+            return tolls
+
+        try:
+            self.tolls = self._roll.change(strike, now_ms)
+        except OSError as error:
+            self._failed(error)
+        _log.warning("deaths.session_lost_in_judging", records=[mark.key.place for mark in slow])
+
+    def _judge(self, judge: Judge, record: Record, value: bytes, partition: Partition, now_ms: int) -> Delivery | None:
+        slots = self._slots
+        if slots is None:
+            return judge(record, partition, now_ms)
+        # Its id is not known yet. A topic that was made anew has another record here.
+        mark = Mark(record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged")
+        control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
+        order = self._order_for(control)
+        if order is not None:
+            return _refused(record, partition, control, Parked(order.why))
+        toll = self.tolls.get(mark.key) if self.tolls else None
+        if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
+            return _refused(record, partition, control, CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"))
+        slots.judge(mark)
+        started_s = self._clock.monotonic_s()
+        try:
+            return judge(record, partition, now_ms)
+        finally:
+            slots.judged()
+            if self._clock.monotonic_s() - started_s > _SLOW_S:
+                self._slow.append(_Slow(mark, partition))
+            elif toll is not None:
+                self._ended(mark.key)
+
+    def _order_for(self, control: Control) -> ParkOrder | None:
+        order = self.orders.get((control.origin_topic, control.origin_partition, control.origin_offset)) if self.orders else None
+        return order if order is not None and control.redrive_count <= order.redrives else None
+
+    def _toll_of(self, delivery: Delivery) -> Toll | None:
+        toll = self.tolls.get(_key_of(delivery.control))
+        message = delivery.message
+        return toll if toll is not None and message is not None and toll.name == message.message_id else None
+
+    def _ended(self, key: Key) -> None:
+        toll = self.tolls.get(key)
+        if toll is not None:
+            if not self._forgiven:
+                self._clock.call_later(_FORGIVING_S, self._forgive)
+            self._forgiven[key] = toll
+            self.tolls = {other: held for other, held in self.tolls.items() if other != key}
+
+    def _forgive(self) -> None:
+        """Write down what was forgiven, of many at once."""
+        forgiven, self._forgiven = self._forgiven, {}
+        if not forgiven or self._roll is None:
+            return
+        try:
+            # What was held against it since then is news, and stays.
+            self.tolls = self._roll.change(
+                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll}, self._clock.now_ms()
+            )
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        if self._said.is_time("failed", 60.0):
+            _log.error(
+                "deaths.not_counted",
+                error=str(error),
+                detail="a message without an idempotency key that ends its process is repeated until this works; see worker.state_dir",
+            )
+
+
+def told(death: Death) -> list[str]:
+    """What was running, for a log line: message id and place; a record that was being judged has no id yet."""
+    return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
+
+
+_MOST_TOLD: Final = 16
+_HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
+
+
+def _key_of(control: Control) -> Key:
+    return Key(control.origin_topic, control.origin_partition, control.origin_offset)
+
+
+def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:
+    """The delivery of a record that is not to be judged any more."""
+    place = record.partition, record.offset, record.topic
+    size = len(record.value or b"") + len(record.key or b"")
+    return Delivery(record=record, partition=partition, control=control, key=place, size=size, refusal=error)

@@ -1,0 +1,130 @@
+"""Who is to blame for the death of a process: what was running is known, the rest is this decision. Pure.
+
+Owns what a death counts for each message that was running, when a message is under suspicion, and when it is given up. It is the inbox's rule
+(`consumers.inbox.claim_rules`) for messages without a row there. Those with one are company, and are not counted here.
+
+A death counts against the message that ran alone; whoever ran among others at two deaths is a suspect. A record that was being judged stands
+alone whatever ran beside it: judging takes a moment and lets nothing else begin, so a death in that moment is no chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from consumers.inbox.claim_rules import DEATHS_TO_SUSPICION, MOST_DEATHS
+
+__all__ = ["Death", "Key", "Mark", "Toll", "after", "is_given_up", "kept"]
+
+_KEPT_MS = 30 * 86_400_000
+_MOST_KEPT = 10_000
+
+Kind: TypeAlias = Literal["handler", "inbox", "judged"]
+
+
+class Key(NamedTuple):
+    """What deaths are counted for: the place where a message was first read, or, while it is *judged*, the place of its record."""
+
+    topic: str
+    partition: int
+    offset: int
+    judged: bool = False
+
+    @property
+    def place(self) -> str:
+        """TOPIC/PARTITION/OFFSET."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """One message that was running. *name*: its id; of a record that was being judged, a checksum. "inbox": it has a row there."""
+
+    topic: str
+    partition: int
+    offset: int
+    name: str
+    redrives: int
+    kind: Kind
+
+    @property
+    def key(self) -> Key:
+        """What its deaths are counted for."""
+        return Key(self.topic, self.partition, self.offset, self.kind == "judged")
+
+
+class Death(msgspec.Struct, frozen=True):
+    """A process that ended, and not in order, while these were running."""
+
+    pid: int
+    at_ms: int
+    running: tuple[Mark, ...]
+    member: str = ""
+    """Its name in the group."""
+
+
+class Toll(msgspec.Struct, frozen=True):
+    """What is held against one message."""
+
+    topic: str
+    partition: int
+    offset: int
+    judged: bool
+    name: str
+    redrives: int
+    """How often an operator had redriven it when deaths were last forgiven."""
+    starts: int
+    """Runs that ended in the death of their process, since a run last ended in order."""
+    deaths: int
+    """Of those, the ones it was alone at."""
+    at_ms: int
+    """Of the last one."""
+
+    @property
+    def key(self) -> Key:
+        """What it is counted for."""
+        return Key(self.topic, self.partition, self.offset, self.judged)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is to run alone. Whoever was alone already is no bystander."""
+        return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
+
+
+def after(tolls: Mapping[Key, Toll], death: Death) -> dict[Key, Toll]:
+    """The tolls once *death* is counted."""
+    judged = any(mark.kind == "judged" for mark in death.running)
+    counted = dict(tolls)
+    for mark in death.running:
+        if mark.kind != "inbox":
+            alone = mark.kind == "judged" if judged else len(death.running) == 1
+            counted[mark.key] = _counted(_standing(tolls.get(mark.key), mark), alone, death.at_ms)
+    return counted
+
+
+def is_given_up(toll: Toll, redrives: int) -> bool:
+    """Whether it has had all its tries; a redrive since gives it new ones."""
+    return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
+
+
+def kept(tolls: Mapping[Key, Toll], now_ms: int) -> dict[Key, Toll]:
+    """Those that are worth keeping: not too old, and not too many."""
+    young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
+    return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}
+
+
+def _standing(toll: Toll | None, mark: Mark) -> Toll:
+    """What was held against it before. A topic that was made anew has other messages in the same places."""
+    if toll is None or toll.name != mark.name:
+        return Toll(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
+    # Deaths are forgiven once for each redrive; suspicion stays.
+    return msgspec.structs.replace(toll, deaths=0, redrives=mark.redrives) if mark.redrives > toll.redrives else toll
+
+
+def _counted(toll: Toll, alone: bool, at_ms: int) -> Toll:
+    return msgspec.structs.replace(toll, starts=toll.starts + 1, deaths=toll.deaths + alone, at_ms=at_ms)
+
+
+def _age(toll: Toll) -> tuple[int, Key]:
+    return toll.at_ms, toll.key

@@ -1,0 +1,75 @@
+"""Where the roll of a group lies, by its settings and the log it works on.
+
+Owns the defaults: beside the embedded log, and on Kafka where this user's programs keep their state. Does not own what lies there (`roll`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bus.databases.sqlite_file import MEMORY
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from consumers.inbox.open import log_file
+
+if TYPE_CHECKING:
+    from consumers.crashes.process_files import Roll
+
+__all__ = ["open_roll", "state_directory"]
+
+_log = get_logger("deaths")
+
+
+def state_directory(settings: Settings, group: str, environment: Mapping[str, str]) -> Path | None:
+    """The directory of *group*; None where nothing is to be noted, or a log in memory ends with the process anyway.
+
+    On Kafka $STATE_DIRECTORY (which systemd sets for StateDirectory=) or $XDG_STATE_HOME, and a part for each cluster.
+    """
+    wanted, url = settings.worker.state_dir, settings.bus.url
+    if wanted == "off" or url.startswith("memory:"):
+        return None
+    part = f"{settings.bus.namespace}.{group}"
+    cluster = hashlib.sha256(url.encode()).hexdigest()[:8]
+    if wanted != "auto":
+        return Path(wanted).absolute() / f"{part}-{cluster}"
+    if url.startswith("kafka:"):
+        state = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+        home = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME") or "/") / ".local" / "state")
+        return (Path(state) if state else Path(home) / "sealbus") / f"{part}-{cluster}"
+    path = log_file(url)
+    return None if str(path) == MEMORY else Path(f"{str(path.absolute()).removesuffix('.db')}-workers") / part
+
+
+def open_roll(settings: Settings, group: str) -> Roll | None:
+    """The roll of *group*; None, and a warning, where there is no place for one."""
+    if sys.platform == "win32":
+        # Its locks do not say who has died.
+        return None
+    from consumers.crashes.process_files import Roll
+
+    path = state_directory(settings, group, os.environ)
+    if path is None or (_is_beside_log(settings) and not path.parent.parent.is_dir()):
+        # No place for a log either, and opening that says so.
+        return None
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{path} is another user's, or others may write to it")
+    except OSError as error:
+        _log.warning(
+            "deaths.not_counted",
+            error=str(error),
+            detail="a message without an idempotency key that ends its process is repeated for ever: give worker.state_dir a directory",
+        )
+        return None
+    return Roll(path)
+
+
+def _is_beside_log(settings: Settings) -> bool:
+    return settings.worker.state_dir == "auto" and settings.bus.url.startswith("sqlite:")

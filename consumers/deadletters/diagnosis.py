@@ -1,0 +1,189 @@
+"""Why a letter died, found out anew: the gates are run on its stored bytes.
+
+Owns what was expected at the pointer and what stands there, and which field was probably meant. Does not own the gates, nor the layout
+(`consumers.cli.dlq.letter_view`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from bus import gates
+from bus.errors import ContractError
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol.reasons import gate_of
+from bus.telemetry.terminal import preview, printable
+from bus.topics.names import read_topic
+from bus.transports.base import Record
+from consumers.deadletters.letters import DeadLetter
+
+__all__ = ["Finding", "examine", "nearest_field"]
+
+_MAX_FOUND: Final = 400
+_ABSENT: Final = object()
+_WORDS: Final = {
+    "StrType": "a string",
+    "IntType": "an integer",
+    "FloatType": "a number",
+    "BoolType": "true or false",
+    "NoneType": "null",
+    "DateTimeType": "a date and time",
+    "ListType": "an array",
+    "VarTupleType": "an array",
+    "TupleType": "an array",
+    "SetType": "an array",
+    "DictType": "an object",
+    "StructType": "an object",
+}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gates say of the stored bytes today. *reason* is empty where all those that can be asked here let them pass."""
+
+    gate: str = ""
+    reason: str = ""
+    pointer: str = ""
+    detail: str = ""
+    expected: str = ""
+    found: str = ""
+    nearest: str = ""
+    """A sentence about the field that was probably meant."""
+
+
+def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Finding:
+    """Run the gates that need no keys, no policy and no handler; lifetime is judged by when the letter died."""
+    record = msgspec.structs.replace(letter.record, headers=letter.headers)
+    try:
+        _judge(letter, record, registry, namespace, max_message_bytes)
+    except ContractError as error:
+        return _told(letter, registry, error)
+    return Finding()
+
+
+def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
+    """The unknown name in the data that is most like the missing one, or the known one most like what is too much."""
+    *parents, name = _tokens(pointer)[1:] or [""]
+    fields = {field.encode_name for field in _fields_at(inspect.type_info(kind.cls), parents)}
+    data = _value_at(data, parents)
+    if not isinstance(data, dict) or not fields:
+        return
+    wrong = name not in fields
+    found = difflib.get_close_matches(name, sorted(fields if wrong else data.keys() - fields), n=1, cutoff=0.5)
+    if not wrong and name not in data and not found and len(others := sorted(data.keys() - fields)) == 1:
+        # One is missing and one is unknown: nothing else can have been meant, however it is spelt.
+        found = others
+    if found and (wrong or name not in data):
+        yield f"the nearest known field is {found[0]!r}" if wrong else f"{found[0]!r} is unknown: perhaps {name!r} was meant"
+
+
+def _judge(letter: DeadLetter, record: Record, registry: Registry, namespace: str, max_message_bytes: int) -> None:
+    gates.size_gate(record, max_message_bytes)
+    message = gates.parse_gate(record)
+    gates.integrity_gate(message)
+    topic = read_topic(letter.topic)
+    gates.audience_gate(message, namespace, topic.message_type if topic is not None else None, record.key)
+    if registry.get(message.message_type) is not None:
+        gates.schema_gate(message, registry)
+    gates.lifetime_gate(message, now_ms=letter.failed_ms, append_ms=record.timestamp_ms)
+
+
+def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Finding:
+    try:
+        envelope: Any = msgspec.json.decode(letter.record.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        envelope = None
+    kind = registry.get(letter.message.message_type) if letter.message is not None else None
+    is_data = error.pointer.startswith("/data") and kind is not None and isinstance(envelope, dict)
+    expected = _expected(kind, error.pointer) if is_data and kind is not None else ""
+    nearest = list(nearest_field(kind, envelope["data"], error.pointer)) if is_data and kind is not None else []
+    return Finding(
+        gate=gate_of(error.reason),
+        reason=error.reason,
+        pointer=error.pointer,
+        detail=error.text,
+        expected=_told_expected(letter, error, expected),
+        found=_shown(_value_at(envelope, _tokens(error.pointer))) if error.pointer and envelope is not None else "",
+        nearest=nearest[0] if nearest else "",
+    )
+
+
+def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> str:
+    """As much of it as the gate, the type or the letter can say."""
+    name = read_topic(letter.topic)
+    match error.reason:
+        case "type_mismatch" if name is not None:
+            return f"{name.message_type}, which the topic is for"
+        case "key_mismatch":
+            return f"the record's key, {preview(letter.record.key)}" if letter.record.key is not None else "a record with a key"
+        case "expired":
+            return f"later than {letter.failed_at}, when it was looked at"
+        case "schema_violation" if by_type:
+            return by_type
+        case _:
+            return error.text
+
+
+def _expected(kind: PayloadType, pointer: str) -> str:
+    """The type of the field at *pointer*, and whether it must be there."""
+    *parents, name = _tokens(pointer)[1:] or [""]
+    for field in _fields_at(inspect.type_info(kind.cls), parents):
+        if field.encode_name == name:
+            return _type_words(field.type) + (", required" if field.required else ", optional")
+    return ""
+
+
+def _type_words(kind: Any) -> str:
+    if isinstance(kind, inspect.Metadata):
+        return _type_words(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return " or ".join(sorted({_type_words(member) for member in kind.types}))
+    if isinstance(kind, inspect.EnumType):
+        return "one of " + ", ".join(repr(member.value) for member in kind.cls)
+    if isinstance(kind, inspect.LiteralType):
+        return "one of " + ", ".join(map(repr, kind.values))
+    words = _WORDS.get(type(kind).__name__, type(kind).__name__.removesuffix("Type").lower())
+    limits = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >=", "max_length": "length <=", "pattern": "matching"}
+    told = [f"{sign} {value}" for name, sign in limits.items() if (value := getattr(kind, name, None)) is not None]
+    return ", ".join([words, *told])
+
+
+def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
+    """The fields of the struct that *tokens* lead to; none where they lead to something else."""
+    if isinstance(kind, inspect.Metadata):
+        return _fields_at(kind.type, tokens)
+    if isinstance(kind, inspect.UnionType):
+        return [field for member in kind.types for field in _fields_at(member, tokens)]
+    if isinstance(kind, inspect.StructType):
+        if not tokens:
+            return list(kind.fields)
+        return [found for field in kind.fields if field.encode_name == tokens[0] for found in _fields_at(field.type, tokens[1:])]
+    if tokens and isinstance(kind, inspect.ListType | inspect.VarTupleType):
+        return _fields_at(kind.item_type, tokens[1:])
+    return _fields_at(kind.value_type, tokens[1:]) if tokens and isinstance(kind, inspect.DictType) else []
+
+
+def _tokens(pointer: str) -> list[str]:
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def _value_at(value: Any, tokens: list[str]) -> Any:
+    for token in tokens:
+        if isinstance(value, dict):
+            value = value.get(token, _ABSENT)
+        elif isinstance(value, list) and token.isdigit() and len(token) < 10 and int(token) < len(value):  # noqa: PLR2004 - longer than any array
+            value = value[int(token)]
+        else:
+            return _ABSENT
+    return value
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    text = printable(msgspec.json.encode(value).decode())
+    return text if len(text) <= _MAX_FOUND else f"{text[:_MAX_FOUND]}... ({len(text)} characters)"

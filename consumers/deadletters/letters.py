@@ -1,0 +1,169 @@
+"""Reading dead letters back: one value per letter, and the letters of a namespace.
+
+Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletters.records`'s, what became of a letter since
+`consumers.deadletters.letter_state`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.protocol import canonical, sealing
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
+from bus.topics.names import read_topic
+from bus.transports.base import Headers, Record, Transport
+from bus.transports.read_all import scan
+from consumers.deadletters.park_orders import PARKED
+
+__all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
+
+# The first of the headers that the bus adds; whatever stands before the last of that name came with the record.
+_FIRST_ADDED = "__dlq.errors.topic"
+_ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
+
+
+class _Stub(msgspec.Struct, frozen=True):
+    """What the value of a stub tells of the lost one."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter; *message* is None where its bytes are no message. *topic*, *partition*, *offset* are where it died."""
+
+    reason: str
+    gate: str
+    error: str
+    pointer: str
+    group: str
+    attempts: int
+    failed_at: str
+    topic: str
+    partition: int
+    offset: int
+    redrive_count: int
+    is_stub: bool
+    record: Record
+    message: Message | None
+
+    @property
+    def headers(self) -> Headers:
+        """The headers the record came with."""
+        headers = self.record.headers
+        if (at := _added_at(headers)) is not None:
+            return headers[:at]
+        return tuple(header for header in headers if not header[0].startswith(_ADDED))
+
+    @property
+    def place(self) -> str:
+        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter has the same unless the topic is deleted and made anew."""
+        return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
+
+    @property
+    def origin(self) -> str:
+        """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is not known."""
+        return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
+
+    @property
+    def was_set_aside(self) -> bool:
+        """Whether an operator had it buried (`sealbus groups --park`)."""
+        return self.reason == "rejected" and self.error.partition(":")[0] == PARKED
+
+    @property
+    def content(self) -> str:
+        """Hash of the value that died, which a stub tells of the one it stands for; a null value's is that of no bytes."""
+        value = self.record.value or b""
+        if self.is_stub:
+            try:
+                return msgspec.json.decode(value, type=_Stub).sha256
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        return canonical.digest(value)
+
+    @property
+    def failed_ms(self) -> int:
+        """When it died; where that is unreadable, when the letter was appended."""
+        found = parse_ms(self.failed_at)
+        return self.record.timestamp_ms if found is None else found
+
+    @property
+    def message_type(self) -> str:
+        """The sealed type, else that of the topic; empty where neither is known."""
+        if self.message is not None:
+            return self.message.message_type
+        name = read_topic(self.topic)
+        return name.message_type if name is not None else ""
+
+    @property
+    def sender(self) -> str:
+        """The sealed sender's id, or nothing."""
+        return self.message.metadata.sender.id or "" if self.message is not None else ""
+
+
+def read_dead_letter(record: Record) -> DeadLetter:
+    """What the dead letter in *record* says; a header that is missing reads as empty."""
+    # The bus's own headers come last. Not all of them are always there, and what a sender put under their names before them is not theirs.
+    own = record.headers[_added_at(record.headers) or 0 :]
+    headers = {name: value.decode("utf-8", "replace") for name, value in own}
+    return DeadLetter(
+        reason=headers.get("sb-dlq-reason", ""),
+        gate=headers.get("sb-dlq-gate", ""),
+        error=headers.get("sb-dlq-error", ""),
+        pointer=headers.get("sb-dlq-pointer", ""),
+        group=headers.get("__dlq.errors.group", ""),
+        attempts=_number(headers.get("__dlq.errors.delivery.count", "")),
+        failed_at=headers.get("sb-dlq-failed-at", ""),
+        topic=headers.get("__dlq.errors.topic", ""),
+        partition=_number(headers.get("__dlq.errors.partition", "")),
+        offset=_number(headers.get("__dlq.errors.offset", "")),
+        redrive_count=_number(headers.get("sb-redrive-count", "")),
+        is_stub="sb-dlq-stub" in headers,
+        record=record,
+        message=_parse(record),
+    )
+
+
+async def dead_letter_ends(transport: Transport, namespace: str, message_type: str | None = None) -> dict[tuple[str, int], int]:
+    """Where the topics of dead letters of *namespace* (of one type) end now, by (topic, partition)."""
+    ends = {}
+    for topic in sorted(await transport.admin.topics()):
+        name = read_topic(topic)
+        if name is None or name.kind != "dlq" or name.namespace != namespace or message_type not in (None, name.message_type):
+            continue
+        for partition, kept in (await transport.admin.ranges(topic)).items():
+            ends[topic, partition] = kept.end
+    return ends
+
+
+async def list_dead_letters(
+    transport: Transport, namespace: str, message_type: str | None = None, *, ends: Mapping[tuple[str, int], int] | None = None
+) -> AsyncIterator[DeadLetter]:
+    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition; only those before *ends*, if given."""
+    if ends is None:
+        ends = await dead_letter_ends(transport, namespace, message_type)
+    for topic in sorted({topic for topic, _ in ends}):
+        async for record in scan(transport, topic):
+            if record.offset < ends.get((topic, record.partition), 0):
+                yield read_dead_letter(record)
+
+
+def _added_at(headers: Headers) -> int | None:
+    """Where the headers that the bus has added begin; None where it has added none."""
+    return next((at for at in range(len(headers) - 1, -1, -1) if headers[at][0] == _FIRST_ADDED), None)
+
+
+def _parse(record: Record) -> Message | None:
+    try:
+        return sealing.parse(record.value)
+    except ContractError:
+        return None
+
+
+def _number(text: str) -> int:
+    # Larger ones than there are of anything here: states can't hold all of them.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else 0  # noqa: PLR2004 - see above

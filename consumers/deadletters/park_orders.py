@@ -1,0 +1,114 @@
+"""Orders to set a message aside: an operator names a place, and the group's workers bury what lies there instead of running it.
+
+Owns the records of `<ns>._deadletters` that say so (key `park GROUP TOPIC/PARTITION/OFFSET`, which no letter's place looks like), and following
+them. A worker settles the message as any other: its dead letter first, then the offset, and nothing before it is passed over. Writing orders is
+`consumers.cli.park`'s, carrying them out `consumers.crashes.crash_guard`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ContractError, TopicMissingError
+from bus.protocol import canonical
+from bus.telemetry.logs import get_logger
+from bus.topics.names import own_topic
+from bus.transports.base import NewRecord, Record, Transport
+from bus.transports.read_all import scan
+
+__all__ = ["PARKED", "FOLLOWED_S", "Orders", "ParkOrder", "Parked", "Place", "follow_orders"]
+
+FOLLOWED_S: Final = 5.0
+"""So often workers look for new orders."""
+
+_PREFIX: Final = b"park "
+
+Place = tuple[str, int, int]
+
+_log = get_logger("park")
+
+
+class Parked(ContractError):  # noqa: N818 - the name stands in dead letters
+    """An operator has set the message aside."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"an operator has set it aside: {why}", "", "rejected")
+
+
+PARKED: Final = Parked.__name__
+"""What dead letters of such messages call their error."""
+
+
+class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One order. *redrives*: how often the message had been redriven; once it is sent back again the order is carried out."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    message_id: str
+    redrives: int
+    at: str
+    by: str
+    why: str
+
+    @property
+    def place(self) -> Place:
+        """Where the message was first read."""
+        return self.topic, self.partition, self.offset
+
+    def record(self, namespace: str) -> NewRecord:
+        """The record that gives it."""
+        key = _PREFIX + f"{self.group} {self.topic}/{self.partition}/{self.offset}".encode()
+        return NewRecord(own_topic(namespace, "_deadletters"), key, canonical.encode(msgspec.to_builtins(self)))
+
+
+class Orders:
+    """The orders to one group, and where reading them goes on."""
+
+    def __init__(self, transport: Transport, namespace: str, group: str) -> None:
+        self.known: dict[Place, ParkOrder] = {}
+        self._transport = transport
+        self._topic = own_topic(namespace, "_deadletters")
+        self._group = group
+        self._offsets: dict[int, int] = {}
+
+    async def read_on(self) -> bool:
+        """Take in what came since the last call; whether there was an order. Raises BusError."""
+        found = False
+        with contextlib.suppress(TopicMissingError):
+            async for record in scan(self._transport, self._topic, self._offsets):
+                self._offsets[record.partition] = record.offset + 1
+                order = _read(record)
+                if order is not None and order.group == self._group:
+                    self.known[order.place] = order
+                    found = True
+        return found
+
+
+async def follow_orders(orders: Orders, told: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock) -> None:
+    """Tell of *orders* as they come, until cancelled. A log that cannot be read is asked again."""
+    while True:
+        await clock.sleep(FOLLOWED_S)
+        try:
+            if await orders.read_on():
+                told(orders.known)
+        except BusError as error:
+            _log.debug("park.orders_not_read", error=str(error))
+
+
+def _read(record: Record) -> ParkOrder | None:
+    if record.key is None or not record.key.startswith(_PREFIX) or not record.value:
+        return None
+    try:
+        return _decode(record.value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+_decode = msgspec.json.Decoder(ParkOrder).decode

@@ -1,0 +1,90 @@
+"""Marking dead letters as dealt with: their state becomes `purged`, their records stay until retention.
+
+Owns going through the letters that are meant. States and journal are `consumers.deadletters.letter_state`'s and `consumers.deadletters.journal`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import msgspec
+
+from bus.errors import BusError
+from bus.settings.schema import Settings
+from bus.transports.base import Transport
+from consumers.deadletters.journal import Journal, is_at_work, log_time_ms, unended_runs, whereabouts
+from consumers.deadletters.letter_state import LetterState, follow, load_states, state_of
+from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
+from consumers.deadletters.selection import Selection
+
+__all__ = ["Purge", "Purged"]
+
+_PIECE: Final = 500
+
+
+class Purged(msgspec.Struct, kw_only=True):
+    """What a purge did. *outcome* is `finished`, `interrupted` or `failed`."""
+
+    run: str
+    outcome: str = "failed"
+    purged: int = 0
+
+
+class Purge:
+    """One purge: `plan` as often as one likes, then `run` once."""
+
+    def __init__(self, transport: Transport, settings: Settings, selection: Selection) -> None:
+        self._transport = transport
+        self._namespace = settings.bus.namespace
+        self._selection = selection
+
+    async def plan(self) -> Counter[tuple[str, str, str]]:
+        """How many letters would be purged, by (reason, message type, group); writes nothing."""
+        states = await load_states(self._transport, self._namespace)
+        return Counter([(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)])
+
+    async def run(self, journal: Journal, *, stop: asyncio.Event, on_progress: Callable[[Purged], object] = lambda _: None) -> Purged:
+        """Purge until none is left or *stop* is set."""
+        result = Purged(run=journal.run)
+        states = await load_states(self._transport, self._namespace)
+        ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
+        here = whereabouts()
+        await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
+        unended = await unended_runs(self._transport, self._namespace, "purge")
+        for run, begun in unended.items():
+            if run != journal.run and not is_at_work(begun, wrote_ms=0, now_ms=log_time_ms(unended), here=here):
+                await journal.note("abandoned", run=run, found_by=journal.run)
+        piece: dict[str, LetterState] = {}
+        try:
+            async for letter in self._meant(states, ends, stop):
+                piece[letter.place] = follow(letter, states.get(letter.place), journal.step("purged"))
+                if len(piece) >= _PIECE:
+                    await self._write(journal, piece, result)
+                    on_progress(result)
+            await self._write(journal, piece, result)
+            result.outcome = "interrupted" if stop.is_set() else "finished"
+        finally:
+            # A log that is gone can't be told.
+            with contextlib.suppress(BusError):
+                await journal.note("ended", outcome=result.outcome, purged=result.purged)
+        return result
+
+    async def _write(self, journal: Journal, piece: dict[str, LetterState], result: Purged) -> None:
+        await journal.write(piece)
+        result.purged += len(piece)
+        piece.clear()
+
+    async def _meant(
+        self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[DeadLetter]:
+        async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+            if stop is not None and stop.is_set():
+                return
+            known = states.get(letter.place)
+            state = state_of(letter, known)
+            if state != "purged" and self._selection.takes(letter, state):
+                yield letter

@@ -1,0 +1,172 @@
+"""Records that leave the main path: dead letters, their stubs, and retries. Pure.
+
+Owns the headers of design section 3: what is added, what is kept byte for byte, what is stripped. Appending them is `consumers.settling.durable_append`'s,
+listing them `consumers.deadletters.letters`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bus.errors import NameRefusedError, trace_of
+from bus.protocol import canonical
+from bus.protocol.reasons import gate_of
+from bus.protocol.timestamps import format_ms
+from bus.redaction import redacted
+from bus.topics.names import dead_letter_topic, read_topic
+from bus.transports.base import Headers, NewRecord, Record, check_topic_name
+
+__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "is_origin", "read_control", "reappend", "stub"]
+
+CONTROL_HEADERS: Final = frozenset(
+    (
+        "sb-attempt",
+        "sb-not-before",
+        "sb-origin-topic",
+        "sb-origin-partition",
+        "sb-origin-offset",
+        "sb-first-failed-at",
+        "sb-error",
+        "sb-extend-until",
+        "sb-redrive-count",
+    )
+)
+_MAX_DETAILS = 8_192
+# A pointer names a foreign field, which may be as long as the record.
+_MAX_POINTER = 1_024
+_NEVER_MS: Final = 10**15
+_FIRST_REASON: Final = "__dlq.errors.topic"
+
+
+class Control(msgspec.Struct, frozen=True):
+    """What the control headers of a retry or redrive record say; on any other topic they count for nothing and the defaults stand."""
+
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    attempt: int = 0
+    not_before_ms: int = 0
+    first_failed_at_ms: int = 0
+    error: str = ""
+    extend_until_ms: int = 0
+    redrive_count: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a record dies: *reason* of the closed set, *error* as class name, *pointer* to the field where there is one."""
+
+    reason: str
+    error: str
+    text: str = ""
+    pointer: str = ""
+    exception: BaseException | None = None
+
+
+def read_control(record: Record) -> Control:
+    """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as absent."""
+    headers = dict(record.headers)
+    origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
+    place = record.topic, record.partition, record.offset
+    if is_origin(origin, record.topic):
+        place = origin, _number(headers, "sb-origin-partition", record.partition), _number(headers, "sb-origin-offset", record.offset)
+    return Control(
+        *place,
+        attempt=_number(headers, "sb-attempt", 0),
+        not_before_ms=_moment_ms(headers, "sb-not-before"),
+        first_failed_at_ms=_number(headers, "sb-first-failed-at", 0),
+        error=headers.get("sb-error", b"").decode("utf-8", "replace"),
+        extend_until_ms=_number(headers, "sb-extend-until", 0),
+        redrive_count=_number(headers, "sb-redrive-count", 0),
+    )
+
+
+def is_origin(topic: str, beside: str) -> bool:
+    """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no dead letters."""
+    try:
+        check_topic_name(dead_letter_topic(topic))
+    except NameRefusedError:
+        return False
+    named, here = read_topic(topic), read_topic(beside)
+    return named is not None and (here is None or here.namespace == named.namespace)
+
+
+def reappend(record: Record, control: Control, topic: str, partition: int | None = None) -> NewRecord:
+    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*.
+
+    Without *partition* it goes to that of its key.
+    """
+    control_headers: Headers = (
+        ("sb-attempt", b"%d" % control.attempt),
+        ("sb-not-before", b"%d" % control.not_before_ms),
+        ("sb-origin-topic", control.origin_topic.encode()),
+        ("sb-origin-partition", b"%d" % control.origin_partition),
+        ("sb-origin-offset", b"%d" % control.origin_offset),
+        ("sb-first-failed-at", b"%d" % control.first_failed_at_ms),
+        ("sb-error", control.error.encode()),
+    )
+    if control.extend_until_ms:
+        control_headers += (("sb-extend-until", b"%d" % control.extend_until_ms),)
+    if control.redrive_count:
+        control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
+    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)
+
+
+def bury(record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool) -> NewRecord:
+    """The dead letter of *record*; *honoured* when it came from a topic of the bus's own, whose control headers are not the sender's."""
+    kept = _own_headers(record) if honoured else record.headers
+    return NewRecord(
+        dead_letter_topic(control.origin_topic), record.key, record.value, kept + _reasons(control, failure, group, now_ms, details=details)
+    )
+
+
+def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
+    """What is kept of a record that can't be stored whole: hash, size, reason; its coordinates are in the headers."""
+    value = canonical.encode({"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")})
+    names = [name for name, _ in letter.headers]
+    # Ours come last: whatever the sender put under these names is left behind.
+    added = letter.headers[len(names) - 1 - names[::-1].index(_FIRST_REASON) :]
+    return NewRecord(letter.topic, None, value, (*added, ("sb-dlq-stub", b"1")))
+
+
+def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, details: bool) -> Headers:
+    headers: Headers = (
+        (_FIRST_REASON, control.origin_topic.encode()),
+        ("__dlq.errors.partition", b"%d" % control.origin_partition),
+        ("__dlq.errors.offset", b"%d" % control.origin_offset),
+        ("__dlq.errors.group", group.encode()),
+        ("__dlq.errors.delivery.count", b"%d" % max(1, control.attempt)),
+        ("__dlq.errors.message", failure.reason.encode()),
+        ("sb-dlq-reason", failure.reason.encode()),
+        ("sb-dlq-gate", gate_of(failure.reason).encode()),
+        ("sb-dlq-error", _describe(failure, details=details)),
+        ("sb-dlq-failed-at", format_ms(now_ms).encode()),
+        ("sb-redrive-count", b"%d" % control.redrive_count),
+    )
+    return (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER])) if failure.pointer else headers
+
+
+def _describe(failure: Failure, *, details: bool) -> bytes:
+    """Class and code only, unless details are switched on: texts and traces can hold secrets."""
+    if not details:
+        return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
+    text = f"{failure.error}: {redacted(failure.text)}"
+    if failure.exception is not None:
+        text += "\n" + trace_of(failure.exception)
+    return text.encode("utf-8", "replace")[:_MAX_DETAILS]
+
+
+def _own_headers(record: Record) -> Headers:
+    return tuple(header for header in record.headers if header[0] not in CONTROL_HEADERS)
+
+
+def _moment_ms(headers: dict[str, bytes], name: str) -> int:
+    """A time; one that is further away than any is as far as can be, for what reads as 0 would run at once."""
+    text = headers.get(name, b"")
+    return _number(headers, name, _NEVER_MS) if text.isdigit() else 0
+
+
+def _number(headers: dict[str, bytes], name: str, default: int) -> int:
+    text = headers.get(name, b"")
+    return int(text) if text.isdigit() and len(text) <= 15 else default  # noqa: PLR2004 - beyond any time in milliseconds

@@ -1,0 +1,349 @@
+"""Sending dead letters back to the groups they died in, so that it can be interrupted at any moment and taken up again.
+
+Owns the order of things: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. Whoever comes after a run that was
+killed looks into the redrive topic for what `sending` left open. The decisions are `consumers.deadletters.redrive_rules`'s, the journal `consumers.deadletters.journal`'s,
+seeing letters die again `consumers.deadletters.redrive_watch`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import AppendUnknownError, BusError, NotPermittedError, RecordTooLargeError, TopicMissingError
+from bus.protocol.timestamps import parse_ms
+from bus.settings.schema import Settings
+from bus.topics.names import dead_letter_topic, redrive_topic
+from bus.topics.specs import creates_topics, group_topics
+from bus.transports.base import Appended, NewRecord, Outcome, Transport
+from bus.transports.read_all import scan
+from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, unended_runs, whereabouts
+from consumers.deadletters.letter_state import Action, LetterState, States, follow, is_free, resolve, state_of
+from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
+from consumers.deadletters.redrive_rules import (
+    Count,
+    Death,
+    Leave,
+    Orders,
+    Pace,
+    Park,
+    Plan,
+    Result,
+    Send,
+    Verdict,
+    death_noted,
+    death_of,
+    death_told,
+    decide,
+    send_back,
+)
+from consumers.deadletters.redrive_watch import Watch
+from consumers.deadletters.selection import Selection
+
+__all__ = ["Destinations", "Redrive"]
+
+_PIECE_BYTES: Final = 8 * 1_048_576
+_APPEND_S: Final = 30.0
+
+
+class Redrive:
+    """One redrive: `plan` as often as one likes, then `run` once."""
+
+    def __init__(
+        self, transport: Transport, settings: Settings, clock: Clock, selection: Selection, orders: Orders, *, journal: Journal | None = None
+    ) -> None:
+        self._transport = transport
+        self._namespace = settings.bus.namespace
+        self._settings = settings
+        self._clock = clock
+        self._selection = selection
+        self._orders = orders
+        self._journal = journal
+        self._recorded = States(transport, self._namespace)
+        self._sent_ms: dict[Death, int] = {}
+        self._destinations = Destinations(transport, settings)
+
+    async def plan(self) -> Plan:
+        """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
+        await self._load()
+        unended = await unended_runs(self._transport, self._namespace, "redrive")
+        plan = Plan(
+            unresolved=sum(bool(state.sending) for state in self._states.values()),
+            unended=[str(begun) for begun in unended.values()],
+            unreachable=self._destinations.unreachable,
+        )
+        async for letter, verdict in self._judged(None, create=False):
+            plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
+            self._remember(letter, verdict)
+        return plan
+
+    async def run(
+        self,
+        *,
+        stop: asyncio.Event,
+        rate: float | None = None,
+        stop_after: int | None = None,
+        on_progress: Callable[[Result], object] = lambda _: None,
+    ) -> Result:
+        """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again."""
+        journal = self._written()
+        result = Result(run=journal.run, unreachable=self._destinations.unreachable)
+        facts = self._facts(journal, rate, stop_after)
+        await journal.note("started", **facts)
+        try:
+            async with journal.repeating("started", facts):
+                earlier, now_ms = await self._earlier(journal.run)
+                await self._load()
+                result.rival = one_at_work(earlier, self._recorded.wrote_ms, now_ms)
+                if result.rival:
+                    result.outcome = "withdrawn"
+                    return result
+                await self._take_over(journal, result, earlier)
+                pace = Pace(rate=rate, watchful=stop_after is not None)
+                result.outcome = await self._send_all(journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress)
+        finally:
+            # A log that is gone can't be told; the next run then says that this one was cut off.
+            with contextlib.suppress(BusError):
+                await journal.note("ended", **msgspec.structs.asdict(result) | {"run": journal.run})
+        return result
+
+    async def _send_all(
+        self,
+        journal: Journal,
+        result: Result,
+        *,
+        stop: asyncio.Event,
+        pace: Pace,
+        stop_after: int | None,
+        on_progress: Callable[[Result], object],
+    ) -> str:
+        """Piece by piece; the outcome."""
+        ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
+        watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
+        started_s = self._clock.monotonic_s()
+        async with contextlib.aclosing(self._pieces(ends, pace, stop, result)) as pieces:
+            async for piece in pieces:
+                if not await self._wait(stop, started_s + pace.due_s()):
+                    return "interrupted"
+                await self._pass_piece(journal, await self._still_open(piece, journal.run), result, watch)
+                outcome = await self._look(watch, stop, result, stop_after)
+                pace.passed(len(piece), result.failures)
+                on_progress(result)
+                if outcome is not None:
+                    return outcome
+        return "interrupted" if stop.is_set() else "finished"
+
+    def _facts(self, journal: Journal, rate: float | None, stop_after: int | None) -> dict[str, Any]:
+        return {
+            "extend_ms": self._orders.extend_ms,
+            "force": self._orders.force,
+            "rate": f"{rate:g}/s" if rate else "",
+            "selection": self._selection.describe(),
+            "stop_after": stop_after or 0,
+            "why": journal.why,
+            **whereabouts(),
+        }
+
+    async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
+        """Runs without an end that stand before this one in the journal, and what time it is by the log's clock.
+
+        Of two that begin at once, the first goes on.
+        """
+        unended = await unended_runs(self._transport, self._namespace, "redrive")
+        return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), log_time_ms(unended)
+
+    async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
+        """The outcome of the run when it must end here."""
+        if watch is None or stop_after is None:
+            return None
+        settled = await watch.settled(stop)
+        result.failures = await watch.failures()
+        if result.failures >= stop_after:
+            return "stopped"
+        if settled:
+            return None
+        return "interrupted" if stop.is_set() else "unread"
+
+    @property
+    def _states(self) -> dict[str, LetterState]:
+        return self._recorded.known
+
+    async def _load(self) -> None:
+        await self._recorded.read_on()
+        self._sent_ms = _sent(self._states.values())
+
+    async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
+        """Find out what runs that were cut off have sent, and write it down."""
+        unresolved = {place: state for place, state in self._states.items() if state.sending}
+        arrived = {group: await self._arrived(group) for group in {state.group for state in unresolved.values()}}
+        news = {}
+        for place, state in unresolved.items():
+            came = death_noted(state) in arrived[state.group]
+            news[place] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
+            result.found += came
+        await journal.write(news)
+        self._states.update(news)
+        self._sent_ms |= _sent(news.values())
+        by_run = Counter((state.sending, news[place].state == "redriven") for place, state in unresolved.items())
+        for run in earlier:
+            await journal.note("abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False])
+
+    async def _arrived(self, group: str) -> set[Death]:
+        """The deaths that records in the redrive topic of *group* undo, in all their forms."""
+        topic = redrive_topic(self._namespace, group)
+        if topic not in await self._transport.admin.topics():
+            return set()
+        return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
+
+    async def _judged(
+        self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None, *, create: bool
+    ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
+        async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+            if stop is not None and stop.is_set():
+                return
+            known = self._states.get(letter.place)
+            if self._selection.takes(letter, state_of(letter, known)):
+                sent_ms = max((self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None)
+                verdict = decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
+                if isinstance(verdict, Send) and not await self._destinations.has(letter.group, create=create):
+                    verdict = Leave("unreachable")
+                yield letter, verdict
+
+    async def _pieces(
+        self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event, result: Result
+    ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
+        """Letters to which something is to be done, in pieces of the pace's size, until *stop* is set."""
+        piece: list[tuple[DeadLetter, Verdict]] = []
+        size, wanted = 0, pace.next_piece()
+        async for letter, verdict in self._judged(ends, stop, create=True):
+            if isinstance(verdict, Leave):
+                result.left += verdict.why == "unreachable"
+                continue
+            self._remember(letter, verdict)
+            piece.append((letter, verdict))
+            size += len(letter.record.value or b"")
+            if len(piece) >= wanted or size >= _PIECE_BYTES:
+                yield piece
+                piece, size, wanted = [], 0, pace.next_piece()
+        if piece:
+            yield piece
+
+    async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
+        """*piece* without what others than *run* have dealt with since it was judged: a paced redrive may take hours."""
+        await self._recorded.read_on()
+        return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
+
+    async def _pass_piece(self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None) -> None:
+        states: dict[str, LetterState] = {}
+        records: dict[str, NewRecord] = {}
+        letters = {letter.place: letter for letter, _ in piece}
+        for letter, verdict in piece:
+            match verdict:
+                case Send(extend_until_ms):
+                    records[letter.place] = send_back(letter, self._namespace, extend_until_ms)
+                    states[letter.place] = self._followed(letter, "sending", extend_until_ms)
+                case Park():
+                    states[letter.place] = self._followed(letter, "parked")
+                    result.parked += 1
+                case _:
+                    states[letter.place] = self._followed(letter, "twin")
+                    result.twins += 1
+        await self._note_states(journal, states)
+        outcomes = await self._transport.append(list(records.values()), timeout_s=_APPEND_S) if records else []
+        by_place = dict(zip(records, outcomes, strict=True))
+        await self._note_states(
+            journal, {place: after for place in records if (after := self._after(letters[place], by_place[place])) is not None}
+        )
+        result.sent += sum(isinstance(outcome, Appended) for outcome in outcomes)
+        result.refused += sum(isinstance(outcome, RecordTooLargeError) for outcome in outcomes)
+        if watch is not None:
+            watch.sent([(death_of(letters[place]), outcome) for place, outcome in by_place.items() if isinstance(outcome, Appended)])
+        for place, outcome in by_place.items():
+            if isinstance(outcome, TopicMissingError):
+                # It was there when it was asked for.
+                self._destinations.lose(letters[place].group, outcome)
+                result.left += 1
+            elif isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
+                raise outcome
+
+    def _after(self, letter: DeadLetter, outcome: Outcome) -> LetterState | None:
+        """The state after the append; None while its fate is unknown, which the next run will find out."""
+        if isinstance(outcome, AppendUnknownError):
+            return None
+        return self._followed(letter, "redriven" if isinstance(outcome, Appended) else "unsent")
+
+    def _followed(self, letter: DeadLetter, action: Action, extend_until_ms: int = 0) -> LetterState:
+        return follow(letter, self._states.get(letter.place), self._written().step(action, extend_until_ms=extend_until_ms))
+
+    async def _note_states(self, journal: Journal, states: Mapping[str, LetterState]) -> None:
+        await journal.write(states)
+        self._states.update(states)
+
+    def _remember(self, letter: DeadLetter, verdict: Verdict) -> None:
+        if isinstance(verdict, Send):
+            # A second letter of the same death need not go, in this run either.
+            self._sent_ms[death_of(letter)] = self._clock.now_ms()
+
+    async def _wait(self, stop: asyncio.Event, due_s: float) -> bool:
+        """Wait until *due_s*; False when *stop* was set meanwhile."""
+        left_s = due_s - self._clock.monotonic_s()
+        if left_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), left_s)
+        return not stop.is_set()
+
+    def _written(self) -> Journal:
+        assert self._journal is not None  # noqa: S101 - `run` is given one
+        return self._journal
+
+
+def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
+    """When each death was undone, as far as states tell."""
+    return {death_noted(state): parse_ms(state.steps[-1].at) or 0 for state in states if state.state == "redriven" and state.steps}
+
+
+def _name(verdict: Verdict) -> str:
+    return verdict.why if isinstance(verdict, Leave) else type(verdict).__name__.lower()
+
+
+class Destinations:
+    """The redrive topics of the groups that one redrive meets."""
+
+    def __init__(self, transport: Transport, settings: Settings) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._prepared: set[str] = set()
+        self.unreachable: dict[str, str] = {}
+        """By group, why it can't be sent anything back."""
+
+    async def has(self, group: str, *, create: bool) -> bool:
+        """Whether *group* can be sent something back; its topic is made where it is missing, that is wanted, and *create* says so."""
+        if group not in self._prepared and group not in self.unreachable:
+            try:
+                await self._prepare(group, create=create)
+                self._prepared.add(group)
+            except (TopicMissingError, NotPermittedError) as error:
+                self.lose(group, error)
+        return group not in self.unreachable
+
+    def lose(self, group: str, error: BusError) -> None:
+        """Nothing more goes to *group*."""
+        self.unreachable[group] = str(error)
+
+    async def _prepare(self, group: str, *, create: bool) -> None:
+        existing = await self._transport.admin.topics()
+        topic = redrive_topic(self._settings.bus.namespace, group)
+        if topic in existing:
+            return
+        if not creates_topics(self._settings, self._transport.features):
+            raise TopicMissingError(f"{topic} does not exist")
+        if create:
+            wanted = {topic, dead_letter_topic(topic)} - existing.keys()
+            await self._transport.admin.create_topics([spec for spec in group_topics(self._settings, group) if spec.name in wanted])

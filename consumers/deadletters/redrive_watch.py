@@ -1,0 +1,102 @@
+"""Seeing whether what was sent back dies again.
+
+Owns waiting until the groups have been through what was sent, and counting new dead letters among it. Does not own sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+import msgspec
+
+from bus.clock import Clock
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Appended, Transport
+from consumers.deadletters.letters import dead_letter_ends, read_dead_letter
+from consumers.deadletters.redrive_rules import Death, death_of
+
+__all__ = ["Watch"]
+
+_GLANCE_S = 0.1
+_SAY_AFTER_S = 10.0
+_PATIENCE_S = 300.0
+_PAGE_RECORDS = 500
+_PAGE_BYTES = 16 * 1_048_576
+
+_log = get_logger("redrive")
+
+
+class Watch:
+    """Follows the topics of dead letters from where they ended when it began."""
+
+    def __init__(self, transport: Transport, namespace: str, clock: Clock, positions: dict[tuple[str, int], int]) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._clock = clock
+        self._positions = positions
+        self._expected: set[Death] = set()
+        self._seen: set[Death] = set()
+        self._behind: dict[str, dict[tuple[str, int], int]] = {}
+
+    @classmethod
+    async def begin(cls, transport: Transport, namespace: str, clock: Clock) -> Watch:
+        """Watch from now on."""
+        return cls(transport, namespace, clock, await dead_letter_ends(transport, namespace))
+
+    def sent(self, sent: Iterable[tuple[Death, Appended]]) -> None:
+        """These deaths were undone by records at these places."""
+        for death, place in sent:
+            self._expected.add(msgspec.structs.replace(death, count=death.count + 1))
+            ends = self._behind.setdefault(death.group, {})
+            ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
+
+    async def settled(self, stop: asyncio.Event) -> bool:
+        """Wait until the groups have been through all that was sent; False when *stop* was set or they do not get on."""
+        moved_s, said, left_before = self._clock.monotonic_s(), False, -1
+        while not stop.is_set():
+            left = await self._left()
+            if not left:
+                return True
+            now_s = self._clock.monotonic_s()
+            if left != left_before:
+                left_before, moved_s, said = left, now_s, False
+            if now_s - moved_s > _PATIENCE_S:
+                return False
+            if now_s - moved_s > _SAY_AFTER_S and not said:
+                said = True
+                _log.warning("redrive.waiting", groups=sorted(self._behind), records=left, hint="is a worker of the group running?")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _GLANCE_S)
+        return False
+
+    async def failures(self) -> int:
+        """How many of those that were sent have died again so far."""
+        for place, end in (await dead_letter_ends(self._transport, self._namespace)).items():
+            topic, partition = place
+            offset = self._positions.get(place, 0)
+            while offset < end:
+                records = await self._transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+                if not records:
+                    break
+                for record in records:
+                    death = death_of(read_dead_letter(record))
+                    if death in self._expected:
+                        self._seen.add(death)
+                offset = records[-1].offset + 1
+            self._positions[place] = max(offset, self._positions.get(place, 0))
+        return len(self._seen)
+
+    async def _left(self) -> int:
+        """Records that the groups have not settled; what is settled is not asked about again."""
+        left = 0
+        for group in list(self._behind):
+            committed = await self._transport.admin.committed(group)
+            ends = {place: end for place, end in self._behind[group].items() if committed.get(place, 0) < end}
+            left += sum(end - committed.get(place, 0) for place, end in ends.items())
+            if ends:
+                self._behind[group] = ends
+            else:
+                del self._behind[group]
+        return left

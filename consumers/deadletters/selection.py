@@ -1,0 +1,68 @@
+"""Which dead letters are meant: the filters that `dlq list`, `redrive` and `purge` share. Pure.
+
+Owns matching, and describing a selection for the journal. Reading options is the command line's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bus.protocol.timestamps import format_ms
+from bus.topics.names import read_topic
+from consumers.deadletters.letter_state import State
+from consumers.deadletters.letters import DeadLetter
+
+__all__ = ["Selection"]
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Every filter that is given must hold; none of them given takes all.
+
+    The type is that of the topic of dead letters, times are those of death, both ends inclusive.
+    """
+
+    message_type: str | None = None
+    group: str | None = None
+    reasons: frozenset[str] = frozenset()
+    sender: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    states: frozenset[str] = frozenset()
+    places: frozenset[str] = frozenset()
+    ends: Mapping[tuple[str, int], int] | None = None
+    """By (topic, partition), the place behind the last letter that somebody was asked about."""
+
+    def takes(self, letter: DeadLetter, state: State) -> bool:
+        """Whether *letter*, being in *state*, is meant."""
+        return (
+            self.message_type in (None, _type_of_topic(letter.record.topic))
+            and self.group in (None, letter.group)
+            and (not self.reasons or letter.reason in self.reasons)
+            and self.sender in (None, letter.sender)
+            and (self.since_ms is None or letter.failed_ms >= self.since_ms)
+            and (self.until_ms is None or letter.failed_ms <= self.until_ms)
+            and (not self.states or state in self.states)
+            and (not self.places or letter.place in self.places)
+            and (self.ends is None or letter.record.offset < self.ends.get((letter.record.topic, letter.record.partition), 0))
+        )
+
+    def describe(self) -> dict[str, object]:
+        """The filters that are given, for the journal."""
+        given: dict[str, object] = {
+            "type": self.message_type,
+            "group": self.group,
+            "reasons": sorted(self.reasons),
+            "sender": self.sender,
+            "since": None if self.since_ms is None else format_ms(self.since_ms),
+            "until": None if self.until_ms is None else format_ms(self.until_ms),
+            "states": sorted(self.states),
+            "places": sorted(self.places),
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+def _type_of_topic(topic: str) -> str:
+    name = read_topic(topic)
+    return name.message_type if name is not None else ""

@@ -1,0 +1,107 @@
+"""The plan of one group: what an App declares and what the settings say, as values that the worker's parts are given.
+
+Owns composing them; nothing else reads an App and the settings together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from bus.payloads.payload_types import Registry
+from bus.protocol.signatures import Verifier
+from bus.settings import durations
+from bus.settings.schema import Settings
+from bus.topics.names import message_topic, read_topic, redrive_topic, retry_topic
+from bus.trust.policy import Policy
+from consumers.declaration import Declaration, Subscription
+from consumers.resilience.retry import Retry, Tier
+
+__all__ = ["Plan", "View", "leftover_tiers", "make_plan"]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group sees the log with."""
+
+    namespace: str
+    group: str
+    agent_id: str
+    roles: frozenset[str]
+    registry: Registry
+    subscriptions: Mapping[str, Subscription]
+    policy: Policy
+    verifier: Verifier | None
+    max_message_bytes: int
+    max_hops: int
+    max_ttl_ms: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group does by default, and what it reads."""
+
+    namespace: str
+    group: str
+    agent_id: str
+    retry: Retry
+    timeout_s: float
+    tiers: tuple[Tier, ...]
+    topics: tuple[str, ...]
+    view: View
+
+    def timeout_of(self, subscription: Subscription) -> float:
+        """Seconds that a run of it may take; inf: as long as its message lives."""
+        timeout_s = subscription.timeout_s
+        return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
+
+
+def make_plan(app: Declaration, settings: Settings) -> Plan:
+    """The plan of *app* under *settings*."""
+    namespace = settings.bus.namespace
+    tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
+    return Plan(
+        namespace=namespace,
+        group=app.group,
+        agent_id=app.agent_id,
+        retry=Retry(attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s),
+        timeout_s=settings.worker.timeout_s,
+        tiers=tiers,
+        topics=(
+            *(message_topic(namespace, name) for name in app.subscriptions),
+            *(retry_topic(namespace, app.group, tier.name) for tier in tiers),
+            redrive_topic(namespace, app.group),
+        ),
+        view=_make_view(app, settings),
+    )
+
+
+def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
+    """By topic, tiers of this group that exist and are not in the settings any more: what waits in them must not wait for ever."""
+    known = {tier.name for tier in plan.tiers}
+    found = {}
+    for topic in topics:
+        name = read_topic(topic)
+        if name is None or (name.kind, name.namespace, name.group) != ("retry", plan.namespace, plan.group) or name.delay in known:
+            continue
+        try:
+            found[topic] = Tier(name.delay, durations.seconds(name.delay))
+        except ValueError:
+            continue
+    return found
+
+
+def _make_view(app: Declaration, settings: Settings) -> View:
+    return View(
+        namespace=settings.bus.namespace,
+        group=app.group,
+        agent_id=app.agent_id,
+        roles=app.roles,
+        registry=app.registry,
+        subscriptions=app.subscriptions,
+        policy=app.policy,
+        verifier=app.verifier,
+        max_message_bytes=settings.publish.max_message_bytes,
+        max_hops=settings.worker.max_hops,
+        max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
+    )

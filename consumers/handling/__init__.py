@@ -1,0 +1,1 @@
+"""Running handlers: slots, claims, exclusive runs, threads, and driving a lane to its outcome."""

@@ -1,0 +1,126 @@
+"""Parking: deliveries that wait for the inbox while no runner waits with them.
+
+Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is asked for by many at once is
+answered to many at once, and a coroutine that waits for each would cost more than its row. Owns what follows from a result, when it is durable.
+Does not own what follows from a claim, or from a store that fails: a runner takes the lane again for that (`consumers.handling.executor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bus.clock import Clock
+from bus.failpoints import reach
+from consumers.handling.claims import Asked, Claims, Ended, Hold
+from consumers.handling.exclusive import Solitude
+from consumers.inbox.base import Key
+from consumers.settling.dispositions import Outcomes
+from consumers.state.delivery import Delivery
+from consumers.state.lanes import Lane, Lanes
+
+__all__ = ["STALE_S", "Parking"]
+
+STALE_S = 0.01
+"""After so long it is worth looking what another worker has made of a message whose claim it has taken over."""
+
+
+class Parking:
+    """Of one worker; *wake* tells it that lanes have changed."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        lanes: Lanes[Delivery],
+        *,
+        outcomes: Outcomes,
+        solitude: Solitude,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._lanes = lanes
+        self._outcomes = outcomes
+        self._solitude = solitude
+        self._clock = clock
+        self._wake = wake
+        self._asks: list[Asked] = []
+        self._ends: list[Ended] = []
+        self._waking = False
+
+    def ask(self, key: Key, lane: Lane[Delivery]) -> None:
+        """For a claim on the head of *lane*, which is back with the answer in `asked`."""
+        delivery = lane.head
+        delivery.asked = asked = self._claims.asked(key, delivery, lane)
+        delivery.partition.parked += 1
+        self._lanes.ask()
+        self._asks.append(asked)
+        if len(self._asks) == 1:
+            asyncio.get_running_loop().call_soon(self._send_asks)
+
+    def finish(self, hold: Hold, lane: Lane[Delivery]) -> None:
+        """Make durable that the head of *lane* is done and has nothing to send; then the next one has its turn."""
+        # It is at work until then: whoever wants to run alone waits for it.
+        self._solitude.inside += 1
+        lane.head.partition.parked += 1
+        self._lanes.settle()
+        self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, hold=hold))
+        if len(self._ends) == 1:
+            asyncio.get_running_loop().call_soon(self._send_ends)
+
+    # What comes up in one turn of the loop is one question to the store.
+
+    def _send_asks(self) -> None:
+        asks, self._asks = self._asks, []
+        self._claims.claim_soon(asks, self._answered)
+
+    def _send_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        self._claims.finish_soon(ends, self._ended)
+
+    def _answered(self, asks: Sequence[Asked]) -> None:
+        self._lanes.answered([ask.lane for ask in asks])
+        self._wake_soon()
+
+    def _ended(self, ends: Sequence[Ended]) -> None:
+        self._lanes.settled(len(ends))
+        for end in ends:
+            self._solitude.leave(alone=False)
+            lane = end.lane
+            delivery = lane.head
+            if end.answer is True:
+                try:
+                    self._done(lane, delivery)
+                except Exception as error:  # noqa: BLE001 - raised where it ends the worker, instead of being lost in a callback
+                    end.answer = error
+            elif end.answer is False:
+                # Another worker has claimed it since: what counts is what that one makes of it.
+                self._clock.call_later(STALE_S, partial(self._again, lane))
+            if isinstance(end.answer, Exception):
+                delivery.asked = end
+                self._lanes.put_back(lane)
+            else:
+                delivery.partition.parked -= 1
+        self._wake_soon()
+
+    def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:
+        reach("inboxed")
+        self._outcomes.succeeded(delivery)
+        following = self._lanes.finish(lane)
+        if following is not None:
+            self._lanes.release(lane, following.priority)
+
+    def _wake_soon(self) -> None:
+        # Some stores answer many one after the other.
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._waking = False
+        self._wake()
+
+    def _again(self, lane: Lane[Delivery]) -> None:
+        self._lanes.release(lane, lane.head.priority)
+        self._wake()

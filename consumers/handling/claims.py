@@ -1,0 +1,301 @@
+"""Claims: what a worker asks its inbox, and insists on.
+
+Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched meanwhile, nothing is
+handled without a claim), giving up later what could not be given up while the store was away, and counting the answers. The decision is
+`consumers.inbox.claim_rules`', what follows from it `consumers.handling.executor`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bus.clock import Clock, Rarely
+from bus.errors import InboxError
+from bus.failpoints import reach
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import NewRecord
+from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Inbox, Key, Transaction
+from consumers.settling.durable_append import GaveUpError
+from consumers.state.delivery import Delivery
+from consumers.state.lanes import Lane
+from consumers.state.partition import Partition
+
+__all__ = ["Asked", "Claims", "Ended", "Hold"]
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_OVER = "the run that this transaction belongs to has ended"
+
+_log = get_logger("inbox")
+
+
+class Claims:
+    """The inbox of one group, as its worker uses it."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        namespace: str,
+        group: str,
+        keep_s: float,
+        clock: Clock,
+        metrics: Metrics,
+        hold: Callable[[Partition, bool], None],
+    ) -> None:
+        self._inbox = inbox
+        self._namespace = namespace
+        self._group = group
+        self._keep_ms = round(keep_s * 1000)
+        self._clock = clock
+        self._hold = hold
+        self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
+        self._abandoned = metrics.inbox_knew(group, "abandoned")
+        self._owed: list[tuple[Key, int]] = []
+        """Claims that could not be given up."""
+        self._doubtful: list[Ask] = []
+        """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
+        self._said = Rarely(clock)
+
+    def key_of(self, delivery: Delivery) -> Key | None:
+        """The row that its message stands under; None where nothing is to be remembered about it."""
+        message, subscription = delivery.message, delivery.subscription
+        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+        if subscription.dedup == "off":
+            return None
+        by_id = subscription.dedup == "always"
+        chosen = None if by_id else message.routing.idempotency_key
+        # What was signed once is not to be done twice because somebody has appended it again.
+        if chosen is None and (by_id or subscription.kind.risk == "high"):
+            chosen = message.message_id
+        if chosen is None:
+            return None
+        return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
+
+    def asked(self, key: Key, delivery: Delivery, lane: Lane[Delivery]) -> Asked:
+        """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
+        message = delivery.message
+        assert message is not None  # noqa: S101 - it gave the key
+        content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
+        return Asked(key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane)
+
+    def claim_soon(self, asks: Sequence[Asked], told: Callable[[Sequence[Asked]], object]) -> None:
+        """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
+        self._inbox.claim_soon(asks, told)
+
+    async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None) -> Claim:
+        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store has failed once.
+
+        Raises GaveUpError when its partition has gone meanwhile.
+        """
+        keep_until_ms = delivery.expires_ms + self._keep_ms
+        content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
+
+        async def ask() -> Claim:
+            return await self._inbox.claim(
+                key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone, message_id=message.message_id
+            )
+
+        try:
+            return self.heard(await self._answer(delivery.partition, ask, after))
+        except GaveUpError:
+            self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
+            raise
+
+    async def done_before(self, delivery: Delivery) -> Done | None:
+        """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises GaveUpError."""
+        if delivery.message is None or delivery.subscription is None or (key := self.key_of(delivery)) is None:
+            return None
+        content_hash = delivery.message.verification.content_hash
+        found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
+        return found if found is not None and found.message_id == delivery.message.message_id else None
+
+    def heard(self, claim: Claim) -> Claim:
+        """Count the answer."""
+        if (tally := self._tallies.get(type(claim))) is not None:
+            tally.count += 1
+        if isinstance(claim, Claimed):
+            reach("claimed")
+        return claim
+
+    def finish_soon(self, ends: Sequence[Ended], told: Callable[[Sequence[Ended]], object]) -> None:
+        """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it since."""
+        self._inbox.finish_soon(ends, told)
+
+    async def finish(self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None) -> bool:
+        """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result stands there already.
+        Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's connection: what was written in it is, too."""
+        partition = delivery.partition
+        if hold.transaction is not None:
+            try:
+                return await self._inbox.finish(hold.key, hold.token, outputs, hold.transaction)
+            except InboxError:
+                if not await self._is_done(hold, delivery):
+                    raise
+                return False
+        return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
+
+    async def made_durable(self) -> bool:
+        """Whether all that was finished outlives a crash of the machine: no offset may be committed otherwise."""
+        try:
+            await self._inbox.sync()
+        except InboxError as error:
+            _log.error("inbox.not_durable", error=str(error), detail="no offset is committed until it is")
+            return False
+        return True
+
+    async def release(self, hold: Hold) -> None:
+        """Give the claim up in order."""
+        await self._release(hold)
+        self._abandoned.count += 1
+
+    async def give_back(self) -> None:
+        """Give up what could not be given up while the store was away: for as long as this owner lives, no other could have those messages."""
+        with contextlib.suppress(InboxError):
+            while self._owed or self._doubtful:
+                if self._owed:
+                    await self._again(self._owed, lambda owed: self._inbox.release(*owed))
+                else:
+                    await self._again(self._doubtful, self._clear_up)
+
+    async def _release(self, hold: Hold) -> None:
+        try:
+            if hold.transaction is not None:
+                await hold.transaction.rollback()
+            await self._inbox.release(hold.key, hold.token)
+        except InboxError as error:
+            self._owed.append((hold.key, hold.token))
+            _log.warning("inbox.release_failed", error=str(error))
+
+    async def _is_done(self, hold: Hold, delivery: Delivery) -> bool:
+        """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost then, and what was
+        done must not be called a failure."""
+        message = delivery.message
+        assert message is not None and hold.transaction is not None  # noqa: S101, PT018 - it gave the key, and was to be committed
+        await hold.transaction.rollback()
+        # Until it is given up this process counts as running it, and is given no other claim.
+        if not isinstance(await self.claim(hold.key, delivery, message), Done):
+            return False
+        await self._release(hold)
+        return True
+
+    async def _clear_up(self, ask: Ask) -> None:
+        # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give up.
+        claim = await self._inbox.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id)
+        if isinstance(claim, Claimed):
+            self._owed.append((ask.key, claim.token))
+
+    async def _again(self, debts: list[T], settle: Callable[[T], Awaitable[None]]) -> None:
+        debt = debts.pop()
+        try:
+            await settle(debt)
+        except InboxError:
+            debts.append(debt)
+            raise
+
+    async def begin(self, hold: Hold, partition: Partition) -> Transaction:
+        """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store takes to open one: a handler
+        that failed for that would have its work to do again, and a good message would die of it.
+
+        Raises InboxError once the handler has ended, GaveUpError when *partition* has gone meanwhile.
+        """
+        if hold.turn is None:
+            hold.turn = asyncio.Lock()
+        async with hold.turn:
+            begun = None if hold.over else hold.transaction or await self._answer(partition, lambda: self._begun(hold), None)
+            if begun is None:
+                raise InboxError(_OVER)
+            return begun
+
+    async def purge(self) -> None:
+        """Forget the keys whose time has passed."""
+        try:
+            count = await self._inbox.purge()
+        except InboxError as error:
+            _log.warning("inbox.purge_failed", error=str(error))
+            return
+        if count:
+            _log.info("inbox.purged", rows=count)
+
+    async def _begun(self, hold: Hold) -> Transaction | None:
+        """A new transaction for *hold*, None once its handler has ended."""
+        return None if hold.over else await _given(hold, await self._inbox.begin())
+
+    async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
+        if after is None:
+            try:
+                return await ask()
+            except InboxError as error:
+                after = error
+        return await self._insist(partition, ask, after)
+
+    async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
+        """*ask* again after *error*, until there is an answer. Raises *error* where that is never."""
+        if not error.retriable:
+            raise error
+        pause_s = _FIRST_PAUSE_S
+        self._hold(partition, True)
+        try:
+            while True:
+                # Every message that is at hand waits here, and for the same reason.
+                if self._said.is_time("unreachable", pause_s):
+                    _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
+                await self._clock.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+                if partition.closed:
+                    raise GaveUpError
+                try:
+                    return await ask()
+                except InboxError as again:
+                    if not again.retriable:
+                        raise
+                    error = again
+        finally:
+            self._hold(partition, False)
+
+
+async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
+    """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait for that."""
+    if hold.over:
+        await begun.rollback()
+        return None
+    hold.transaction = begun
+    return begun
+
+
+_NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}
+
+
+class Hold(msgspec.Struct):
+    """What a run holds in the inbox; *identity* is what the store knows the key by."""
+
+    key: Key
+    token: int
+    identity: Any = None
+    transaction: Transaction | None = None
+    turn: asyncio.Lock | None = None
+    """Of those that ask for the transaction at once."""
+    over: bool = False
+    """Its handler has ended: who asks for the transaction now has no part in it."""
+
+
+class Asked(Ask, kw_only=True, eq=False, gc=False):
+    """The claim that is asked for, on the head of *lane*, while no runner waits."""
+
+    lane: Lane[Delivery]
+
+
+class Ended(End, kw_only=True, eq=False, gc=False):
+    """The result, of the head of *lane*, that is being made durable while no runner waits."""
+
+    lane: Lane[Delivery]
+    hold: Hold

@@ -1,0 +1,187 @@
+"""The decision about a claim: what stands in a row, who asks, whether the row's holder lives. Pure; every store calls it inside its transaction.
+
+Owns the whole of what base's picture leaves open: who may have a message next, what counts as a death, when a message runs alone and when it
+is given up. Does not own rows' storage, leases (`lease` says who lives) or what a worker does with the answer.
+
+A death is only held against a message that was running alone. Whoever ran among others at two deaths is a suspect, and runs alone next: after
+one death that would be everything a worker was at work on, and long handlers would be repeated one after another.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Suspect
+from consumers.inbox.row_encoding import decode_outputs
+
+__all__ = [
+    "CLOSED",
+    "DEATHS_TO_SUSPICION",
+    "FIRST",
+    "MOST_DEATHS",
+    "NOBODY",
+    "SHORTEST_WAIT_S",
+    "WAIT_S",
+    "Asker",
+    "Decision",
+    "Row",
+    "decide",
+    "finished",
+    "found_done",
+    "released",
+]
+
+MOST_DEATHS = 3
+"""So many deaths alone, and nobody runs it any more."""
+
+DEATHS_TO_SUSPICION = 2
+"""So many starts that ended in its worker's death, and it runs alone."""
+
+WAIT_S = 1.0
+"""After so long at the latest it is worth asking again about a message that another worker has."""
+
+CLOSED = None
+"""The rest of the lease of an owner that closed in order."""
+
+NOBODY = 0
+"""The owner of a row that nobody has; no owner has this number."""
+
+SHORTEST_WAIT_S = 0.05
+
+FIRST = Claimed(token=1, starts=1, alone=False)
+"""The answer where there was no row."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What stands under a key. *owner* is the number of one incarnation of a worker."""
+
+    content_hash: str
+    state: Literal["claimed", "free", "done"]
+    owner: int
+    token: int
+    keep_until_ms: int
+    starts: int = 0
+    deaths: int = 0
+    suspect: bool = False
+    """Workers died while they ran this: it runs alone, until a run of it ends in order."""
+    alone: bool = False
+    """The run that holds the claim is alone in its process."""
+    reopened: int = 0
+    """How often an operator had redriven it when deaths were last forgiven."""
+    outputs: bytes = b""
+    message_id: str = ""
+    """Of the message that was claimed last."""
+
+
+class Asker(NamedTuple):
+    """Who wants a message: an incarnation of a worker, and whether that very process is running the message now."""
+
+    owner: int
+    content_hash: str
+    keep_until_ms: int
+    running: bool = False
+    reopen: int = 0
+    alone: bool = False
+    message_id: str = ""
+
+
+class Decision(NamedTuple):
+    """The row to write, None to leave it as it is, and the answer."""
+
+    row: Row | None
+    claim: Claim
+
+
+def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decision:
+    """What becomes of *asker*'s claim. *holder_rest_s*: how long the lease of the row's owner still runs; not more than 0: dead; or CLOSED."""
+    if row is None:
+        # A row that was forgotten while its run went on is still somebody's.
+        return Decision(None, Held(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
+    if row.content_hash != asker.content_hash:
+        return Decision(None, Conflict(row.content_hash))
+    if row.state == "done":
+        return Decision(None, Done(decode_outputs(row.outputs), row.message_id))
+    if asker.running:
+        return Decision(None, Held(WAIT_S))
+    return _reclaimed(row, asker, holder_rest_s)
+
+
+def found_done(row: Row | None, content_hash: str) -> Done | None:
+    """What *row* says was done with that content."""
+    if row is None or row.state != "done" or row.content_hash != content_hash:
+        return None
+    return Done(decode_outputs(row.outputs), row.message_id)
+
+
+def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:
+    """The row with its result, the same object where it has that result already; None for a token that is stale."""
+    if row is None or (row.owner, row.token) != (owner, token):
+        return None
+    if row.state == "done":
+        return row if row.outputs == outputs else None
+    if row.state != "claimed":
+        return None
+    return msgspec.structs.replace(_freed(row), state="done", owner=owner, outputs=outputs)
+
+
+def released(row: Row | None, *, owner: int, token: int) -> Row | None:
+    """The row given up in order; None where it is not that claim's any more."""
+    if row is None or row.state != "claimed" or (row.owner, row.token) != (owner, token):
+        return None
+    return _freed(row)
+
+
+def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
+    """Of a row that was begun before."""
+    if row.state == "free":
+        row = _reopened(row, asker)
+        return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(None, CrashLoop(row.deaths))
+    if _ended_in_order(row, asker, holder_rest_s):
+        return _claimed(_freed(row), asker)
+    if holder_rest_s is not None and holder_rest_s > 0:
+        return Decision(None, Held(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
+    row = _reopened(_died(row), asker)
+    return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, CrashLoop(row.deaths))
+
+
+def _ended_in_order(row: Row, asker: Asker, holder_rest_s: float | None) -> bool:
+    # An owner that does not run what it holds has ended that run, and could not write it down.
+    return row.owner == asker.owner or holder_rest_s is CLOSED
+
+
+def _blank(asker: Asker) -> Row:
+    return Row(content_hash=asker.content_hash, state="free", owner=NOBODY, token=0, keep_until_ms=asker.keep_until_ms)
+
+
+def _freed(row: Row) -> Row:
+    """After a run that ended in order: nobody's, and beyond suspicion."""
+    return msgspec.structs.replace(row, state="free", owner=NOBODY, starts=0, deaths=0, suspect=False, alone=False)
+
+
+def _died(row: Row) -> Row:
+    suspect = row.suspect or row.starts >= DEATHS_TO_SUSPICION
+    return msgspec.structs.replace(row, state="free", owner=NOBODY, deaths=row.deaths + row.alone, suspect=suspect, alone=False)
+
+
+def _reopened(row: Row, asker: Asker) -> Row:
+    """Deaths are forgiven once for each redrive; suspicion stays."""
+    return msgspec.structs.replace(row, deaths=0, reopened=asker.reopen) if asker.reopen > row.reopened else row
+
+
+def _claimed(row: Row, asker: Asker) -> Decision:
+    if row.suspect and not asker.alone:
+        # Claimed before it is alone, its worker's death by another suspect would count against it.
+        return Decision(row, Suspect())
+    claimed = msgspec.structs.replace(
+        row,
+        state="claimed",
+        owner=asker.owner,
+        token=row.token + 1,
+        starts=row.starts + 1,
+        alone=row.suspect,
+        keep_until_ms=max(row.keep_until_ms, asker.keep_until_ms),
+        message_id=asker.message_id,
+    )
+    return Decision(claimed, Claimed(claimed.token, claimed.starts, claimed.alone))

@@ -1,0 +1,337 @@
+"""The one writer: what many callers ask for is one transaction, and a handler's own transaction has the writer to itself.
+
+Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the thread they run on; a
+database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the `Batch` it runs in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from bus.databases.sqlite_errors import is_of_store, translated
+from bus.errors import BusError, InboxError
+from consumers.inbox.base import Ask, End
+from consumers.inbox.claim_rules import Row
+from consumers.inbox.sqlite.table import MEMORY, Table
+
+__all__ = ["Batch", "Job", "Session", "Writer"]
+
+
+class Batch:
+    """What jobs of one transaction see and change; written together when all have run."""
+
+    __slots__ = ("changed", "rows", "table")
+
+    def __init__(self, table: Table, keys: Iterable[str]) -> None:
+        self.table = table
+        self.rows: dict[str, Row] = table.rows(keys)
+        self.changed: dict[str, Row] = {}
+
+    def put(self, key: str, row: Row) -> None:
+        """*row* stands under *key* from now on, for the jobs that follow too."""
+        self.rows[key] = self.changed[key] = row
+
+
+class Session:
+    """A handler's transaction: from the job that begins it, until it is over, the writer does nothing else."""
+
+    __slots__ = ()
+
+
+class Job(msgspec.Struct, eq=False):
+    """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
+
+    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick` answers for many at once.
+    Without a *future*, *told* is called with them. *durable*: it is answered when what it did outlives a crash of the machine; without an
+    action, claims and results that is all it asks for.
+    """
+
+    future: asyncio.Future[Any] | None = None
+    action: Callable[[Batch], Any] | None = None
+    key: str = ""
+    session: Session | None = None
+    begins: bool = False
+    last: bool = False
+    durable: bool = False
+    asks: Sequence[Ask] = ()
+    ends: Sequence[End] = ()
+    told: Callable[[Any], object] | None = None
+    value: Any = None
+    error: BaseException | None = None
+
+    def items(self) -> Sequence[Ask | End]:
+        """Its claims or results."""
+        return self.asks or self.ends
+
+    def fail(self, error: Exception) -> None:
+        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks."""
+        self.value, self.error = None, error
+        items = self.items()
+        for item in items:
+            item.answer = error if len(items) == 1 else type(error)(*error.args)
+
+    def apart(self) -> list[Job]:
+        """Each of many claims or results alone, as if nothing had been tried."""
+        self.value = self.error = None
+        for item in self.items():
+            item.answer = None
+        return [self] if len(self.items()) <= 1 else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
+
+
+Told: TypeAlias = Callable[[Sequence[Job]], object]
+
+
+class Writer:
+    """Runs jobs for one event loop.
+
+    *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives the others back with an
+    action; *committed* runs right after the commit, all of them where the jobs run; *ended* is told of the jobs, on the loop.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        opening: Callable[[Table], object],
+        quick: Callable[[Table, Sequence[Job]], Sequence[Job]],
+        committed: Told,
+        ended: Told,
+    ) -> None:
+        self._table = table
+        self._opening = opening
+        self._quick = quick
+        self._committed = committed
+        self._ended = ended
+        self._session: Session | None = None
+        self._held_up: deque[Job] = deque()
+        self._handed: list[Job] = []
+        self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Belong to the running loop."""
+        self._loop = asyncio.get_running_loop()
+        if self._table.path != MEMORY:
+            self._thread = threading.Thread(target=self._serve, name="sealbus-inbox", daemon=True)
+            self._thread.start()
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether something was committed and not synchronised yet."""
+        return self._table.is_loose
+
+    def future(self) -> asyncio.Future[Any]:
+        """For a job."""
+        assert self._loop is not None  # noqa: S101 - started
+        return self._loop.create_future()
+
+    def submit(self, job: Job) -> None:
+        """Have *job* run; everything that is submitted in one turn of the loop is handed over together."""
+        assert self._loop is not None  # noqa: S101 - started
+        if not self._handed:
+            self._loop.call_soon(self._hand_over)
+        self._handed.append(job)
+
+    async def stop(self, last: Callable[[Batch], object]) -> None:
+        """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where that fails."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(Job(future, last, last=True))
+        await asyncio.wait([future])
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+        else:
+            self._end()
+        await future
+
+    def _hand_over(self) -> None:
+        jobs, self._handed = self._handed, []
+        if self._thread is not None:
+            self._queue.put(jobs)
+        else:
+            self._ended(self._run(jobs))
+
+    def _serve(self) -> None:
+        ending = False
+        while not ending and (jobs := self._queue.get()) is not None:
+            with contextlib.suppress(queue.Empty):
+                while (more := self._queue.get_nowait()) is not None:
+                    jobs += more
+                    more.clear()
+                ending = True
+            # First: it needs no lock, which another program may hold for seconds.
+            self._report(self._synchronised(jobs))
+            answered = self._run(jobs)
+            # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's cache.
+            jobs.clear()
+            self._report(answered)
+        self._end()
+
+    def _report(self, jobs: list[Job]) -> None:
+        if not jobs:
+            return
+        # The loop may have been closed without `close`: nobody is left to tell.
+        with contextlib.suppress(RuntimeError):
+            assert self._loop is not None  # noqa: S101 - started
+            self._loop.call_soon_threadsafe(self._tell, jobs)
+
+    def _tell(self, jobs: list[Job]) -> None:
+        self._ended(jobs)
+        jobs.clear()
+
+    def _end(self) -> None:
+        self._table.rollback()
+        self._table.close()
+
+    def _synchronised(self, jobs: list[Job]) -> list[Job]:
+        """Those of *jobs* that ask for nothing else, answered and taken out: what they wait for was committed before."""
+        found = [job for job in jobs if job.durable and job.action is None and not job.items()]
+        if found:
+            jobs[:] = [job for job in jobs if job not in found]
+            self._make_durable(found)
+        return found
+
+    def _make_durable(self, jobs: Sequence[Job]) -> None:
+        """What they did was committed. Those that wait for it are answered when it outlives a crash of the machine, too."""
+        try:
+            self._table.sync()
+        except BusError as error:
+            for job in jobs:
+                job.fail(type(error)(*error.args))
+
+    def _run(self, jobs: Sequence[Job]) -> list[Job]:
+        """Run *jobs*; those that have an answer now, which may be others that had waited."""
+        answered: list[Job] = []
+        together: list[Job] = []
+        waiting = deque(jobs)
+        while waiting:
+            job = waiting.popleft()
+            if job.last and self._session is not None:
+                self._table.rollback()
+                self._session = None
+                waiting.appendleft(job)
+                self._let_go(waiting)
+            elif self._session is not None and job.session is self._session:
+                self._step(job)
+                answered.append(job)
+                if not self._table.in_transaction:
+                    self._session = None
+                    self._let_go(waiting)
+            elif job.session is not None and not job.begins:
+                job.error = InboxError("the transaction has ended")
+                answered.append(job)
+            elif self._session is not None:
+                self._held_up.append(job)
+            elif job.begins:
+                self._together(together)
+                answered += together
+                together = []
+                self._begin(job)
+                answered.append(job)
+            else:
+                together.append(job)
+        self._together(together)
+        return answered + together
+
+    def _let_go(self, waiting: deque[Job]) -> None:
+        """Those that the session held up come first now."""
+        waiting.extendleft(reversed(self._held_up))
+        self._held_up.clear()
+
+    def _together(self, jobs: Sequence[Job]) -> None:
+        """One transaction for all *jobs*. What fails in one of them is its own affair, what fails around them is everybody's."""
+        if not jobs:
+            return
+        try:
+            self._start()
+            if left := self._quick(self._table, jobs):
+                batch = Batch(self._table, {job.key: None for job in left if job.key})
+                for job in left:
+                    _carry_out(job, batch)
+                self._table.write(batch.changed)
+            self._commit(jobs)
+            if durable := [job for job in jobs if job.durable]:
+                self._make_durable(durable)
+        except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
+            self._table.rollback()
+            told = self._told(error)
+            for job in jobs:
+                job.fail(type(told)(*told.args))
+        except Exception as error:  # noqa: BLE001 - a value that the database cannot hold: whose it is, shows when each is alone
+            self._table.rollback()
+            alone = [each for job in jobs for each in job.apart()]
+            if len(alone) == 1:
+                jobs[0].fail(error)
+                return
+            for job in alone:
+                self._together([job])
+
+    def _begin(self, job: Job) -> None:
+        if job.future is not None and job.future.cancelled():
+            return
+        try:
+            self._start()
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+            self._table.rollback()
+            job.error = self._told(error)
+            return
+        self._session = job.session
+
+    def _step(self, job: Job) -> None:
+        """One step of the open session, which is over when the step has ended its transaction, or when SQLite has undone it."""
+        assert job.action is not None  # noqa: S101 - only a transaction of many has others
+        try:
+            batch = Batch(self._table, (job.key,) if job.key else ())
+            job.value = job.action(batch)
+            if batch.changed:
+                self._table.write(batch.changed)
+                self._opening(self._table)
+                self._commit(())
+                self._table.sync()
+        except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
+            job.error = self._told(error)
+            if isinstance(job.error, InboxError):
+                self._table.rollback()
+        except Exception as error:  # noqa: BLE001 - a value that cannot be bound; handed to whoever gave it
+            job.error = error
+
+    def _start(self) -> None:
+        self._table.begin()
+        self._opening(self._table)
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._table.commit()
+            self._committed(jobs)
+        except sqlite3.Error:
+            # Whether it is in the file is unknown; nothing of it may linger in the connection.
+            self._table.rollback()
+            self._table.disconnect()
+            raise
+
+    def _told(self, error: Exception) -> Exception:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            self._table.was_full = True
+        if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error))):
+            return translated(error, self._table.path)
+        return error
+
+
+def _carry_out(job: Job, batch: Batch) -> None:
+    assert job.action is not None  # noqa: S101 - `quick` gave it one
+    try:
+        job.value = job.action(batch)
+    except sqlite3.Error:
+        raise
+    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+        job.fail(error)

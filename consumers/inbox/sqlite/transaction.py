@@ -1,0 +1,89 @@
+"""A handler's transaction on SQLite, as its handler sees it.
+
+Owns `$1` placeholders and refusing statements that would end the transaction or change the connection. Does not own the writer's turn that it
+holds (`writer`), nor its end by a result (`inbox`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from bus.errors import InboxError
+from consumers.inbox.sqlite.group_commit import Batch
+
+__all__ = ["SqliteTransaction", "or_undone"]
+
+T = TypeVar("T")
+
+_RESERVED = {"BEGIN", "COMMIT", "END", "ROLLBACK", "ATTACH", "DETACH", "PRAGMA", "VACUUM"}
+_FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*([A-Za-z]*)", re.DOTALL)
+
+
+class _Steps(Protocol):
+    """Submits a step of the transaction."""
+
+    def __call__(self, action: Callable[[Batch], Any], key: str = "", /) -> asyncio.Future[Any]: ...
+
+
+class SqliteTransaction:
+    """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`."""
+
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        await self.run(partial(_executed, statement, arguments))
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return await self.run(partial(_fetched, statement, arguments))
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
+        rows = await self.fetch(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def rollback(self) -> None:
+        with contextlib.suppress(InboxError):
+            await self.run(_undone)
+
+    async def run(self, action: Callable[[Batch], T], key: str = "") -> T:
+        """One step. Cancelled, it is carried out all the same; the transaction is still open then."""
+        result: T = await self._steps(action, key)
+        return result
+
+    def undo_soon(self) -> None:
+        """`rollback` for whoever cannot wait."""
+        with contextlib.suppress(InboxError):
+            self._steps(_undone).add_done_callback(lambda future: future.cancelled() or future.exception())
+
+
+def or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
+    """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
+    is_done = finish(batch)
+    if not batch.changed:
+        batch.table.rollback()
+    return is_done
+
+
+def _executed(statement: str, arguments: tuple[Any, ...], batch: Batch) -> None:
+    _run(statement, arguments, batch).close()
+
+
+def _fetched(statement: str, arguments: tuple[Any, ...], batch: Batch) -> list[tuple[Any, ...]]:
+    return _run(statement, arguments, batch).fetchall()
+
+
+def _run(statement: str, arguments: tuple[Any, ...], batch: Batch) -> sqlite3.Cursor:
+    found = _FIRST_WORD.match(statement)
+    if found is not None and found[1].upper() in _RESERVED:
+        raise sqlite3.ProgrammingError(f"{found[1].upper()} is not for a handler: its transaction ends with it")
+    return batch.table.connection.execute(statement, {str(number): value for number, value in enumerate(arguments, 1)})
+
+
+def _undone(batch: Batch) -> None:
+    batch.table.rollback()

@@ -1,0 +1,180 @@
+"""Admission: from fetched records to deliveries in their lanes, some at a time.
+
+Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received and skipped, and
+the pieces a fetch is taken in. Verdicts are `consumers.receiving.verification`'s; fetching and running are the worker's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from bus.clock import Clock
+from bus.failpoints import reach
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import Record
+from consumers.crashes.crash_guard import Judge
+from consumers.receiving.verification import Intake
+from consumers.resilience.retry import Tier
+from consumers.resilience.retry_clock import LogClock
+from consumers.state.assignments import Partitions
+from consumers.state.delivery import Delivery
+from consumers.state.in_flight import Flight
+from consumers.state.lanes import Lanes
+from consumers.state.partition import Partition
+
+__all__ = ["Admission"]
+
+# Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of it.
+_PIECE_RECORDS = 48
+_SLICE_S = 0.01
+"""After so long others have their turn."""
+_GLANCE_RECORDS, _GLANCE_BYTES = 8, 16_384
+_SLOW_S = 0.25
+_BACKWARDS_MS = 500
+
+_log = get_logger("worker")
+
+
+class _Fetch:
+    """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries among what was taken."""
+
+    __slots__ = ("begun_s", "found", "glanced_s", "left_bytes", "passed_over", "retries")
+
+    def __init__(self, found: Mapping[tuple[str, int], Partition | None], most_bytes: float) -> None:
+        self.found = found
+        self.begun_s = self.glanced_s = 0.0
+        """When its present piece was begun, and when the clock was looked at last."""
+        self.left_bytes = most_bytes
+        """So much of what it becomes may still be taken; what is left over is fetched again."""
+        self.passed_over: set[Partition] = set()
+        self.retries: dict[Hashable, bytes | None] = {}
+
+
+class Admission:
+    """Takes records in for one worker."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        intake: Intake,
+        flight: Flight,
+        lanes: Lanes[Delivery],
+        *,
+        metrics: Metrics,
+        group: str,
+        clock: Clock,
+        log_clock: LogClock,
+        judge: Judge | None = None,
+    ) -> None:
+        self._partitions = partitions
+        self._intake = intake
+        self._judge = judge or intake.judge
+        self._flight = flight
+        self._lanes = lanes
+        self._meters = metrics.meters(group)
+        self._slow = metrics.slow_decodes
+        self._group = group
+        self._clock = clock
+        self._log_clock = log_clock
+
+    def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
+        """Take *records* in pieces, as long as they become at most *most_bytes*; between two pieces the caller may wait."""
+        # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the same place.
+        found = {place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}}
+        for (topic, number), partition in found.items():
+            if partition is not None and partition.tier is not None:
+                last = max(record.offset for record in records if record.partition == number and record.topic == topic)
+                partition.seen.see(last, self._clock.monotonic_s())
+        fetch, start = _Fetch(found, most_bytes), 0
+        while start < len(records):
+            start += self._admit(records[start : start + _PIECE_RECORDS], fetch)
+            yield
+
+    def _admit(self, records: Sequence[Record], fetch: _Fetch) -> int:
+        """Take some of *records*, at least one; how many."""
+        # One reading of the clocks for all of a piece.
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        topic, number, partition = "", -1, None
+        # Real time, whatever the clock says: the loop stands still meanwhile.
+        fetch.begun_s = fetch.glanced_s = time.perf_counter()
+        for count, record in enumerate(records, 1):
+            # They come in runs of one partition.
+            if record.partition != number or record.topic != topic:
+                topic, number = record.topic, record.partition
+                partition = fetch.found[topic, number]
+            if partition is None or partition.draining or partition.closed or partition in fetch.passed_over:
+                continue
+            if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
+                self._partitions.rest(partition, record.offset, wait_s)
+                fetch.passed_over.add(partition)
+            elif partition.frontier.span >= partition.most_open:
+                self._partitions.fill(partition, record.offset)
+                fetch.passed_over.add(partition)
+            elif fetch.left_bytes <= 0:
+                self._partitions.leave(partition, record.offset)
+                fetch.passed_over.add(partition)
+            elif partition.frontier.deliver(record.offset):
+                partition.taken_ms = record.timestamp_ms
+                self._take(record, partition, now_ms, now_s, fetch)
+                # The clock is not looked at for each of many small ones.
+                if (not count % _GLANCE_RECORDS or len(record.value or b"") > _GLANCE_BYTES) and self._has_taken_long(record, partition, fetch):
+                    return count
+        return len(records)
+
+    def _has_taken_long(self, record: Record, partition: Partition, fetch: _Fetch) -> bool:
+        """Whether others should have their turn; *record* is told of where it alone took too long."""
+        now_s = time.perf_counter()
+        if now_s - fetch.glanced_s > _SLOW_S:
+            self._tell_slow(record, partition, now_s - fetch.glanced_s)
+        fetch.glanced_s = now_s
+        return now_s - fetch.begun_s > _SLICE_S
+
+    def _tell_slow(self, record: Record, partition: Partition, taken_s: float) -> None:
+        self._slow.labels(self._intake.label(partition), self._group).inc()
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
+
+    def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
+        """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
+        by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
+        moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
+        if moment_ms < partition.passed_ms - _BACKWARDS_MS:
+            # It lies behind what was appended later: a clock was wrong, nobody here saw when, and what it says would be too early.
+            return by_sight_s
+        wait_s = min(by_sight_s, tier.delay_s - (round(now_s * 1000) - moment_ms) / 1000)
+        if wait_s <= 0:
+            partition.passed_ms = max(partition.passed_ms, moment_ms)
+        return wait_s
+
+    def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
+        delivery = self._judge(record, partition, now_ms)
+        if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
+            partition.frontier.settle(record.offset)
+            meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]
+            meter.received.count += 1
+            meter.skipped.count += 1
+            return
+        self._meters[delivery.label].received.count += 1
+        fetch.left_bytes -= delivery.size
+        self._flight.take(delivery, now_ms, now_s)
+        self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label)
+        reach("taken")
+
+
+def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:
+    """Whether *delivery*, from a tier, is one more copy of a retry of the same fetch, whose *retries* so far these are.
+
+    Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it twice. Each copy would be
+    run, wait and be moved for itself, and be doubled again by the next death; one is enough. Nothing is lost with this one: the commit passes
+    it only when the other is settled. Of the same fetch, because what comes later may be what the other has become, which settles it. Only the
+    very same bytes, because headers can be forged.
+    """
+    control, partition = delivery.control, delivery.partition
+    origin = partition.assignment, control.origin_topic, control.origin_partition, control.origin_offset, control.redrive_count
+    if origin not in retries:
+        retries[origin] = delivery.record.value
+        return False
+    return retries[origin] == delivery.record.value

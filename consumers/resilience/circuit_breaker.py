@@ -1,0 +1,300 @@
+"""Waiting for dependencies: the breakers of a worker, with everything that has to follow when one opens or closes.
+
+Owns telling which types wait, of which only a few are fetched then, the series that says so, and the log lines. The rules are
+`consumers.resilience.circuit_breaker`'s.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+
+from bus.clock import Clock, Timer
+from bus.errors import DependencyDown, SettingMissing, text_of
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+
+__all__ = ["Breakers", "Dependencies", "FORGOTTEN_S"]
+
+_MOST_NAMES = 50
+_OTHER = "other"
+
+_log = get_logger("breaker")
+
+
+class Dependencies:
+    """What one group waits for. *let_wait* is told which message types wait now."""
+
+    def __init__(self, group: str, clock: Clock, metrics: Metrics, let_wait: Callable[[set[str]], None]) -> None:
+        self._group = group
+        self._clock = clock
+        self._metrics = metrics
+        self._let_wait = let_wait
+        self._breakers = Breakers()
+        self._names: set[str] = set()
+        self._meters = metrics.meters(group)
+        self._done: Mapping[str, float] = {}
+        self._done_before: Mapping[str, float] = {}
+        """How much of each type was done at the last look, and at the one before."""
+        self._looking: Timer | None = None
+        self.any_down = False
+        """Whether there is anything to ask, or to tell of a success."""
+
+    def delay_s(self, message_type: str, message_id: str) -> float:
+        """0 when the message may run now; else seconds after which to ask again."""
+        return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self.any_down else 0.0
+
+    def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
+        """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
+        known = error.name in self._breakers.open
+        lively = self._is_lively(message_type)
+        certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
+        delay_s = self._breakers.blame(error.name, message_type, message_id, now_s, lively=lively, certain=certain)
+        if delay_s is not None and not known and error.name in self._breakers.open:
+            _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])
+            self._show(error.name, is_open=True)
+        self._follow()
+        return delay_s
+
+    def watch(self) -> None:
+        """Look what was done since the last look; to be called every second or so."""
+        self._done_before, self._done = self._done, {label: meter.done.count for label, meter in self._meters.items()}
+
+    def _is_lively(self, message_type: str) -> bool:
+        """Whether messages of that type were done since the last look but one."""
+        before = self._done_before.get(message_type)
+        return before is not None and self._meters[message_type].done.count > before
+
+    def succeeded(self, message: Message) -> None:
+        """A handler went through."""
+        if not self.any_down:
+            return
+        before = set(self._breakers.open)
+        if not self._breakers.succeed(message.message_id, message.message_type, self._clock.monotonic_s()):
+            self.any_down = bool(self._breakers.open) or self._breakers.doubted
+        else:
+            for name in before - set(self._breakers.open):
+                _log.info("breaker.closed", dependency=name)
+                self._show(name, is_open=False)
+            self._follow()
+
+    def release(self, message: Message | None) -> None:
+        """A run ended in a way that says nothing about any dependency, or there was none: were the message still to count as the probe, no
+        other of its type would be let through."""
+        if self.any_down and message is not None:
+            self._breakers.release(message.message_id, self._clock.monotonic_s())
+
+    def _follow(self) -> None:
+        self.any_down = bool(self._breakers.open) or self._breakers.doubted
+        self._let_wait(self._breakers.waiting_types)
+        if self._breakers.open and self._looking is None:
+            self._looking = self._clock.call_later(FORGOTTEN_S, self._forget)
+
+    def _forget(self) -> None:
+        self._looking = None
+        for name in self._breakers.forget(self._clock.monotonic_s()):
+            _log.info("breaker.forgotten", dependency=name)
+            self._show(name, is_open=False)
+        self._follow()
+
+    def _show(self, dependency: str, *, is_open: bool) -> None:
+        # A name comes from a handler: one that is made up anew each time must not become a series each time.
+        if dependency in self._names or len(self._names) < _MOST_NAMES:
+            self._names.add(dependency)
+        else:
+            dependency = _OTHER
+        self._metrics.breaker_open.labels(self._group, dependency).set(int(is_open))
+
+
+FORGOTTEN_S = 600.0
+"""Unasked for so long: longer than any wait here, and than the longest of the usual retry tiers, where what waits is not seen."""
+
+
+_BASE_S = 1.0
+
+
+_CAP_S = 30.0
+
+
+_MOST_BLAMED = 10_000
+
+
+_MOST_NEEDED = 64
+
+
+_LIVELY_NEEDED = 3
+
+
+_MOST_DOUBTS = 1_000
+
+
+class _Breaker:
+    """One dependency that is down."""
+
+    __slots__ = ("asked_s", "backoff_s", "last_s", "next_probe_s", "probed", "probing", "types")
+
+    def __init__(self, message_type: str, now_s: float) -> None:
+        self.types = {message_type}
+        self.backoff_s = _BASE_S
+        self.next_probe_s = now_s + _BASE_S
+        self.probing: str | None = None
+        self.probed: set[str] = set()
+        """Who has had its turn in this round."""
+        self.asked_s: dict[str, float] = {}
+        """When each message that waits asked last."""
+        self.last_s = now_s
+        """When any message asked, or blamed it."""
+
+    def wait_s(self, message_id: str, now_s: float) -> float:
+        """0 when it is this message's turn to probe."""
+        self.asked_s[message_id] = self.last_s = now_s
+        if self.probing is not None:
+            return _BASE_S
+        if now_s < self.next_probe_s:
+            return self.next_probe_s - now_s
+        if message_id in self.probed and self._others_wait(now_s):
+            return _BASE_S
+        return 0.0
+
+    def begin(self, message_id: str) -> None:
+        """It probes now."""
+        self.probing = message_id
+        self.probed.add(message_id)
+
+    def _others_wait(self, now_s: float) -> bool:
+        """Whether somebody who has not had a turn is still there; else a new round begins."""
+        # Who has not asked for that long was settled in another way, or given away.
+        self.asked_s = {name: asked_s for name, asked_s in self.asked_s.items() if now_s - asked_s <= self.backoff_s + 2 * _BASE_S}
+        if any(name not in self.probed for name in self.asked_s):
+            return True
+        self.probed.clear()
+        return False
+
+
+class _Doubt:
+    """What speaks against a dependency that is not known to be down, and how often it was said to be down and was not."""
+
+    __slots__ = ("blamers", "contradicted", "last_s", "types")
+
+    def __init__(self) -> None:
+        self.blamers: set[str] = set()
+        """The messages that have blamed it since the last success."""
+        self.types: set[str] = set()
+        self.contradicted = 0
+        self.last_s = 0.0
+
+    def needed(self, now_s: float) -> int:
+        """So many messages have to blame it, with no success between them."""
+        if now_s - self.last_s > FORGOTTEN_S:
+            self.contradicted = 0
+        return min(_MOST_NEEDED, 1 << self.contradicted)
+
+
+class Breakers:
+    """All breakers of one worker. Messages are named by their ids."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Breaker] = {}
+        self._closings: dict[str, int] = {}
+        self._blamed: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._doubts: OrderedDict[str, _Doubt] = OrderedDict()
+
+    @property
+    def open(self) -> Collection[str]:
+        """The dependencies that are down."""
+        return self._open.keys()
+
+    @property
+    def doubted(self) -> bool:
+        """Whether a success now would say something about a dependency that is not down."""
+        return any(doubt.blamers for doubt in self._doubts.values())
+
+    @property
+    def waiting_types(self) -> set[str]:
+        """The message types that wait for one of them."""
+        return {name for breaker in self._open.values() for name in breaker.types}
+
+    def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
+        """0 when the message may run now, perhaps as a probe; else seconds after which to ask again."""
+        needed = [breaker for breaker in self._open.values() if message_type in breaker.types and breaker.probing != message_id]
+        wait_s = max((breaker.wait_s(message_id, now_s) for breaker in needed), default=0.0)
+        if not wait_s:
+            for breaker in needed:
+                breaker.begin(message_id)
+        return wait_s
+
+    def blame(
+        self, dependency: str, message_type: str, message_id: str, now_s: float, *, lively: bool = False, certain: bool = False
+    ) -> float | None:
+        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own.
+
+        *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
+        *certain*: no other message's success can speak against it.
+        """
+        self.release(message_id, now_s, failed=True)
+        key, closings = (dependency, message_id), self._closings.get(dependency, 0)
+        breaker = self._open.get(dependency)
+        if breaker is None and not certain and self._blamed.get(key, closings) < closings:
+            return None
+        self._blamed[key] = closings
+        self._blamed.move_to_end(key)
+        if len(self._blamed) > _MOST_BLAMED:
+            self._blamed.popitem(last=False)
+        if breaker is None:
+            doubt = self._doubt(dependency, message_type, message_id)
+            if not certain and len(doubt.blamers) < max(doubt.needed(now_s), _LIVELY_NEEDED if lively else 1):
+                return _BASE_S
+            doubt.blamers.clear()
+            breaker = self._open[dependency] = _Breaker(message_type, now_s)
+        breaker.types.add(message_type)
+        breaker.last_s = now_s
+        return max(0.0, breaker.next_probe_s - now_s)
+
+    def _doubt(self, dependency: str, message_type: str, message_id: str) -> _Doubt:
+        doubt = self._doubts.setdefault(dependency, _Doubt())
+        self._doubts.move_to_end(dependency)
+        if len(self._doubts) > _MOST_DOUBTS:
+            self._doubts.popitem(last=False)
+        doubt.blamers.add(message_id)
+        doubt.types.add(message_type)
+        return doubt
+
+    def _contradict(self, dependency: str, doubt: _Doubt) -> None:
+        doubt.blamers.clear()
+        self._closings[dependency] = self._closings.get(dependency, 0) + 1
+
+    def succeed(self, message_id: str, message_type: str | None = None, now_s: float = 0.0) -> bool:
+        """The handler of a message did not blame anything; True when that was a probe, so that something is up again.
+
+        Without *message_type* it may be of any type.
+        """
+        for name, doubt in self._doubts.items():
+            if doubt.blamers and (message_type is None or message_type in doubt.types) and doubt.blamers != {message_id}:
+                self._contradict(name, doubt)
+        for name in self._closings:
+            self._blamed.pop((name, message_id), None)
+        closed = [name for name, breaker in self._open.items() if breaker.probing == message_id]
+        for name in closed:
+            del self._open[name]
+            self._closings[name] = self._closings.get(name, 0) + 1
+            self._blamed.pop((name, message_id), None)
+            doubt = self._doubts.setdefault(name, _Doubt())
+            doubt.contradicted, doubt.last_s = min(doubt.contradicted + 1, 16), now_s
+        return bool(closed)
+
+    def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
+        """A message is not probing any more: its probe *failed*, or it was cut short or given away, which says nothing."""
+        for breaker in self._open.values():
+            if breaker.probing == message_id:
+                breaker.probing = None
+                if failed:
+                    breaker.backoff_s = min(_CAP_S, breaker.backoff_s * 2)
+                    breaker.next_probe_s = now_s + breaker.backoff_s
+
+    def forget(self, now_s: float) -> list[str]:
+        """Let go of those that nobody has asked for long, which says nothing about their dependencies; their names."""
+        forgotten = [name for name, breaker in self._open.items() if breaker.probing is None and now_s - breaker.last_s >= FORGOTTEN_S]
+        for name in forgotten:
+            del self._open[name]
+        return forgotten

@@ -1,0 +1,128 @@
+"""What becomes of a message whose handler failed: a pure decision that the worker executes.
+
+Owns the schedule (constant, linear, exponential with jitter and cap), the choice between waiting in the lane and a tier, and giving up
+(design section 5). Time and randomness are arguments. Does not own appending anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bus.errors import Reject, RetryLater, text_of
+from bus.protocol.envelope import RetryPolicy
+
+__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide"]
+
+LANE_LIMIT_S = 2.0
+_JITTER = 0.2
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's policy: at most *attempts* runs of the handler; waits from *base_s* up to *cap_s* seconds."""
+
+    attempts: int = 5
+    backoff: Literal["constant", "linear", "exponential"] = "exponential"
+    base_s: float = 0.2
+    cap_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not (self.attempts >= 1 and 0 <= self.base_s <= self.cap_s):
+            raise ValueError("Retry needs attempts >= 1, base_s >= 0 and cap_s >= base_s")
+        if self.backoff not in ("constant", "linear", "exponential"):
+            raise ValueError(f"backoff {self.backoff!r} is none of constant, linear, exponential")
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """A retry topic of fixed delay; *name* as in the settings."""
+
+    name: str
+    delay_s: float
+
+
+class WaitInLane(msgspec.Struct, frozen=True):
+    """Keep the message, and its key, here for *delay_s*; *attempt* runs were used."""
+
+    delay_s: float
+    attempt: int
+
+
+class WaitInTier(msgspec.Struct, frozen=True):
+    """Append it to *tier*; it may run *delay_s* from now at the earliest; *attempt* runs were used."""
+
+    tier: Tier
+    delay_s: float
+    attempt: int
+
+
+class Die(msgspec.Struct, frozen=True):
+    """Dead letter with *reason*."""
+
+    reason: str
+    text: str
+
+
+Decision: TypeAlias = WaitInLane | WaitInTier | Die
+
+
+def asked_of(policy: RetryPolicy) -> Retry:
+    """What a message asks for, as a group would say it."""
+    return Retry(attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000)
+
+
+def decide(
+    error: BaseException,
+    *,
+    attempt: int,
+    policy: Retry,
+    asked: RetryPolicy | None = None,
+    tiers: Sequence[Tier],
+    remaining_s: float,
+    randomness: float,
+) -> Decision:
+    """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
+
+    The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer. *remaining_s* is what is
+    left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.resilience.circuit_breaker`'s.
+    """
+    if isinstance(error, Reject):
+        return Die("rejected", text_of(error))
+    policies = (policy,) if asked is None else (policy, asked_of(asked))
+    if attempt >= min(each.attempts for each in policies):
+        return Die("retries_exhausted", f"gave up after {attempt} attempts")
+    delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)
+    if isinstance(error, RetryLater) and error.after_s is not None:
+        delay_s = max(delay_s, error.after_s)
+    if delay_s >= remaining_s:
+        return Die("retries_exhausted", f"the next attempt in {delay_s:.1f} s would outlive the message")
+    if delay_s < LANE_LIMIT_S or not tiers:
+        return WaitInLane(delay_s, attempt)
+    tier = choose_tier(tiers, delay_s)
+    # What counts is when it could run: a tier is left when its whole delay has passed.
+    back_s = math.ceil(delay_s / tier.delay_s) * tier.delay_s
+    if back_s >= remaining_s:
+        return Die("retries_exhausted", f"the next attempt in {back_s:.1f} s (tier {tier.name}) would outlive the message")
+    return WaitInTier(tier, delay_s, attempt)
+
+
+def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
+    """The smallest tier that is not shorter than *delay_s*; the largest where all are (the message then hops)."""
+    return min(
+        (tier for tier in tiers if tier.delay_s >= delay_s),
+        key=lambda tier: tier.delay_s,
+        default=max(tiers, key=lambda tier: tier.delay_s),
+    )
+
+
+def _delay(policy: Retry, attempt: int) -> float:
+    match policy.backoff:
+        case "constant":
+            delay_s = policy.base_s
+        case "linear":
+            delay_s = policy.base_s * attempt
+        case _:
+            delay_s = policy.base_s * 2.0 ** min(attempt - 1, 64)
+    return min(delay_s, policy.cap_s)

@@ -1,0 +1,130 @@
+"""When records were appended, by this process's own clock: what retry tiers are read by.
+
+Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it, else by the last append
+that a broker acknowledged, and before the first by nothing; and the alarm when their clock and ours differ. A wall clock may be wrong and may
+jump, and the records from before and after may lie side by side: where a time may stand for two moments, it stands for the later one. Does not
+own lifetimes, which are the wall clock's (`bus.gates`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import msgspec
+
+from bus.clock import Clock
+from bus.telemetry.logs import get_logger
+
+__all__ = ["LogClock", "Sightings"]
+
+_TOLERANCE_S = 5.0
+_ALARM_S = 60.0
+_JUMP_MS = 50
+"""What is less is no jump: both clocks are read one after the other, and some systems correct a wall clock little by little."""
+_MOST_SPANS = 16
+
+_log = get_logger("clock")
+
+
+class _Span(msgspec.Struct):
+    """A time, on the monotonic clock, in which the wall clock did not jump: it was ahead by so much, give or take what is no jump."""
+
+    start_ms: float
+    end_ms: float
+    least_ms: int
+    most_ms: int
+
+    def moment_ms(self, wall_ms: int) -> float:
+        """When the wall clock showed *wall_ms*, at the latest; -inf if it did not in this time."""
+        if not self.start_ms + self.least_ms - _JUMP_MS <= wall_ms <= self.end_ms + self.most_ms + _JUMP_MS:
+            return -math.inf
+        return min(wall_ms - self.least_ms, self.end_ms)
+
+
+class LogClock:
+    """Of one worker. *own*: append times are this machine's wall clock, as on the embedded log; else they are the brokers'."""
+
+    def __init__(self, clock: Clock, *, own: bool) -> None:
+        self._clock = clock
+        self._own = own
+        now_ms = self._now_ms()
+        ahead_ms = clock.now_ms() - now_ms
+        # What was before this process is taken to have been as it is now.
+        self._spans = [_Span(-math.inf, now_ms, ahead_ms, ahead_ms)]
+        self._learned_ms: int | None = None
+        self._alarmed_s: float | None = None
+        self.offset_s = 0.0
+        """Append time minus this machine's clock, as of the last acknowledged append."""
+
+    def moment_ms(self, appended_ms: int) -> float:
+        """When, on the monotonic clock, a record was appended that says *appended_ms*: never earlier than it was, as far as is known here."""
+        if self._own:
+            self.watch()
+            moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
+            return moment_ms if moment_ms > -math.inf else self._now_ms()
+        # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been appended just now.
+        return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
+
+    def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
+        """When, on the wall clock as it is now, what was to wait until *not_before_ms* as of its append is due; it has waited *waited_s* at
+        least. Where brokers wrote the append time nothing tells our jumps from a difference of the clocks."""
+        if not self._own:
+            return not_before_ms
+        waited_ms = max(waited_s * 1000, self._now_ms() - self.moment_ms(appended_ms))
+        return self._clock.now_ms() + round(not_before_ms - appended_ms - waited_ms)
+
+    def learn(self, appended_ms: int) -> None:
+        """A record was acknowledged just now, with this append time."""
+        if self._own:
+            # There is one clock: what lies between is how long a loop that a handler may block took to hear of it.
+            return
+        self._learned_ms = appended_ms - self._now_ms()
+        self.offset_s = (appended_ms - self._clock.now_ms()) / 1000
+        now_s = self._clock.monotonic_s()
+        if abs(self.offset_s) > _TOLERANCE_S and (self._alarmed_s is None or now_s - self._alarmed_s >= _ALARM_S):
+            self._alarmed_s = now_s
+            _log.error(
+                "clock.differs", log_minus_ours_s=round(self.offset_s, 1), detail="lifetimes are judged by this machine's clock: set it right"
+            )
+
+    def watch(self) -> None:
+        """Look whether the wall clock has jumped; to be called every second or so."""
+        now_ms, last = self._now_ms(), self._spans[-1]
+        ahead_ms, looked_ms = self._clock.now_ms() - now_ms, last.end_ms
+        last.end_ms = now_ms
+        if last.most_ms - _JUMP_MS <= ahead_ms <= last.least_ms + _JUMP_MS:
+            last.least_ms, last.most_ms = min(last.least_ms, ahead_ms), max(last.most_ms, ahead_ms)
+            return
+        # At some moment since the last look: until now it may have been as before, and from then on as it is.
+        self._spans.append(_Span(looked_ms, now_ms, ahead_ms, ahead_ms))
+        if len(self._spans) > _MOST_SPANS:
+            first, second = self._spans[:2]
+            least_ms, most_ms = min(first.least_ms, second.least_ms), max(first.most_ms, second.most_ms)
+            self._spans[:2] = [_Span(-math.inf, second.end_ms, least_ms, most_ms)]
+
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic_s() * 1000)
+
+
+_MOST = 1_000
+
+
+class Sightings:
+    """Marks of (last offset seen, monotonic seconds), both rising. A mark that is forgotten makes nothing due earlier."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, float]] = deque(maxlen=_MOST)
+
+    def see(self, offset: int, now_s: float) -> None:
+        """Everything up to *offset* is in the log by now."""
+        if not self._marks or offset > self._marks[-1][0]:
+            self._marks.append((offset, now_s))
+
+    def waited_s(self, offset: int, now_s: float) -> float:
+        """For how long *offset* has been in the log at the least; heads are asked for in rising order."""
+        while self._marks and self._marks[0][0] < offset:
+            self._marks.popleft()
+        return now_s - self._marks[0][1] if self._marks else 0.0

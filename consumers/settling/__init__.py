@@ -1,0 +1,1 @@
+"""Outcomes made durable: retries, dead letters, reports, answers. An offset counts as settled only after that."""

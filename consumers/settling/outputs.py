@@ -1,0 +1,114 @@
+"""Answers: what goes back to whoever asked, be it a handler's outcome or the report of a death.
+
+Owns whom an answer is for and where it goes (design section 5, outputs and settlement). Pure but for the publisher's clock and ids. Making it
+durable is `consumers.settling.durable_append`'s; believing it is the requester's (`producers.requests.reply_reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from bus.payloads.payload_types import untyped
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.proof_chain import BACKWARDS_TOLERANCE_MS
+from bus.protocol.reasons import gate_of
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
+from bus.topics.names import read_topic
+from bus.transports.base import NewRecord
+from bus.vocabulary.core import ErrorReported
+from producers.publisher import Publisher
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
+
+__all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+
+_UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a handler has queued: *data* is its payload as it was then, whatever becomes of the object."""
+
+    draft: Draft
+    data: bytes
+
+
+def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any) -> Sequence[Sealed]:
+    """What a handler has *queued*, then what it *returned*, which answers *message*. Raises PublishRejected."""
+    answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    sealed = [publisher.seal(output.draft, cause=message, data=output.data) for output in queued]
+    reply_to = message.routing.reply_to
+    requester = _requester(message) if reply_to is not None else None
+    sealed += [publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to) for answer in answers]
+    return sealed
+
+
+def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
+    """*outputs*; where *message* is another request than the one that was answered under its key, the answers are made out to it.
+
+    As they are they answer the earlier request. A repeat of the same message is answered with the same bytes.
+    Raises ContractError, SigningError.
+    """
+    if message.routing.reply_to is None:
+        return outputs
+    return [_made_out_to(publisher, message, record) for record in outputs]
+
+
+def wants_report(message: Message | None, reason: str) -> bool:
+    """Whether anybody is to be told that *message* died.
+
+    Never about a report. Nor where it failed at integrity, audience or authenticity: whom it names need not have sent it, and a bystander's
+    request would end with the report of a record that somebody else has forged.
+    """
+    if message is None or message.routing.reply_to is None or gate_of(reason) in _UNPROVEN:
+        return False
+    return message.message_type != "error.reported"
+
+
+def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> Sealed:
+    """The `error.reported` that tells the requester. Raises PublishRejected."""
+    now_ms, origin, metadata = publisher.clock.now_ms(), publisher.origin, message.metadata
+    report = ErrorReported(
+        error_code=reason,
+        error_message=f"{message.message_type} {message.message_id} was not handled",
+        source_agent=agent_id,
+        timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
+    )
+    ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
+    # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop further than its cause might:
+    # the cause may have died of just that.
+    ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
+    draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
+    if _bears_another(message, now_ms, origin.max_hops):
+        return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+    draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
+    return publisher.seal(draft, topic=message.routing.reply_to)
+
+
+def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
+    """Whether receivers would believe what rests on *message*: else its report rests on nothing, and ends no wait."""
+    sealed_ms = parse_ms(message.metadata.timestamp) or 0
+    return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
+
+
+def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> NewRecord:
+    name = read_topic(record.topic)
+    if name is None or name.kind not in ("reply", "mail"):
+        return record
+    answer = sealing.parse(record.value)
+    if answer.metadata.correlation_id == message.message_id:
+        return record
+    kind = untyped(answer.message_type, answer.metadata.schema_version)
+    draft = Draft(payload=kind.cls(), to=_requester(message))
+    return publisher.seal_data(draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to).record
+
+
+def _requester(message: Message) -> Agent:
+    """The very instance that asked, where the message says which."""
+    sender = message.metadata.sender
+    return Agent(id=sender.id, session_id=sender.session_id)

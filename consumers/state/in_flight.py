@@ -1,0 +1,118 @@
+"""What is in flight: taken from the log and not yet settled, in count and bytes.
+
+Owns the bounds, the frontier's progress when something lands, and counting outcomes. Does not own commits or fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Set
+
+from bus.clock import Clock
+from bus.telemetry.metrics import Metrics
+from consumers.state.delivery import Delivery
+
+__all__ = ["Flight"]
+
+
+class Flight:
+    """Accounts of one worker."""
+
+    def __init__(self, group: str, clock: Clock, metrics: Metrics, *, max_count: int, max_bytes: int) -> None:
+        self._group = group
+        self._clock = clock
+        self._metrics = metrics
+        self._meters = metrics.meters(group)
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._deliveries: dict[int, Delivery] = {}
+        self._bytes = 0
+        self.landed = asyncio.Event()
+        """Set whenever something lands or is dropped; whoever waits clears it."""
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether one type may have taken so much that others should come first."""
+        return 2 * len(self._deliveries) >= self._max_count or 2 * self._bytes >= self._max_bytes
+
+    def room(self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple) -> tuple[int, int]:
+        """Records and bytes that may still be taken; both 0 when either bound is reached.
+
+        Where it is, messages of the types *waiting* do not count: few of those are taken while they wait, and what was taken before must not
+        keep out all that has nothing to wait for. Nor do those *held_up* behind a retry of their key, as long as they are no more than there is
+        room at all.
+        """
+        count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
+        if waiting and (count <= 0 or size <= 0):
+            excused = [delivery.size for delivery in self._deliveries.values() if delivery.partition.expected_type in waiting]
+            count, size = count + len(excused), size + sum(excused)
+        if count <= 0 or size <= 0:
+            excused = [delivery.size for delivery in held_up() if delivery.partition.expected_type not in waiting]
+            count, size = count + min(len(excused), self._max_count), size + min(sum(excused), self._max_bytes)
+        return (count, size) if count > 0 and size > 0 else (0, 0)
+
+    def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
+        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come first.
+
+        What is *held_up* behind a retry of its key takes no room.
+        """
+        waiting = {id(delivery) for delivery in held_up}
+        counts: dict[str, int] = {}
+        sizes: dict[str, int] = {}
+        for delivery in self._deliveries.values():
+            if (kind := delivery.partition.expected_type) is not None and id(delivery) not in waiting:
+                counts[kind] = counts.get(kind, 0) + 1
+                sizes[kind] = sizes.get(kind, 0) + delivery.size
+        most_count, most_bytes = self._max_count // 2, self._max_bytes // 2
+
+        def crowds(kind: str) -> bool:
+            share = 0.75 if kind in before else 1.0
+            return counts[kind] >= most_count * share or sizes[kind] >= most_bytes * share
+
+        return {kind for kind in counts if crowds(kind)}
+
+    def take(self, delivery: Delivery, now_ms: int, now_s: float) -> None:
+        """*delivery* is in flight from now on, which is *now_ms* of the wall clock and *now_s* of the monotonic one."""
+        delivery.taken_s = now_s
+        # From here on one clock says how old it is and how long it lives: reading two costs as much as a lane.
+        delivery.ends_s = now_s + (delivery.expires_ms - now_ms) / 1000
+        delivery.born_s = now_s + (delivery.sealed_ms - now_ms) / 1000
+        self._deliveries[id(delivery)] = delivery
+        self._bytes += delivery.size
+
+    def done(self, delivery: Delivery) -> None:
+        """The handler's outcome is durable."""
+        meter = self._meters[delivery.label]
+        age_s = self._clock.monotonic_s() - delivery.born_s
+        meter.end_to_end_seconds.observe(age_s if age_s > 0 else 0.0)
+        meter.done.count += 1
+        self._land(delivery)
+
+    def dead(self, delivery: Delivery, reason: str) -> None:
+        """The dead letter is durable."""
+        self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
+        self._land(delivery)
+
+    def moved(self, delivery: Delivery, tier: str) -> None:
+        """The retry record is durable."""
+        self._metrics.retried.labels(delivery.label, self._group, tier).inc()
+        self._land(delivery)
+
+    def drop(self, delivery: Delivery) -> None:
+        """Its partition went away: the next owner settles it."""
+        if self._deliveries.pop(id(delivery), None) is not None:
+            self._bytes -= delivery.size
+        self.landed.set()
+
+    def oldest_s(self) -> float:
+        """Seconds the oldest delivery has been in flight."""
+        oldest = next(iter(self._deliveries.values()), None)
+        return self._clock.monotonic_s() - oldest.taken_s if oldest else 0.0
+
+    def _land(self, delivery: Delivery) -> None:
+        self.drop(delivery)
+        if not delivery.partition.closed:
+            delivery.partition.frontier.settle(delivery.record.offset)

@@ -1,0 +1,73 @@
+"""Draining: letting what runs for some partitions come to its end, and cutting what does not.
+
+Owns the patience, and what is done about a handler that will not stop although the order of its key depends on it. Does not own commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection
+
+from bus.clock import Clock
+from bus.telemetry.logs import get_logger
+from consumers.handler_errors import HandlerCutError
+from consumers.handling.slots import Runner, Runners
+from consumers.state.partition import Partition
+
+__all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]
+
+CUT_GRACE_S = 2.0
+"""So long a handler that was cut has to end."""
+
+_TURN_S = 0.01
+_EXIT_SOFTWARE = 70
+
+_log = get_logger("worker")
+
+
+async def drain(
+    runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock, told: Callable[[int], object] = lambda _: None
+) -> int:
+    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut, which is *told* at once.
+
+    One that goes on all the same is left behind. But the next owner would start the next message of its key, so where the order is strict
+    (`key_strict`) the process ends at once, which is safe at any moment.
+    """
+    for partition in partitions:
+        partition.draining = True
+    deadline_s = clock.monotonic_s() + timeout_s
+    cut_at_s = deadline_s + CUT_GRACE_S
+    count = 0
+    while (running := running_for(runners, partitions)) or any(partition.parked for partition in partitions):
+        now_s = clock.monotonic_s()
+        if now_s >= cut_at_s:
+            end_if_strict(running)
+            break
+        if now_s >= deadline_s and not count:
+            count = len(running) + sum(partition.parked for partition in partitions)
+            told(count)
+            cut(runners, partitions)
+        await asyncio.sleep(_TURN_S)
+    return count
+
+
+def cut(runners: Runners, partitions: Collection[Partition]) -> None:
+    """Cancel what runs for *partitions*."""
+    for runner in running_for(runners, partitions):
+        runner.interrupt(HandlerCutError)
+
+
+def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os._exit) -> None:
+    """End the process if one of these holds a key whose order is strict."""
+    for runner in running:
+        delivery = runner.delivery
+        if runner.in_handler and delivery is not None and delivery.subscription is not None and delivery.subscription.order == "key_strict":
+            _log.critical("worker.ends", type=delivery.label, detail="a handler does not stop, and its partition goes to another worker")
+            end(_EXIT_SOFTWARE)
+            return
+
+
+def running_for(runners: Runners, partitions: Collection[Partition]) -> list[Runner]:
+    """The runners that are at work on *partitions*."""
+    return [runner for runner in runners.running() if runner.delivery and runner.delivery.partition in partitions]

@@ -1,0 +1,143 @@
+"""Serving metrics: `/metrics` in the Prometheus text format, and nothing else, to few connections at a time.
+
+Owns the socket and its bounds: connections, idle time, and the time of one answer. Whoever may connect can learn types, groups and lag, so the
+default is this machine alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from bus.errors import ConfigurationError
+from bus.telemetry.logs import get_logger
+
+__all__ = ["MetricsServer"]
+
+_MOST_CONNECTIONS = 16
+_IDLE_S = 5.0
+_ANSWER_S = 10.0
+_PATH = "/metrics"
+
+_log = get_logger("metrics")
+
+
+class MetricsServer:
+    """`with MetricsServer(registry, host, port):` serves meanwhile; port 0 picks a free one, None serves nothing."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int | None) -> None:
+        self._registry = registry
+        self._address = host, port
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int | None:
+        """Where it is served."""
+        return None if self._server is None else self._server.server_port
+
+    def __enter__(self) -> MetricsServer:
+        host, port = self._address
+        if port is None:
+            return self
+        try:
+            self._server = _Server(host, port, self._registry)
+        except OSError as error:
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            why = f"metrics cannot be served on {place}: {error.strerror or error}; choose another --metrics-port or --metrics-host"
+            raise ConfigurationError(why) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="sealbus-metrics", daemon=True)
+        self._thread.start()
+        _log.info("metrics.served", host=host, port=self._server.server_port, path=_PATH)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.registry = registry
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._ends_s: dict[Any, float] = {}
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, unless there are too many already: then the connection is closed at once."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self._ends_s[request] = time.monotonic() + _ANSWER_S
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # No thread could be started.
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one request."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def service_actions(self) -> None:
+        """Called some times a second: end what takes too long, such as a request that comes a byte at a time."""
+        now_s = time.monotonic()
+        for request, end_s in list(self._ends_s.items()):
+            if now_s > end_s:
+                self._ends_s.pop(request, None)
+                # Its thread closes the socket when the read below it has ended.
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away, or is sent away, is nothing to log."""
+
+    def _forget(self, request: Any) -> None:
+        self._ends_s.pop(request, None)
+        self._free.release()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _IDLE_S
+    server_version = "sealbus"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """The metrics, or what is wrong with the path."""
+        if self.path.partition("?")[0] != _PATH:
+            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not here: metrics are at {_PATH}\n".encode())
+            return
+        encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
+        self._send(HTTPStatus.OK, content_type, encoder(self.server.registry))
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
+
+    def _send(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parameter's name in http.server
+        """Nothing is logged per request."""

@@ -1,0 +1,129 @@
+"""Assembly: the parts of one worker, put together.
+
+Owns which part is given which; no part makes another. What the parts do is their own, when they do it the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bus.clock import Clock
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import Transport
+from consumers.crashes.crash_guard import Witness
+from consumers.declaration import Declaration
+from consumers.group_plan import Plan
+from consumers.handling.claim_batches import Parking
+from consumers.handling.claims import Claims
+from consumers.handling.exclusive import Solitude
+from consumers.handling.executor import Contexts, Execution
+from consumers.handling.slots import Runners
+from consumers.inbox.base import Inbox
+from consumers.receiving.receiver import Admission
+from consumers.receiving.verification import Intake
+from consumers.resilience.circuit_breaker import Dependencies
+from consumers.resilience.failure_brake import Brake, Braking
+from consumers.resilience.retry_clock import LogClock
+from consumers.settling.dispositions import Outcomes
+from consumers.settling.durable_append import Settlement
+from consumers.settling.late_answers import LateAnswers
+from consumers.state.assignments import Partitions
+from consumers.state.delivery import Delivery
+from consumers.state.in_flight import Flight
+from consumers.state.lane_timers import Waiting
+from consumers.state.lanes import Lanes
+from producers.publisher import Publisher
+from producers.requests.requester import Requests
+
+__all__ = ["Parts", "assemble"]
+
+
+class Parts(NamedTuple):
+    """What a worker drives."""
+
+    partitions: Partitions
+    admission: Admission
+    flight: Flight
+    lanes: Lanes[Delivery]
+    waiting: Waiting
+    runners: Runners
+    requests: Requests
+    log_clock: LogClock
+    claims: Claims | None
+    dependencies: Dependencies
+    late: LateAnswers
+
+
+def assemble(
+    app: Declaration,
+    plan: Plan,
+    *,
+    transport: Transport,
+    publisher: Publisher,
+    settings: Settings,
+    inbox: Inbox | None,
+    clock: Clock,
+    metrics: Metrics,
+    wake: Callable[[], None],
+    witness: Witness,
+) -> Parts:
+    """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
+    group, deadletter = plan.group, settings.deadletter
+    strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
+    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness)
+    requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
+    lanes: Lanes[Delivery] = Lanes()
+    flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
+    log_clock = LogClock(clock, own=transport.features.own_clock)
+    intake = Intake(plan.view, clock, log_clock)
+    judge = witness.judging(intake.judge)
+    admission = Admission(partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge)
+    dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
+    brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
+    braking = Braking(brake, group, clock, metrics, partitions.let_rest)
+    settlement = Settlement(
+        publisher, group=group, clock=clock, log_clock=log_clock, metrics=metrics, details=deadletter.details, hold=partitions.hold
+    )
+    late = LateAnswers(settlement, flight, clock)
+    claims = None
+    if inbox is not None:
+        keep_s = settings.inbox.keep_s
+        claims = Claims(inbox, namespace=plan.namespace, group=group, keep_s=keep_s, clock=clock, metrics=metrics, hold=partitions.hold)
+    outcomes = Outcomes(
+        plan,
+        admin=transport.admin,
+        publisher=publisher,
+        settlement=settlement,
+        intake=intake,
+        flight=flight,
+        clock=clock,
+        metrics=metrics,
+        dependencies=dependencies,
+        braking=braking,
+        late=late,
+    )
+    solitude = Solitude()
+    waiting = Waiting(lanes, clock, wake)
+    parking = None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
+    execution = Execution(
+        plan,
+        outcomes,
+        publisher=publisher,
+        contexts=Contexts(publisher=publisher, requests=requests, clock=clock, claims=claims),
+        intake=intake,
+        flight=flight,
+        lanes=lanes,
+        clock=clock,
+        metrics=metrics,
+        waiting=waiting,
+        dependencies=dependencies,
+        braking=braking,
+        solitude=solitude,
+        claims=claims,
+        parking=parking,
+        witness=witness,
+    )
+    runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
+    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late)

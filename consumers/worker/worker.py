@@ -1,0 +1,307 @@
+"""The worker: one group member that takes records from a log and settles each of them in exactly one way.
+
+Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is `consumers.receiving.receiver`'s, running handlers
+`consumers.handling.executor`'s, durable outcomes `consumers.settling.durable_append`'s, putting these together `consumers.worker.wiring`'s, the process around it
+`consumers.worker.process`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from bus.clock import Clock, Rarely
+from bus.errors import ClosedError, TransportError
+from bus.failpoints import reach
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.topics.specs import group_topics, message_topics, namespace_topics
+from bus.transports.base import Assignment, Subscription, Transport
+from consumers.crashes.crash_guard import Witness
+from consumers.declaration import Declaration
+from consumers.group_plan import Plan
+from consumers.inbox.base import Inbox
+from consumers.state.assignments import names_of
+from consumers.worker import lag
+from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
+from consumers.worker.startup_topics import find_leftover, provide
+from consumers.worker.wiring import assemble
+from producers.publisher import Publisher
+
+__all__ = ["Worker"]
+
+_POLL_S = 0.5
+_LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
+_ENOUGH, _CATCH_UP_S = 64, 0.05
+_FETCH_RECORDS = 500
+_FETCH_BYTES = 8 * 1_048_576
+_LAST_COMMIT_S, _PURGE_S, _GIVE_BACK_S = 3.0, 600.0, 1.0
+_CROWDED_S = 0.01
+"""So soon a type that left others the room is looked after again."""
+
+_log = get_logger("worker")
+
+
+class Worker:
+    """Runs one App on one transport, from one event loop: `start`, then `run` or `cycle`, then `stop`."""
+
+    def __init__(
+        self,
+        app: Declaration,
+        plan: Plan,
+        transport: Transport,
+        publisher: Publisher,
+        settings: Settings,
+        *,
+        inbox: Inbox | None,
+        member: str,
+        clock: Clock,
+        metrics: Metrics,
+        witness: Witness | None = None,
+    ) -> None:
+        self.app = app
+        self._plan = plan
+        self._transport = transport
+        self._settings = settings
+        self._member = member
+        self._clock = clock
+        self._metrics = metrics
+        self._inbox = inbox
+        self._shares = len(app.subscriptions) > 1
+        """Whether there are types that one of them could keep out."""
+        self._committing = asyncio.Lock()
+        self._cut_beside: int | None = None
+        """Handlers that were cut since stopping began, because their partition went away meanwhile."""
+        parts = assemble(
+            app,
+            plan,
+            transport=transport,
+            publisher=publisher,
+            settings=settings,
+            inbox=inbox,
+            clock=clock,
+            metrics=metrics,
+            wake=self._wake,
+            witness=witness or Witness(None, clock),
+        )
+        (
+            self._partitions,
+            self._admission,
+            self.flight,
+            self.lanes,
+            self._waiting,
+            self.runners,
+            self.requests,
+            self._log_clock,
+            self._claims,
+            self._dependencies,
+            self._late,
+        ) = parts
+
+    async def start(self, *, create_topics: bool) -> None:
+        """Create missing topics where that is wanted, open the inbox, join the group. Raises TopicMissingError, UnreachableError, InboxError."""
+        if create_topics:
+            names = {kind.name for kind in self.app.registry}
+            own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
+            await provide(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
+        if self._inbox is not None:
+            await self._inbox.open()
+        try:
+            await self._join()
+        except BaseException:
+            # Whoever tries again does so with another worker.
+            if self._inbox is not None:
+                await self._inbox.close()
+            raise
+        _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
+
+    async def _join(self) -> None:
+        left = await find_leftover(self._transport.admin, self._plan)
+        self._partitions.know(left.values())
+        topics = (*self._plan.topics, *left)
+        self._partitions.subscription = await self._transport.subscribe(self._plan.group, topics, self, member=self._member)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead background task."""
+        measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
+        beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
+        try:
+            while not stop.is_set():
+                try:
+                    await self.cycle(_POLL_S)
+                except TransportError as error:
+                    if not error.retriable:
+                        raise
+                    _log.error("worker.log_unreachable", error=str(error))
+                    await self._clock.sleep(1.0)
+                for task in beside:
+                    if task.done():
+                        task.result()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+
+    async def cycle(self, timeout_s: float) -> int:
+        """Fetch once, waiting up to *timeout_s*, and hand what came to the lanes; how many records came."""
+        if self.runners.failure is not None:
+            raise self.runners.failure
+        subscription = self._joined()
+        if self._shares and (self.flight.is_half_full or self._partitions.crowding):
+            self._partitions.let_others(self.flight.crowding(self._partitions.crowding, self._waiting.held_up()))
+            timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
+        count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
+        # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
+        if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
+            await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))
+            # Whoever does not poll is taken for dead.
+            await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
+            return 0
+        records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
+        for _ in self._admission.admit(records, size):
+            self.runners.kick()
+            # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with these already.
+            await asyncio.sleep(0)
+            if self.lanes.ready > _ENOUGH:
+                await self._catch_up()
+        return len(records)
+
+    async def _catch_up(self) -> None:
+        """Let go by a little while in which there is enough to do: what was parsed long before it is handled has left the processor's cache."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(_CATCH_UP_S, self.flight.landed.set)
+        while self.lanes.ready > _ENOUGH and loop.time() < timer.when():
+            self.flight.landed.clear()
+            await self.flight.landed.wait()
+        timer.cancel()
+
+    async def commit(self) -> None:
+        """Commit every frontier that moved; one commit at a time, never backwards."""
+        async with self._committing:
+            moved = {
+                partition.assignment: offset
+                for partition in self._partitions.all()
+                if (offset := partition.frontier.committable) is not None and offset != partition.committed
+            }
+            if (self._claims is not None and not await self._claims.made_durable()) or not moved:
+                return
+            started_s = self._clock.monotonic_s()
+            reach("committing")
+            refused = await self._joined().commit(moved)
+            reach("committed")
+            self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
+            for partition in self._partitions.chosen(moved.keys() - set(refused)):
+                partition.committed = moved[partition.assignment]
+        if refused:
+            _log.warning("worker.commit_fenced", partitions=names_of(refused))
+            self.lost(refused)
+
+    async def stop(self, drain_timeout_s: float) -> int:
+        """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
+        self.runners.stop()
+        self._cut_beside = 0
+        left = await drain(self.runners, self._partitions.all(), drain_timeout_s, self._clock)
+        left += self._cut_beside
+        if self._partitions.subscription is not None:
+            try:
+                # A log that does not answer must not keep the process: what is not committed is delivered again.
+                await asyncio.wait_for(self.commit(), _LAST_COMMIT_S)
+            except (TransportError, TimeoutError) as error:
+                _log.warning("worker.last_commit_failed", error=str(error) or "no answer in time")
+            try:
+                await self._partitions.subscription.close()
+            except TransportError as error:
+                _log.warning("worker.leave_failed", error=str(error), detail="its partitions go to others when its session has timed out")
+            self._partitions.subscription = None
+        await self.runners.close()
+        await self._late.close()
+        await self.requests.close()
+        if self._inbox is not None:
+            await self._inbox.close()
+        _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=left)
+        return left
+
+    # The transport's Listener.
+
+    def assigned(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions arrived: nothing is remembered about them, their records say everything."""
+        self._partitions.add(assignments)
+        self._metrics.rebalances.labels(self._plan.group).inc()
+        _log.info("worker.assigned", partitions=names_of(assignments))
+
+    async def revoked(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions are about to go: finish what runs, commit, and only then let go."""
+        leaving = self._partitions.chosen(assignments)
+        left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
+        try:
+            await self.commit()
+        except TransportError as error:
+            # Whoever comes next does again what was done here since the last commit.
+            _log.warning("worker.commit_failed", error=str(error))
+        self._forget(assignments)
+        self._metrics.rebalances.labels(self._plan.group).inc()
+        _log.info("worker.revoked", partitions=names_of(assignments), cut=left)
+
+    def lost(self, assignments: Sequence[Assignment]) -> None:
+        """Partitions are another's already: whatever still runs for them must not count."""
+        gone = self._partitions.chosen(assignments)
+        self._forget(assignments)
+        self._count_cut(len(running_for(self.runners, gone)))
+        cut(self.runners, gone)
+        self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
+        _log.warning("worker.partitions_lost", partitions=names_of(assignments))
+
+    def _forget(self, assignments: Iterable[Assignment]) -> None:
+        self._partitions.forget(assignments)
+        self._waiting.let_go()
+
+    def _count_cut(self, count: int) -> None:
+        if self._cut_beside is not None:
+            self._cut_beside += count
+
+    async def _wait_for_room(self, timeout_s: float) -> None:
+        self.flight.landed.clear()
+        if timeout_s > 0:
+            timer = self._clock.call_later(timeout_s, self.flight.landed.set)
+            await self.flight.landed.wait()
+            timer.cancel()
+
+    async def _keep(self) -> None:
+        """Commit at intervals, refresh the gauges but for the lag's, forget old keys; its death ends `run`."""
+        interval_s = self._settings.worker.commit_interval_s
+        rarely = Rarely(self._clock)
+        while True:
+            await self._clock.sleep(interval_s)
+            await self.keep_up()
+            if self._claims is not None and rarely.is_time("give back", _GIVE_BACK_S):
+                await self._claims.give_back()
+            if self._claims is not None and rarely.is_time("purge", _PURGE_S):
+                await self._claims.purge()
+
+    async def keep_up(self) -> None:
+        """One round of housekeeping: release full partitions, commit, look at the clocks, refresh gauges."""
+        self._log_clock.watch()
+        self._dependencies.watch()
+        self._partitions.release_full()
+        try:
+            await self.commit()
+        except ClosedError:
+            raise
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            _log.error("worker.commit_failed", error=str(error))
+        group = self._plan.group
+        self._metrics.in_flight.labels(group).set(len(self.flight))
+        self._metrics.lanes.labels(group).set(len(self.lanes))
+        self._metrics.oldest_unsettled_seconds.labels(group).set(self.flight.oldest_s())
+        self._metrics.clock_offset_seconds.set(self._log_clock.offset_s)
+
+    def _wake(self) -> None:
+        self.runners.changed()
+
+    def _joined(self) -> Subscription:
+        if self._partitions.subscription is None:
+            raise ClosedError("the worker has not started or has stopped")
+        return self._partitions.subscription

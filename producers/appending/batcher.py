@@ -1,0 +1,211 @@
+"""Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and leaves with the next one.
+
+Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline, and that a partition that
+answers late keeps nobody waiting but those who write to it. Does not own how much may be buffered (`producers.appending.byte_budget`), sealing, or what an
+outcome means to a user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence, Set
+from functools import partial
+
+from bus.clock import Clock, Timer
+from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError, text_of
+from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
+from producers.appending.byte_budget import Room
+
+__all__ = ["Batcher", "size_of"]
+
+_MAX_BATCH_RECORDS = 2_000
+_MAX_BATCH_BYTES = 4 * 1_048_576
+_GRACE_S = 1.0
+_LATE_S = 0.5
+
+
+class _Item:
+    __slots__ = ("deadline_s", "done", "records", "size")
+
+    def __init__(self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[Outcome]]) -> None:
+        self.records = records
+        self.size = size
+        self.deadline_s = deadline_s
+        self.done = done
+
+    def fail(self, error: Failure) -> None:
+        if not self.done.done():
+            self.done.set_result([error] * len(self.records))
+
+
+class Batcher:
+    """Appends records of many callers to one transport; used from one event loop."""
+
+    def __init__(self, transport: Transport, clock: Clock, *, buffer_bytes: int) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._room = Room(clock, buffer_bytes)
+        self._pending: deque[_Item] = deque()
+        self._flights: dict[asyncio.Task[None], tuple[Sequence[_Item], int]] = {}
+        """What is on its way, and how often the log had answered when it left."""
+        self._answers = 0
+        self._late: set[asyncio.Task[None]] = set()
+        self._looking: Timer | None = None
+        self._departing = False
+        self._timer: Timer | None = None
+        self._timer_due_s = 0.0
+        self._closed = False
+
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+        """Append in order; one outcome per record, at the latest after *timeout_s*. Never raises for a record."""
+        return await (await self.submit(records, timeout_s=timeout_s))
+
+    async def submit(self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
+        if size is None:
+            size = sum(size_of(record) for record in records)
+        item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
+        if await self._room.take(size, timeout_s=timeout_s):
+            self._enqueue(item)
+        elif self._closed:
+            item.fail(ClosedError("the bus is closed"))
+        else:
+            item.fail(DeadlineError(f"the buffer of {self._room.max_bytes} bytes was full until the deadline"))
+        return item.done
+
+    def submit_now(self, records: Sequence[NewRecord], *, deadline_s: float, size: int) -> asyncio.Future[Sequence[Outcome]] | None:
+        """`submit` where there is room without waiting; else None."""
+        if not self._room.take_now(size):
+            return None
+        item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
+        self._enqueue(item)
+        return item.done
+
+    async def close(self) -> None:
+        """Finish what is queued, each within its own deadline; later appends are refused."""
+        self._closed = True
+        self._room.close()
+        while self._departing or self._flights:
+            await asyncio.wait(self._flights) if self._flights else await asyncio.sleep(0)
+        for timer in (self._timer, self._looking):
+            if timer is not None:
+                timer.cancel()
+
+    def _enqueue(self, item: _Item) -> None:
+        self._pending.append(item)
+        if self._timer is None or item.deadline_s < self._timer_due_s:
+            self._arm(item.deadline_s)
+        if not self._departing:
+            self._depart_soon()
+
+    def _depart_soon(self) -> None:
+        # On the loop's next turn: whatever else is published in this one travels along.
+        self._departing = True
+        asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        self._departing = False
+        most = self._transport.features.appends_in_flight
+        while self._pending and len(self._flights) - len(self._late) < most:
+            if items := self._take():
+                flight = asyncio.get_running_loop().create_task(self._append(items))
+                self._flights[flight] = items, self._answers
+                flight.add_done_callback(self._landed)
+        if self._pending and most > 1 and self._looking is None:
+            self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
+
+    def _look(self, before: Set[asyncio.Task[None]]) -> None:
+        """What was on its way *before* and still is, though the log has answered to others since, waits for a partition of its own.
+
+        Those others shall not wait for it too. Where nothing is answered at all, what has not left is certainly not in the log, and stays.
+        """
+        self._looking = None
+        self._late |= {flight for flight in before & self._flights.keys() if self._flights[flight][1] < self._answers}
+        if self._pending and not self._departing:
+            self._depart_soon()
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._late.discard(flight)
+        self._forget(self._flights.pop(flight)[0])
+        if self._pending and not self._departing:
+            self._depart_soon()
+
+    def _take(self) -> Sequence[_Item]:
+        taken: list[_Item] = []
+        count = size = 0
+        while self._pending and (not taken or (count < _MAX_BATCH_RECORDS and size < _MAX_BATCH_BYTES)):
+            item = self._pending.popleft()
+            if item.done.done():
+                self._forget([item])
+                continue
+            taken.append(item)
+            count += len(item.records)
+            size += item.size
+        return taken
+
+    async def _append(self, items: Sequence[_Item]) -> None:
+        records = items[0].records if len(items) == 1 else [record for item in items for record in item.records]
+        # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the timer.
+        timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
+        try:
+            outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s), told=partial(self._told, items))
+        except (TransportError, ConfigurationError) as error:
+            for item in items:
+                item.fail(error)
+            return
+        except Exception as error:  # noqa: BLE001 - an adapter's own fault must not leave callers waiting for ever
+            for item in items:
+                item.fail(AppendUnknownError(text_of(error) or type(error).__name__))
+            return
+        self._answers += _has_answered(outcomes)
+        at = 0
+        for item in items:
+            if not item.done.done():
+                item.done.set_result(outcomes[at : at + len(item.records)])
+            at += len(item.records)
+
+    def _told(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
+        """Some of *items*' outcomes are late: those that have all of theirs need not wait for the others."""
+        self._answers += _has_answered(outcomes)
+        at = 0
+        for item in items:
+            known = [outcome for outcome in outcomes[at : at + len(item.records)] if outcome is not None]
+            at += len(item.records)
+            if len(known) == len(item.records) and not item.done.done():
+                item.done.set_result(known)
+                self._forget([item])
+                item.size = 0
+
+    def _forget(self, items: Sequence[_Item]) -> None:
+        self._room.give_back(sum(item.size for item in items))
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        self._timer = self._clock.call_later(max(0.0, due_s - self._clock.monotonic_s()), self._sweep)
+
+    def _sweep(self) -> None:
+        """Keep deadlines: what still waits was certainly not written; what is in flight may have been."""
+        self._timer = None
+        now_s = self._clock.monotonic_s()
+        for item in self._pending:
+            if item.deadline_s <= now_s:
+                item.fail(DeadlineError("the deadline passed before the log took the message up"))
+        flying = [item for items, _ in self._flights.values() for item in items]
+        for item in flying:
+            if item.deadline_s <= now_s:
+                item.fail(AppendUnknownError("the deadline passed while the log was writing"))
+        open_items = [item.deadline_s for item in (*self._pending, *flying) if not item.done.done()]
+        if open_items:
+            self._arm(min(open_items))
+
+
+def _has_answered(outcomes: Sequence[Outcome | None]) -> bool:
+    return any(isinstance(outcome, Appended) for outcome in outcomes)
+
+
+def size_of(record: NewRecord) -> int:
+    """Bytes that *record* takes in the buffer, roughly."""
+    return len(record.value or b"") + len(record.key or b"") + 64

@@ -1,0 +1,1 @@
+"""Requests: asking, and reading the answers that are believed."""

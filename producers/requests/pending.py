@@ -1,0 +1,180 @@
+"""Requests that wait for their answers: who waits for what and until when, and what is remembered of those that ended.
+
+Owns futures by message id, one timer for all deadlines, and telling a late answer from one that nobody asked for. All of it is bounded by how
+many requests wait at the same time. Does not own sending (`producers.requests.requester`) or which answer is believed (`producers.requests.reply_reader`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import OrderedDict, deque
+
+import msgspec
+
+from bus.clock import Clock, Timer
+from bus.payloads.payload_types import PayloadType
+from bus.protocol.sealing import Message
+from bus.telemetry.metrics import Metrics
+
+__all__ = ["Answer", "Asked", "Waiter", "Waiting"]
+
+_LATE_KEPT = 32
+_ENDED_KEPT = 10_000
+_FEW = 64
+_KNOWN_LABELS = frozenset({"error.reported"})
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent; and which request it was."""
+
+    kind: PayloadType
+    addressee: str | None
+    conversation_id: str = ""
+    seal: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer that passed every gate; *payload* is None for one of another type than was asked for."""
+
+    message: Message
+    payload: msgspec.Struct | None
+
+
+class Waiter:
+    """One request. *done* is set by the answer, by the deadline or by closing; *answer* says which."""
+
+    __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "message", "refused", "sent")
+
+    def __init__(self, asked: Asked, deadline_s: float, cause_id: str | None) -> None:
+        self.asked = asked
+        self.deadline_s = deadline_s
+        self.cause_id = cause_id
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answer: Answer | None = None
+        self.message: Message | None = None
+        self.sent = False
+        """Nothing but the answer is waited for any more."""
+        self.refused = ""
+        """What was said against the last answer that was not believed."""
+
+    def result(self) -> Answer | None:
+        """The answer, if it has come."""
+        return self.answer
+
+    def end(self) -> None:
+        """Wait no longer."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class Waiting:
+    """The open requests of one instance of an agent."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._waiters: dict[str, Waiter] = {}
+        self._unsent: set[Waiter] = set()
+        self._ended: OrderedDict[str, Asked] = OrderedDict()
+        self._due: list[tuple[float, int, Waiter]] = []
+        self._most_due = _FEW
+        self._order = itertools.count()
+        self._timer: Timer | None = None
+        self._timer_due_s = 0.0
+        self.late: deque[Message] = deque(maxlen=_LATE_KEPT)
+        """The last answers that came too late, oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._waiters) + len(self._unsent)
+
+    def open(self, asked: Asked, deadline_s: float, cause_id: str | None) -> Waiter:
+        """A waiter whose *done* is set at the deadline at the latest; `close` it in any case."""
+        waiter = Waiter(asked, deadline_s, cause_id)
+        self._unsent.add(waiter)
+        if len(self._due) >= self._most_due:
+            # Most were answered long before their deadlines: keep those that still wait.
+            self._due = [item for item in self._due if not item[2].done.done()]
+            heapq.heapify(self._due)
+            self._most_due = max(_FEW, 2 * len(self._due))
+        heapq.heappush(self._due, (deadline_s, next(self._order), waiter))
+        if self._timer is None or deadline_s < self._timer_due_s:
+            self._arm(deadline_s)
+        return waiter
+
+    def enlist(self, waiter: Waiter, message: Message) -> bool:
+        """Take answers to *message* for *waiter*; False where another request of that id waits already."""
+        if message.message_id in self._waiters:
+            return False
+        waiter.message = message
+        waiter.asked = msgspec.structs.replace(waiter.asked, conversation_id=message.metadata.conversation_id, seal=message.seal)
+        self._unsent.discard(waiter)
+        self._waiters[message.message_id] = waiter
+        return True
+
+    def close(self, waiter: Waiter) -> None:
+        """The caller has what it wanted, or has gone."""
+        waiter.end()
+        self._unsent.discard(waiter)
+        if waiter.message is not None:
+            del self._waiters[waiter.message.message_id]
+            self._ended[waiter.message.message_id] = waiter.asked
+            if len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
+            waiter.message = waiter.answer = None
+
+    def end_all(self) -> None:
+        """Nobody is to wait any longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for waiter in (*self._unsent, *self._waiters.values()):
+            waiter.end()
+
+    def asked(self, message_id: str) -> Asked | None:
+        """What the request *message_id* asked for, also when it has ended; None for one this instance does not remember."""
+        waiter = self._waiters.get(message_id)
+        return waiter.asked if waiter is not None else self._ended.get(message_id)
+
+    def refuse(self, message_id: str | None, text: str) -> None:
+        """An answer to *message_id* was not believed."""
+        if message_id is not None and (waiter := self._waiters.get(message_id)) is not None:
+            waiter.refused = text
+
+    def settle(self, message_id: str, answer: Answer) -> bool:
+        """*answer* came; False when it was too late, or the second."""
+        waiter = self._waiters.get(message_id)
+        if waiter is not None and not waiter.done.done():
+            waiter.answer = answer
+            waiter.end()
+            return True
+        asked = self.asked(message_id)
+        name = answer.message.message_type
+        known = name in _KNOWN_LABELS or (asked is not None and name == asked.kind.name)
+        self._metrics.late_replies.labels(name if known else "other").inc()
+        self.late.append(answer.message)
+        return False
+
+    @property
+    def moving(self) -> bool:
+        """Whether a request is still on its way out, or its caller has not yet gone on with what came."""
+        return bool(self._unsent) or any(not waiter.sent or waiter.done.done() for waiter in self._waiters.values())
+
+    def causes(self) -> set[str]:
+        """Ids of the messages whose handlers wait for nothing but answers."""
+        return {waiter.cause_id for waiter in self._waiters.values() if waiter.cause_id and waiter.sent and not waiter.done.done()}
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        self._timer = self._clock.call_later(max(0.0, due_s - self._clock.monotonic_s()), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_s = self._clock.monotonic_s()
+        while self._due and (self._due[0][0] <= now_s or self._due[0][2].done.done()):
+            heapq.heappop(self._due)[2].end()
+        if self._due:
+            self._arm(self._due[0][0])

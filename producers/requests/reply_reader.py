@@ -1,0 +1,236 @@
+"""Answers: reading an agent's reply topic, and which of its records are believed.
+
+Owns following the topic from given offsets on, whatever becomes of the log meanwhile, and passing every record through the gates that apply
+to an answer. What is not believed is counted and logged, never raised. Does not own who waits for an answer (`producers.requests.pending`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from bus import gates
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
+from bus.payloads.payload_types import PayloadType, payload_type
+from bus.protocol.sealing import Message, parse
+from bus.protocol.signatures import Verifier
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import PartitionRange, Record, Transport
+from bus.transports.read_all import begun_anew
+from bus.trust.policy import AllowAll, Policy
+from bus.vocabulary.core import ErrorReported
+from producers.requests.pending import Answer, Asked, Waiting
+
+__all__ = ["Replies", "View", "believe", "open_reply"]
+
+_PAGE_RECORDS = 500
+_PAGE_BYTES = 8 * 1_048_576
+_LOOK_S = 5.0
+# No longer: a log that is silent about a topic made anew is asked for what is in it when this is over.
+_WAIT_S = _LOOK_S
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_REPORT: Final = payload_type(ErrorReported)
+REPLY_GROUP: Final = "reply"
+"""What a policy is asked about an answer for: no group has handled it."""
+_UNCORRELATED: Final = "uncorrelated"
+
+_log = get_logger("replies")
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads, and what is believed there."""
+
+    namespace: str
+    agent_id: str
+    session_id: str
+    max_message_bytes: int
+    verifier: Verifier | None
+    policy: Policy = AllowAll()
+    max_ttl_ms: int = gates.MAX_TTL_MS
+    max_hops: int = gates.MOST_HOPS
+
+
+def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> Message | None:
+    """The message in *record*; None when it is for another instance or agent. Raises ContractError.
+
+    *kinds* make it quicker and change no verdict.
+    """
+    gates.size_gate(record, view.max_message_bytes)
+
+    def prove(name: str, data: bytes) -> msgspec.Struct | None:
+        kind = kinds.get(name)
+        return kind.prove(data) if kind is not None else None
+
+    # Where keys are configured nothing typed is built of what nobody has proven yet.
+    message = parse(record.value, prove if view.verifier is None else None)
+    gates.integrity_gate(message)
+    recipient = message.metadata.recipient
+    if recipient is None or recipient.id != view.agent_id or recipient.session_id != view.session_id:
+        return None
+    # A reply topic carries any type.
+    gates.audience_gate(message, view.namespace, message.message_type, record.key)
+    return message
+
+
+def believe(message: Message, asked: Asked, record: Record, view: View, *, now_ms: int) -> Answer:
+    """The answer in *message*, which is correlated to a request that *asked* for it. Raises ContractError."""
+    _check_relation(message, asked)
+    kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
+    # Of a type unknown here nothing is believed but that it came; with keys it must be proven all the same.
+    risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
+    gates.authenticity_gate(message, risk, view.verifier)
+    if asked.addressee not in (None, message.metadata.sender.id):
+        raise ContractError(f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized")
+    payload = kind.open(message) if kind is not None else None
+    gates.lifetime_gate(message, now_ms=now_ms, append_ms=record.timestamp_ms, max_hops=view.max_hops, max_ttl_ms=view.max_ttl_ms)
+    gates.policy_gate(message, view.policy, REPLY_GROUP)
+    return Answer(message, payload)
+
+
+def _check_relation(message: Message, asked: Asked) -> None:
+    """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which anybody could forge else."""
+    if message.metadata.conversation_id != asked.conversation_id:
+        raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
+    parents = message.verification.parents
+    if parents is None or parents[0] != asked.seal:
+        raise ContractError("the request is not its first parent", "/verification/parents", _UNCORRELATED)
+
+
+class Replies:
+    """Reads one reply topic and settles what waits; *restore* makes the topic where it is missing, or says why not."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        topic: str,
+        view: View,
+        waiting: Waiting,
+        *,
+        restore: Callable[[TopicMissingError], Awaitable[object]],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._restore = restore
+        self._view = view
+        self._waiting = waiting
+        self._clock = clock
+        self._metrics = metrics
+        self._kinds = {_REPORT.name: _REPORT}
+        self._offsets: dict[int, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def expect(self, kind: PayloadType) -> None:
+        """Answers of *kind* will come."""
+        self._kinds[kind.name] = kind
+
+    def start(self, offsets: Mapping[int, int]) -> None:
+        """Follow every partition from its offset on, and those that are added later from their start."""
+        for partition, offset in offsets.items():
+            self._begin(partition, offset)
+        self._tasks.append(asyncio.get_running_loop().create_task(self._watch()))
+
+    async def close(self) -> None:
+        """Read no more."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def caught_up(self) -> bool:
+        """Whether everything that is in the topic now has been looked at."""
+        if not self._tasks:
+            return True
+        ranges = await self._transport.admin.ranges(self._topic)
+        return all(self._offsets[partition] >= ranges[partition].end for partition in self._offsets if partition in ranges)
+
+    def _begin(self, partition: int, offset: int) -> None:
+        self._offsets[partition] = offset
+        self._tasks.append(asyncio.get_running_loop().create_task(self._follow(partition)))
+
+    async def _follow(self, partition: int) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._advance(partition)
+                pause_s = _FIRST_PAUSE_S
+            except ClosedError:
+                return
+            except Exception as error:  # noqa: BLE001 - whatever the log does, requests go on when it is well again
+                known = isinstance(error, BusError)
+                _log.warning(
+                    "replies.unreadable", topic=self._topic, error=text_of(error), again_in_s=pause_s, exc_info=None if known else error
+                )
+                await self._clock.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+                await self._look()
+
+    async def _advance(self, partition: int) -> None:
+        records = await self._transport.read(
+            self._topic, partition, self._offsets[partition], max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=_WAIT_S
+        )
+        for record in records:
+            self._take(record)
+            self._offsets[partition] = record.offset + 1
+        if records:
+            # A flood of answers must not keep everybody else waiting.
+            await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        # Some logs answer in silence where there is no such offset any more, and none tells of new partitions.
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Begin at the start of a topic that was deleted and made again, by whomever, and with partitions that were added."""
+        try:
+            ranges = await self._ranges()
+        except BusError:
+            return
+        for partition, start in begun_anew(self._offsets, ranges).items():
+            if partition not in self._offsets:
+                self._begin(partition, start)
+            else:
+                _log.warning("replies.topic_replaced", topic=self._topic, offset=start)
+                self._offsets[partition] = start
+
+    async def _ranges(self) -> Mapping[int, PartitionRange]:
+        try:
+            return await self._transport.admin.ranges(self._topic)
+        except TopicMissingError as missing:
+            # It was deleted. Left so, every answer from now on would be a dead letter, and every request a timeout.
+            await self._restore(missing)
+            _log.warning("replies.topic_restored", topic=self._topic)
+            return await self._transport.admin.ranges(self._topic)
+
+    def _take(self, record: Record) -> None:
+        correlation_id: str | None = None
+        try:
+            message = open_reply(record, self._view, self._kinds)
+            if message is None:
+                return
+            correlation_id = message.metadata.correlation_id or ""
+            asked = self._waiting.asked(correlation_id)
+            if asked is None:
+                raise ContractError("answers no request of this instance", "/metadata/correlation_id", _UNCORRELATED)
+            answer = believe(message, asked, record, self._view, now_ms=self._clock.now_ms())
+        except ContractError as error:
+            self._refuse(record, correlation_id, error.reason, str(error))
+        except Exception as error:  # noqa: BLE001 - one record, or a verifier that fails on it, must not end the reading of all others
+            self._refuse(record, correlation_id, "fault", f"{type(error).__name__}: {text_of(error)}")
+        else:
+            if not self._waiting.settle(correlation_id, answer):
+                _log.info("replies.late", topic=self._topic, offset=record.offset, request=correlation_id, type=message.message_type)
+
+    def _refuse(self, record: Record, correlation_id: str | None, reason: str, text: str) -> None:
+        self._waiting.refuse(correlation_id, text)
+        self._metrics.refused_replies.labels(reason).inc()
+        _log.warning("replies.refused", topic=self._topic, partition=record.partition, offset=record.offset, reason=reason, detail=text[:200])

@@ -1,0 +1,245 @@
+"""Requests: a message out, its answer back, or an error that says why there is none; all by one deadline.
+
+Owns the reply topic and session of one instance of an agent, sending a request and waiting for it. Does not own waiting (`producers.requests.pending`),
+reading and believing answers (`producers.requests.reply_reader`) or publishing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import TypeVar, Unpack
+
+import msgspec
+
+from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
+from bus.payloads.payload_types import payload_type
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import uuid7
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.topics.names import reply_topic
+from bus.topics.specs import reply_topics
+from bus.transports.base import Outcome, Transport
+from bus.trust.policy import AllowAll, Policy
+from bus.vocabulary.core import ErrorReported
+from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, RequestTimedOut, UnexpectedReply
+from producers.publisher import Publisher
+from producers.requests.pending import Answer, Asked, Waiter, Waiting
+from producers.requests.reply_reader import Replies, View
+from producers.sealing.options import Draft, RequestOptions, asked_hops, hop_limit
+from producers.sealing.sealed_record import Sealed
+
+__all__ = ["Requests"]
+
+_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_OWN_OPTIONS = ("ttl_s", "reply_to")
+_ENTROPY_BYTES = 10
+_MAX_SAID = 300
+
+
+class Requests:
+    """Asks in the name of one publisher's agent. Opens its reply topic at the first request."""
+
+    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
+        origin = publisher.origin
+        self._publisher = publisher
+        self._transport = transport
+        self._clock = publisher.clock
+        # One per instance: what it asked for is answered to it alone, though all instances read the topic.
+        session_id = uuid7(self._clock.now_ms(), os.urandom(_ENTROPY_BYTES))
+        self._origin = msgspec.structs.replace(origin, sender=msgspec.structs.replace(origin.sender, session_id=session_id))
+        self.topic = reply_topic(origin.namespace, origin.sender.id or "")
+        self.waiting = Waiting(self._clock, publisher.metrics)
+        view = View(
+            namespace=origin.namespace,
+            agent_id=origin.sender.id or "",
+            session_id=session_id,
+            max_message_bytes=publisher.settings.publish.max_message_bytes,
+            verifier=verifier,
+            policy=policy or AllowAll(),
+            max_ttl_ms=round(origin.max_ttl_s * 1000),
+            max_hops=origin.max_hops,
+        )
+        self._replies = Replies(transport, self.topic, view, self.waiting, restore=self._create, clock=self._clock, metrics=publisher.metrics)
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def ask(
+        self,
+        payload: msgspec.Struct,
+        reply: type[_Reply],
+        *,
+        timeout_s: float,
+        cause: Message | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> _Reply:
+        """The answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
+
+        Raises PublishRejected, PublishUnknown (when no answer has come either), RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
+        """
+        self._check(timeout_s, options)
+        asked = Asked(payload_type(reply), _addressee(options))
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        waiter = self.waiting.open(asked, deadline_s, cause.message_id if cause is not None else None)
+        try:
+            await self._open(waiter)
+            sealed = self._seal(Draft(payload=payload, **options), waiter, cause)
+            answer = await self._answer(sealed, waiter, timeout_s)
+            return _opened(answer, sealed.message, reply, asked)
+        finally:
+            self.waiting.close(waiter)
+
+    async def caught_up(self) -> bool:
+        """Whether every answer in the log by now has been looked at."""
+        opening = self._opening
+        return opening is None or (opening.done() and await self._replies.caught_up())
+
+    async def close(self) -> None:
+        """Read no more answers; whoever waits for one gets a ClosedError."""
+        self._closed = True
+        self.waiting.end_all()
+        try:
+            if self._opening is not None:
+                self._opening.cancel()
+                await asyncio.wait([self._opening])
+        finally:
+            # Also where whoever closes is cancelled: it would go on looking for as long as the loop runs.
+            await self._replies.close()
+
+    def _check(self, timeout_s: float, options: RequestOptions) -> None:
+        if self._closed:
+            raise ClosedError("the bus is closed")
+        most_s = self._origin.max_ttl_s
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= most_s:
+            error = ContractError(f"{timeout_s!r} is not more than 0 and at most {most_s:.0f} seconds", "timeout_s")
+            raise PublishRejected(f"refused before sending: {error}", error)
+        for name in _OWN_OPTIONS:
+            if name in options:
+                error = ContractError("is the bus's own in a request; its lifetime is timeout_s", name)
+                raise PublishRejected(f"refused before sending: {error}", error)
+
+    async def _open(self, waiter: Waiter) -> None:
+        """Have the reply topic read from its present end on: no request leaves before its answer would be seen."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._start())
+            self._opening.add_done_callback(self._ended)
+        opening = self._opening
+        if not opening.done():
+            await asyncio.wait((opening, waiter.done), return_when=asyncio.FIRST_COMPLETED)
+        if self._closed:
+            raise ClosedError("the bus was closed before the request was sent")
+        if not opening.done():
+            late = DeadlineError(f"the deadline passed before the reply topic {self.topic} could be read")
+            raise PublishRejected(f"not sent: {late}", late)
+        error = opening.exception()
+        if error is None:
+            return
+        if isinstance(error, BusError):
+            raise PublishRejected(f"not sent: {error}", error) from error
+        raise error
+
+    def _ended(self, opening: asyncio.Task[None]) -> None:
+        if not opening.cancelled() and opening.exception() is not None:
+            # The next request tries again, also where everybody who waited for this one has gone.
+            self._opening = None
+
+    async def _start(self) -> None:
+        admin = self._transport.admin
+        try:
+            ranges = await admin.ranges(self.topic)
+        except TopicMissingError as missing:
+            await self._create(missing)
+            ranges = await admin.ranges(self.topic)
+        self._replies.start({partition: span.end for partition, span in ranges.items()})
+
+    async def _create(self, missing: TopicMissingError) -> None:
+        """The agent's own reply topic: no mistyped name can lead to another one, so it is made unless the settings forbid it."""
+        settings = self._publisher.settings
+        how = f"create {self.topic} (1 partition) with Kafka's own tools, or run `sealbus topics apply` as a user who may"
+        if settings.topics.create is False:
+            raise TopicMissingError(f"answers need the topic {self.topic}, which is missing, and topics.create is false: {how}") from missing
+        try:
+            await self._transport.admin.create_topics(reply_topics(settings, [self.topic]))
+        except NotPermittedError as error:
+            raise NotPermittedError(
+                f"answers need the topic {self.topic}, which is missing and may not be created here: {how} ({error})"
+            ) from error
+
+    def _seal(self, draft: Draft, waiter: Waiter, cause: Message | None) -> Sealed:
+        left_s = self._left_s(waiter)
+        if left_s <= 0:
+            late = DeadlineError("the deadline passed before it was sent")
+            raise PublishRejected(f"not sent: {late}", late)
+        draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
+        sealed = self._publisher.seal(draft, cause=cause, origin=self._origin)
+        self._check_answerable(sealed.message)
+        self._replies.expect(waiter.asked.kind)
+        if not self.waiting.enlist(waiter, sealed.message):
+            error = ContractError("a request of this id is waiting already", "message_id")
+            raise PublishRejected(f"refused before sending: {error}", error)
+        return sealed
+
+    def _check_answerable(self, request: Message) -> None:
+        hops, most = request.metadata.hops + 1, self._origin.max_hops
+        if hops > (limit := hop_limit(asked_hops(request.routing.max_hops, hops, most), most)):
+            error = ContractError(f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops")
+            raise PublishRejected(f"refused before sending: {error}", error)
+
+    async def _answer(self, sealed: Sealed, waiter: Waiter, timeout_s: float) -> Answer:
+        started_s = self._clock.monotonic_s()
+        outcomes = await self._publisher.submit(sealed, timeout_s=max(0.001, self._left_s(waiter)))
+        await asyncio.wait((outcomes, waiter.done), return_when=asyncio.FIRST_COMPLETED)
+        if (answer := waiter.result()) is not None:
+            # It came before the log's acknowledgement, which then only counts.
+            outcomes.add_done_callback(lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result()))
+            return answer
+        (result,) = self._publisher.results_of((sealed,), await _untouched(outcomes))
+        self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
+        try:
+            if isinstance(result, PublishRejected):
+                raise result
+            waiter.sent = True
+            if not waiter.done.done():
+                await asyncio.wait((waiter.done,))
+            if (answer := waiter.result()) is not None:
+                return answer
+            if isinstance(result, PublishUnknown):
+                raise result
+        finally:
+            # A frame that has what it raised, and with it the request, waits in memory for the garbage collector.
+            del result
+        if self._closed:
+            raise ClosedError(f"the bus was closed before {sealed.message_type} {sealed.message_id} was answered")
+        refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
+        raise RequestTimedOut(
+            f"{sealed.message_type} {sealed.message_id} was accepted and not answered within {timeout_s:g} s{refused}", sealed.message
+        )
+
+    def _left_s(self, waiter: Waiter) -> float:
+        return waiter.deadline_s - self._clock.monotonic_s()
+
+
+async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Outcome]:
+    """The outcomes; a caller that is cancelled meanwhile does not call the publish off."""
+    if not outcomes.done():
+        await asyncio.wait((outcomes,))
+    return outcomes.result()
+
+
+def _addressee(options: RequestOptions) -> str | None:
+    to = options.get("to")
+    return to.id if isinstance(to, Agent) else to
+
+
+def _opened(answer: Answer, request: Message, reply: type[_Reply], asked: Asked) -> _Reply:
+    if isinstance(answer.payload, reply):
+        return answer.payload
+    message = answer.message
+    if isinstance(answer.payload, ErrorReported):
+        reporter = message.metadata.sender.id or ""
+        said = f"{answer.payload.error_code}: {answer.payload.error_message}"[:_MAX_SAID]
+        text = f"{request.message_type} {request.message_id}: {reporter} reports {said}"
+        raise RequestFailed(text, request, message, reason=answer.payload.error_code, reporter=reporter)
+    raise UnexpectedReply(request, message, asked.kind.name)

@@ -1,0 +1,1 @@
+"""From a payload and its options to a sealed record."""

@@ -1,0 +1,66 @@
+"""Heritage: what a message has from the one that caused it, as it stands in its envelope.
+
+Owns the texts a template fills in for a caused message: who caused it, conversation, correlation, hops, task and run, trace, parents and proof
+chain. What is inherited passed the gates with the cause, so that its form is not looked at again. Nothing here is of the contract: it is what
+`producers.sealing.options.compose` takes from a cause (a test holds it).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.protocol.proof_chain import links_after
+from bus.protocol.sealing import Message
+from producers.sealing.options import DEFAULT_MAX_HOPS, hop_limit, is_traced
+
+__all__ = ["Heritage", "heritage_of"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Heritage(msgspec.Struct, frozen=True, gc=False):
+    """Pieces of JSON, each with the comma before it, or empty where there is nothing to inherit."""
+
+    front: bytes
+    """The metadata before `hops`."""
+    conversation_id: str
+    hops: int
+    parent_task: bytes
+    run: bytes
+    task: bytes
+    trace: bytes
+    traceparent: str | None
+    max_hops: int | None
+    links: int
+    seal: str
+    chain: bytes
+
+    def bears(self, max_hops: int | None) -> bool:
+        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the general way decides."""
+        return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops, DEFAULT_MAX_HOPS)
+
+
+def heritage_of(cause: Message, *, answers: bool) -> Heritage:
+    """What a message inherits from *cause*; *answers* says that it is the answer to it."""
+    before, verification = cause.metadata, cause.verification
+    traced = is_traced(before)
+    correlation = before.message_id if answers else before.correlation_id or before.message_id
+    return Heritage(
+        front=b'{"causation_id":%b,"conversation_id":%b,"correlation_id":%b,"hops":'
+        % (_encode(before.message_id), _encode(before.conversation_id), _encode(correlation)),
+        conversation_id=before.conversation_id,
+        hops=before.hops + 1,
+        parent_task=_member(b',"parent_task_id":', before.parent_task_id),
+        run=_member(b',"run_id":', before.run_id),
+        task=_member(b',"task_id":', before.task_id),
+        trace=_member(b',"traceparent":', before.traceparent) + _member(b',"tracestate":', before.tracestate) if traced else b"",
+        traceparent=before.traceparent if traced else None,
+        max_hops=cause.routing.max_hops,
+        links=links_after(len(verification.proof_chain) if verification.proof_chain else None),
+        seal=cause.seal,
+        chain=_encode(cause.chain_for_children()),
+    )
+
+
+def _member(name: bytes, value: str | None) -> bytes:
+    return b"" if value is None else name + _encode(value)

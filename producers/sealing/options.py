@@ -1,0 +1,309 @@
+"""What a publisher is told about a message besides its payload, and turning that into the layers to seal. Pure.
+
+Owns the options of `publish` and their defaults: inheritance from a cause, lifetime, key, hops. Time, ids and defaults are arguments.
+Forms and ranges are `bus.protocol.envelope_rules`'s: everything passes it when sealed.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypedDict, TypeVar, get_args
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.gates import MOST_HOPS
+from bus.payloads.payload_types import PayloadType
+from bus.protocol.envelope import PROTOCOL, Agent, Authority, Link, Metadata, Performative, RetryPolicy, Routing, Security
+from bus.protocol.identifiers import is_traceparent
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import format_ms
+
+__all__ = [
+    "DEFAULT_MAX_HOPS",
+    "LAST_MS",
+    "PRIORITIES",
+    "Draft",
+    "Layers",
+    "Options",
+    "Origin",
+    "RequestOptions",
+    "asked_hops",
+    "check_struct",
+    "compose",
+    "hop_limit",
+    "is_traced",
+]
+
+PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
+DEFAULT_MAX_HOPS = 16
+"""What receivers take of a message that asks for nothing else."""
+_Text = TypeVar("_Text", str, str | None)
+_MAX_TRACESTATE = 512
+LAST_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z, the last time that can be written."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """Keyword options of `request`; every one is optional. Lifetime and reply address follow from the request itself."""
+
+    to: str | Agent
+    key: str
+    idempotency_key: str
+    priority: int | str
+    retry: RetryPolicy
+    max_hops: int
+    conversation_id: str
+    correlation_id: str
+    task_id: str
+    parent_task_id: str
+    run_id: str
+    sequence: int
+    intent: str
+    performative: Performative
+    authority: Authority
+    security: Security
+    critical_fields: tuple[str, ...]
+    traceparent: str
+    tracestate: str
+    message_id: str
+    rests_on: tuple[Message, ...]
+
+
+class Options(RequestOptions, total=False):
+    """Keyword options of `publish`. Durations are seconds."""
+
+    ttl_s: float
+    reply_to: str
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A payload with its own options, for `publish_many`; *to* is an agent id or an `Agent` (for a role)."""
+
+    payload: msgspec.Struct
+    to: str | Agent | None = None
+    key: str | None = None
+    ttl_s: float | None = None
+    idempotency_key: str | None = None
+    priority: int | str | None = None
+    retry: RetryPolicy | None = None
+    reply_to: str | None = None
+    max_hops: int | None = None
+    conversation_id: str | None = None
+    correlation_id: str | None = None
+    task_id: str | None = None
+    parent_task_id: str | None = None
+    run_id: str | None = None
+    sequence: int | None = None
+    intent: str | None = None
+    performative: Performative | None = None
+    authority: Authority | None = None
+    security: Security | None = None
+    critical_fields: tuple[str, ...] | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    message_id: str | None = None
+    rests_on: tuple[Message, ...] = ()
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Who publishes, where, and within which limits."""
+
+    sender: Agent
+    namespace: str
+    ttl_s: float
+    max_ttl_s: float
+    max_hops: int = MOST_HOPS
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """What `bus.protocol.sealing.seal` takes besides the data."""
+
+    metadata: Metadata
+    routing: Routing
+    parents: tuple[str, ...]
+    proof_chain: tuple[Link, ...]
+
+
+_STRINGS = (
+    "key",
+    "idempotency_key",
+    "reply_to",
+    "conversation_id",
+    "correlation_id",
+    "task_id",
+    "parent_task_id",
+    "run_id",
+    "intent",
+    "performative",
+    "traceparent",
+    "tracestate",
+    "message_id",
+)
+_COUNTS = ("max_hops", "sequence")
+_STRUCTS: dict[str, type[msgspec.Struct]] = {"retry": RetryPolicy, "authority": Authority, "security": Security}
+
+
+def compose(
+    draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None = None, answers: bool = False
+) -> Layers:
+    """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming the option."""
+    _check_types(draft)
+    identity = _given(draft.message_id, message_id)
+    return Layers(
+        _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
+        _compose_routing(draft, origin, now_ms=now_ms, message_id=identity, cause=cause),
+        _parents(draft, cause),
+        cause.chain_for_children() if cause is not None and kind.risk != "low" else (),
+    )
+
+
+def _compose_metadata(
+    draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None, answers: bool
+) -> Metadata:
+    before = cause.metadata if cause else None
+    traced = before is not None and is_traced(before)
+    return Metadata(
+        authority=draft.authority,
+        causation_id=before.message_id if before else None,
+        conversation_id=_conversation(draft, cause, message_id),
+        correlation_id=_given(draft.correlation_id, _correlation(before, answers=answers)),
+        critical_fields=draft.critical_fields,
+        hops=before.hops + 1 if before else 0,
+        intent=draft.intent,
+        message_id=message_id,
+        message_type=kind.name,
+        namespace=origin.namespace,
+        parent_task_id=_given(draft.parent_task_id, before.parent_task_id if before else None),
+        performative=draft.performative,
+        protocol=PROTOCOL,
+        recipient=Agent(id=draft.to) if isinstance(draft.to, str) else draft.to,
+        run_id=_given(draft.run_id, before.run_id if before else None),
+        schema_version=kind.version,
+        security=draft.security,
+        sender=origin.sender,
+        sequence=draft.sequence,
+        task_id=_given(draft.task_id, before.task_id if before else None),
+        timestamp=format_ms(now_ms),
+        traceparent=draft.traceparent or (before.traceparent if before and traced else None),
+        tracestate=draft.tracestate or (before.tracestate if before and traced else None),
+    )
+
+
+def is_traced(before: Metadata) -> bool:
+    """Whether the cause's trace goes on; a foreign one in a wrong form, of whatever length, is ignored."""
+    return before.traceparent is not None and is_traceparent(before.traceparent) and len(before.tracestate or "") <= _MAX_TRACESTATE
+
+
+def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None) -> Routing:
+    ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
+    if not 0 < ttl_s <= origin.max_ttl_s:
+        raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")
+    # Rounded up: a positive lifetime below a millisecond is still one.
+    expires_ms = now_ms + max(1, round(ttl_s * 1000))
+    if expires_ms > LAST_MS:
+        raise ContractError("the message would expire after the year 9999", "ttl_s")
+    max_hops = draft.max_hops if draft.max_hops is not None else (cause.routing.max_hops if cause else None)
+    if cause is not None:
+        hops = cause.metadata.hops + 1
+        max_hops = asked_hops(max_hops, hops, origin.max_hops)
+        if hops > hop_limit(max_hops, origin.max_hops):
+            raise ContractError(f"{hops} hops: receivers would refuse it as a loop", "/metadata/hops")
+    conversation_id = _conversation(draft, cause, message_id)
+    return Routing(
+        expires_at=format_ms(expires_ms),
+        idempotency_key=draft.idempotency_key,
+        key=draft.key if draft.key != conversation_id else None,
+        max_hops=max_hops,
+        priority=_priority(draft.priority),
+        reply_to=draft.reply_to,
+        retry=draft.retry,
+    )
+
+
+def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
+    return _given(draft.conversation_id, cause.metadata.conversation_id if cause else message_id)
+
+
+def _given(option: _Text | None, otherwise: _Text) -> _Text:
+    """*option* where it was given, even empty: an empty one is refused when sealed, not replaced."""
+    return otherwise if option is None else option
+
+
+def _correlation(before: Metadata | None, *, answers: bool) -> str | None:
+    if before is None:
+        return None
+    return before.message_id if answers else before.correlation_id or before.message_id
+
+
+def _parents(draft: Draft, cause: Message | None) -> tuple[str, ...]:
+    if draft.rests_on and cause is None:
+        raise ContractError("a first message rests on nothing; publish it from the handler of its cause", "rests_on")
+    seals = ((cause.seal,) if cause else ()) + tuple(message.seal for message in draft.rests_on)
+    return tuple(dict.fromkeys(seals))
+
+
+def _priority(priority: int | str | None) -> int | None:
+    if isinstance(priority, str):
+        if priority not in PRIORITIES:
+            raise ContractError(f"{priority!r} is none of {', '.join(PRIORITIES)}", "priority")
+        return PRIORITIES[priority]
+    return priority
+
+
+def _check_types(draft: Draft) -> None:
+    """A Struct's constructor checks nothing, and what is wrong here would be sealed."""
+    for name in _STRINGS:
+        value = getattr(draft, name)
+        if value is not None and not _is_text(value):
+            raise ContractError(f"is a {type(value).__name__}, not text", name)
+    for name in _COUNTS:
+        value = getattr(draft, name)
+        if value is not None and value.__class__ is not int:
+            raise ContractError(f"is a {type(value).__name__}, not an integer", name)
+    if draft.ttl_s is not None and (isinstance(draft.ttl_s, bool) or not isinstance(draft.ttl_s, int | float)):
+        raise ContractError(f"is a {type(draft.ttl_s).__name__}, not seconds", "ttl_s")
+    if draft.priority is not None and draft.priority.__class__ not in (int, str):
+        raise ContractError("is neither 0 to 9 nor a name", "priority")
+    if draft.performative is not None and draft.performative not in get_args(Performative):
+        raise ContractError(f"{draft.performative!r} is none of {', '.join(get_args(Performative))}", "performative")
+    _check_structs(draft)
+
+
+def _is_text(value: object) -> bool:
+    """Whether msgspec writes *value* as a string: other classes of text than enums it refuses."""
+    return value.__class__ is str or (isinstance(value, str) and isinstance(value, Enum))
+
+
+def _check_structs(draft: Draft) -> None:
+    for name, cls in _STRUCTS.items():
+        value = getattr(draft, name)
+        if value is not None:
+            check_struct(value, cls, name)
+    if isinstance(draft.to, Agent):
+        check_struct(draft.to, Agent, "to")
+    elif draft.to is not None and not _is_text(draft.to):
+        raise ContractError("is neither an agent id nor an Agent", "to")
+    fields = draft.critical_fields
+    if fields is not None and not (isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)):
+        raise ContractError("is no tuple of texts", "critical_fields")
+
+
+def hop_limit(max_hops: int | None, most: int) -> int:
+    """How many hops receivers take of a message that asks for *max_hops*, in a namespace that allows *most*."""
+    return min(most, DEFAULT_MAX_HOPS if max_hops is None else max_hops)
+
+
+def asked_hops(max_hops: int | None, hops: int, most: int) -> int | None:
+    """What a message of *hops* asks for, whose sender or cause says *max_hops*: beyond the usual number, all that its namespace allows."""
+    return most if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
+
+
+def check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:
+    """Raise ContractError naming *name* unless *value* is a *cls* with fields of the right types."""
+    if not isinstance(value, cls):
+        raise ContractError(f"is a {type(value).__name__}, no {cls.__name__}", name)
+    try:
+        msgspec.convert(msgspec.to_builtins(value), cls)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ContractError(str(error), name) from error

@@ -1,0 +1,51 @@
+"""Sealed messages as the records that carry them: their key and headers (design section 3).
+
+Headers are hints for tools; gates judge the value alone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.protocol import sealing
+from bus.protocol.identifiers import is_traceparent
+from bus.protocol.sealing import Message
+from bus.transports.base import NewRecord
+
+__all__ = ["CONTENT_TYPE", "Sealed", "record_of", "sealed_as"]
+
+CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
+
+
+class Sealed(msgspec.Struct, frozen=True, gc=False):
+    """A sealed message as the record that carries it."""
+
+    message_id: str
+    message_type: str
+    record: NewRecord
+    made: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message in full; read back from the record where it was made by a template."""
+        return self.made or sealing.parse(self.record.value)
+
+
+def record_of(message: Message, topic: str) -> NewRecord:
+    """The record of *message* for *topic*."""
+    metadata = message.metadata
+    headers: list[tuple[str, bytes]] = [
+        ("content-type", CONTENT_TYPE),
+        ("sb-type", metadata.message_type.encode()),
+        ("sb-id", metadata.message_id.encode()),
+    ]
+    if metadata.recipient is not None:
+        headers.append(("sb-to", (metadata.recipient.id or metadata.recipient.role or "").encode()))
+    if metadata.traceparent is not None and is_traceparent(metadata.traceparent):
+        headers.append(("traceparent", metadata.traceparent.encode()))
+    return NewRecord(topic, message.key, message.value, tuple(headers))
+
+
+def sealed_as(message: Message, topic: str) -> Sealed:
+    """*message* with its record for *topic*."""
+    return Sealed(message.message_id, message.message_type, record_of(message, topic), message)

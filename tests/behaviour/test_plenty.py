@@ -1,0 +1,126 @@
+"""A worker with plenty to do does not fetch for a few, and gets through all of it, also where the clock stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.errors import DependencyDown
+from bus.payloads.payload_types import payload
+from consumers.app import App
+from consumers.resilience.retry import Retry
+from consumers.testing import AppBus
+
+
+@payload("plenty.item", version="1.0.0")
+class Item(msgspec.Struct, frozen=True):
+    number: int
+
+
+@payload("plenty.other", version="1.0.0")
+class Other(msgspec.Struct, frozen=True):
+    number: int
+
+
+async def publish_others(bus: AppBus) -> None:
+    for number in range(20):
+        await bus.publish(Other(number), ttl_s=7_200)
+    await bus.settle()
+
+
+async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> None:
+    app = App("plenty@svc")
+    seen: list[int] = []
+
+    @app.on(Item)
+    async def handle(item: Item) -> None:
+        seen.append(item.number)
+
+    async with app.test() as bus:
+        for number in range(3_000):
+            await bus.publish(Item(number))
+        await bus.settle()
+    assert sorted(seen) == list(range(3_000))
+
+
+async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("plenty@svc")
+    free = asyncio.Event()
+
+    @app.on(Item)
+    async def handle(item: Item) -> None:
+        await free.wait()
+
+    async with app.test() as bus:
+        worker = bus._worker
+        for number in range(800):
+            await bus.publish(Item(number))
+        while worker.flight.room()[0] > 200:
+            await worker.cycle(0)
+        polls: list[dict[str, Any]] = []
+        subscription = worker._joined()
+        poll = subscription.poll
+
+        async def counted(**options: Any) -> Any:
+            polls.append(options)
+            return await poll(**options)
+
+        monkeypatch.setattr(subscription, "poll", counted)
+        assert worker.lanes.ready > 256
+        for _ in range(5):
+            await worker.cycle(0)
+        # Kafka takes a member that has not polled for five minutes for dead, and 256 handlers of LLMs can take longer.
+        assert [options["max_records"] for options in polls] == [0] * 5
+        free.set()
+        await bus.settle()
+
+
+async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> None:
+    app = App("plenty@svc")
+    found_out, others = asyncio.Event(), []
+
+    @app.on(Item)
+    async def handle(item: Item) -> None:
+        await found_out.wait()
+        raise DependencyDown("db")
+
+    @app.on(Other)
+    async def handle_other(other: Other) -> None:
+        others.append(other.number)
+
+    async with app.test() as bus:
+        for number in range(1_500):
+            await bus.publish(Item(number), ttl_s=7_200)
+        while len(bus._worker.flight) < 500:
+            await bus._worker.cycle(0)
+        found_out.set()
+        await bus.settle()
+        await publish_others(bus)
+        assert sorted(others) == list(range(20))
+        # Of what waits no more is taken than before.
+        assert len(bus._worker.flight) <= 1_000
+
+
+async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_others() -> None:
+    app = App("plenty@svc")
+    others = []
+
+    @app.on(Item, order="key_strict", retry=Retry(attempts=5, base_s=60, cap_s=300))
+    async def handle(item: Item) -> None:
+        raise ValueError("not yet")
+
+    @app.on(Other)
+    async def handle_other(other: Other) -> None:
+        others.append(other.number)
+
+    async with app.test() as bus:
+        for key in range(40):
+            # Keys of every partition.
+            for number in range(60):
+                await bus.publish(Item(number), key=f"key-{key}", ttl_s=86_400)
+        await bus.settle()
+        await publish_others(bus)
+        assert sorted(others) == list(range(20))

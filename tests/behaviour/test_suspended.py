@@ -1,0 +1,89 @@
+"""A worker that was suspended for longer than its session: others have gone on with its keys, and it must not begin behind their backs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from bus.clock import ManualClock
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
+from bus.transports import open_transport
+from consumers.worker.process import make_worker
+from producers.connection import make_publisher
+from producers.sealing.options import Draft
+from sealbus import App, RetryLater, payload
+
+
+@payload("suspended.job")
+class Job(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Process:
+    """A worker with a clock of its own: while that is not moved, it is suspended."""
+
+    def __init__(self, url: str, member: str, *, failing: bool) -> None:
+        self.runs: list[int] = []
+        app = App("suspended@tests")
+
+        @app.on(Job, order="key_strict")
+        async def handle(job: Job) -> None:
+            self.runs.append(job.number)
+            if failing:
+                raise RetryLater(after_s=60)
+
+        settings = load(flags={"topics.partitions": 1, "inbox.url": "off"}, env={}, file=None).settings
+        self.clock = ManualClock()
+        self.transport = open_transport(url, clock=self.clock)
+        self.publisher = make_publisher(self.transport, settings, "tests@tests", clock=self.clock, metrics=Metrics())
+        self.worker = make_worker(app.declaration, self.transport, settings, member=member, clock=self.clock, metrics=Metrics())
+
+    def suspend(self) -> asyncio.Event:
+        """Hear nothing, as a suspended process, until the event is set: a moment after it goes on."""
+        heart, heard = self.transport._heart, asyncio.Event()  # type: ignore[attr-defined]
+        beat = heart._beat
+
+        async def late() -> None:
+            await heard.wait()
+            await beat()
+
+        heart._beat = late
+        return heard
+
+    async def work(self, seconds: float, until: int) -> None:
+        """For so long by its clock, and until it has run so many."""
+        self.clock.advance(seconds)
+        async with asyncio.timeout(20):
+            while len(self.runs) < until:
+                await self.worker.cycle(0)
+                await asyncio.sleep(0.002)
+
+    async def close(self) -> None:
+        await self.worker.stop(0)
+        await self.publisher.close()
+        await self.transport.close()
+
+
+async def test_in_strict_order_nothing_is_begun_before_it_is_known_whose_the_key_is(tmp_path: Path) -> None:
+    first, second = (Process(f"sqlite:///{tmp_path}/log.db", name, failing=name == "first") for name in ("first", "second"))
+    await first.worker.start(create_topics=True)
+    for number in (1, 2):
+        await first.publisher.publish(Draft(payload=Job(number), key="same", ttl_s=86_400))
+    await first.work(0, until=1)
+    heard = first.suspend()
+    await second.worker.start(create_topics=True)
+    await second.work(60, until=2)
+    await second.worker.commit()
+    first.clock.advance(60)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    heard.set()
+    async with asyncio.timeout(20):
+        while first.worker._partitions.all():  # noqa: ASYNC110 - what is heard ends it
+            await asyncio.sleep(0.002)
+    assert (first.runs, second.runs) == ([1], [1, 2])
+    for process in (first, second):
+        await process.close()

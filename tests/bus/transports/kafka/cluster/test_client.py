@@ -1,0 +1,78 @@
+"""Questions to a cluster that does not answer: whoever asks can be ended at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError
+
+from bus.clock import ManualClock
+from bus.errors import ClosedError
+from bus.transports.kafka.cluster import client as linking
+from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.options import Options
+
+
+class Client:
+    """A library's client that takes its time to close."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closing.set()
+        await self.may_close.wait()
+
+
+async def failing(_: object) -> None:
+    raise KafkaConnectionError
+
+
+async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_more() -> None:
+    link, client = Link(Options(bootstrap=("localhost:1",)), ManualClock()), Client()
+    link._clients[AIOKafkaClient] = client
+    link._advertised = lambda: ()
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await client.closing.wait()
+    asking.cancel()
+    await asyncio.wait((asking,), timeout=1)
+    assert asking.cancelled()
+    client.may_close.set()
+
+
+async def test_every_client_that_is_replaced_is_closed_although_whoever_asked_is_cancelled() -> None:
+    link, clients = Link(Options(bootstrap=("localhost:1",)), ManualClock()), (Client(), Client())
+    link._clients = dict(zip((AIOKafkaClient, AIOKafkaAdminClient), clients, strict=True))
+    link._advertised = lambda: ()
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await clients[0].closing.wait()
+    asking.cancel()
+    await asyncio.wait((asking,), timeout=1)
+    async with asyncio.timeout(1):
+        await clients[1].closing.wait()
+    for client in clients:
+        client.may_close.set()
+
+
+async def test_a_client_that_connects_while_the_link_is_closed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, may_connect, client = asyncio.Event(), asyncio.Event(), Client()
+
+    async def connect() -> None:
+        connecting.set()
+        await may_connect.wait()
+
+    client.bootstrap = connect
+    client.may_close.set()
+    monkeypatch.setattr(linking, "AIOKafkaClient", lambda **_: client)
+    link = Link(Options(bootstrap=("localhost:1",)), ManualClock())
+    asking = asyncio.create_task(link.ask("asking", failing))
+    await connecting.wait()
+    await link.close()
+    may_connect.set()
+    with pytest.raises(ClosedError):
+        await asking
+    assert client.closing.is_set()

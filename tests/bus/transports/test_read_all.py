@@ -1,0 +1,25 @@
+"""Where whoever follows a topic begins anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from bus.transports.base import PartitionRange
+from bus.transports.read_all import begun_anew
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ranges", "anew"),
+    [
+        ({0: 7}, {0: PartitionRange(3, 7)}, {}),
+        ({0: 7}, {0: PartitionRange(3, 9)}, {}),
+        ({0: 7}, {0: PartitionRange(3, 9), 1: PartitionRange(2, 5)}, {1: 2}),
+        ({0: 7}, {0: PartitionRange(0, 6)}, {0: 0}),
+        ({0: 7, 1: 5}, {0: PartitionRange(0, 9)}, {}),
+    ],
+    ids=["read", "going_on", "added", "made_anew", "gone"],
+)
+def test_it_is_at_the_start_of_what_was_added_or_made_anew(
+    offsets: dict[int, int], ranges: dict[int, PartitionRange], anew: dict[int, int]
+) -> None:
+    assert begun_anew(offsets, ranges) == anew

@@ -1,0 +1,28 @@
+"""Following a topic as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bus.transports import open_transport
+from bus.transports.base import NewRecord, TopicSpec
+from consumers.cli.tail.topic_reader import follow
+
+
+async def test_partitions_that_are_added_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumers.cli.tail.topic_reader._WAIT_S", 0.02)
+    transport = open_transport("memory://")
+    await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
+    pages = follow(transport, "a.b", {0: 0})
+    try:
+        await transport.append([NewRecord("a.b", None, b"before", partition=0)], timeout_s=5)
+        assert [record.value for record in await anext(pages)] == [b"before"]
+        await transport.admin.create_topics([TopicSpec(name="a.b", partitions=4)])
+        await transport.append([NewRecord("a.b", None, b"after", partition=3)], timeout_s=5)
+        async with asyncio.timeout(5):
+            assert [record.value for record in await anext(pages)] == [b"after"]
+    finally:
+        await pages.aclose()
+        await transport.close()

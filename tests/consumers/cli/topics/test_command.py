@@ -1,0 +1,200 @@
+"""`sealbus topics apply|check` on the embedded log, and which findings follow from what was read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+from typing import Any
+
+import pytest
+
+from bus.settings import loading
+from bus.settings.schema import Settings
+from bus.transports import open_transport
+from bus.transports.base import Change, NewRecord, TopicSpec
+from consumers.app import App
+from consumers.cli.topics.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
+
+GROUP = App("worker@svc").group
+OLD_TIER = f"agents._retry.{GROUP}.7s"
+DAY_MINUTES = 24 * 60
+
+
+def chosen(**env: str) -> Settings:
+    return loading.load(env={f"SEALBUS_{name}": value for name, value in env.items()}, file=None).settings
+
+
+def on_the_log(*specs: TopicSpec, records: int = 0) -> None:
+    """Topics, and *records* in each."""
+
+    async def body() -> None:
+        transport = open_transport("sqlite:///sealbus.db")
+        await transport.admin.create_topics(specs)
+        await transport.append([NewRecord(spec.name, None, b"x", partition=0) for spec in specs for _ in range(records)], timeout_s=5)
+        await transport.close()
+
+    asyncio.run(body())
+
+
+def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
+    assert "13 topics wanted, 13 changed" in folder.call("topics", "apply", "agents:app").stderr
+    second = folder.call("topics", "apply", "agents:app")
+    assert (second.exit_code, second.stdout) == (0, "")
+    assert "nothing to do" in second.stderr
+
+
+def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
+    dry = [folder.call("topics", "apply", "agents:app", "--dry-run", env=more) for _ in range(2)]
+    done = folder.call("topics", "apply", "agents:app", env=more)
+    assert dry[0].stdout == dry[1].stdout == done.stdout
+    assert "4 -> 6 partitions; kept 14d -> 20d" in done.stdout
+    assert "10 would be changed" in dry[1].stderr
+    assert "10 changed" in done.stderr
+
+
+def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    result = folder.call("topics", "apply", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"})
+    assert {
+        "topic": "agents.job.run",
+        "change": "change",
+        "setting": "retention.ms",
+        "found": "1209600000",
+        "wanted": "1728000000",
+        "detail": "kept 14d -> 20d",
+    } in folder.objects(result.stdout)
+
+
+def test_more_partitions_come_with_a_warning(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    more = {"SEALBUS_TOPICS__PARTITIONS": "6"}
+    (warning,) = [line for line in folder.call("topics", "apply", "agents:app", env=more).stderr.splitlines() if line.startswith("warning")]
+    assert "agents.job.run" in warning
+    assert "keys move between partitions" in warning
+
+
+def test_apply_completes_a_topic_that_another_program_left_without_partitions(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    with contextlib.closing(sqlite3.connect("sealbus.db")) as connection, connection:
+        connection.execute("DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.job.run')")
+        connection.execute("UPDATE generation SET number = number + 1")
+    assert "error: there is no topic agents.job.run" in folder.call("tail", "agents.job.run").stderr
+    assert folder.call("topics", "check", "agents:app").exit_code == 1
+    assert "13 topics wanted, 1 changed" in folder.call("topics", "apply", "agents:app").stderr
+    assert folder.call("topics", "check", "agents:app").exit_code == 0
+
+
+def test_fewer_partitions_than_there_are_is_nothing_to_do(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "6"})
+    assert "nothing to do" in folder.call("topics", "apply", "agents:app").stderr
+    assert folder.call("topics", "check", "agents:app").exit_code == 0
+
+
+def test_what_apply_made_passes_the_check(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    result = folder.call("topics", "check", "agents:app")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no findings" in result.stderr
+
+
+def test_check_names_every_missing_topic_once(folder: Any) -> None:
+    result = folder.call("topics", "check", "agents:app", "--bus", "memory://", "--output", "json")
+    assert result.exit_code == 1
+    found = folder.objects(result.stdout)
+    assert len(found) == 13
+    assert {(finding["setting"], finding["advice"]) for finding in found} == {("topic", "sealbus topics apply agents:app")}
+
+
+def test_applies_at_the_same_time_all_succeed(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "1"})
+    running = [folder.start("topics", "apply", "agents:app", stderr=subprocess.STDOUT) for _ in range(4)]
+    for process in running:
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 0, output
+    assert folder.call("topics", "check", "agents:app").exit_code == 0
+
+
+def test_a_tier_no_setting_knows_and_that_holds_records_must_be_kept(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    on_the_log(TopicSpec(name=OLD_TIER, partitions=2), records=3)
+    result = folder.call("topics", "check", "agents:app")
+    assert result.exit_code == 1
+    assert f"still has 3 records waiting for group {GROUP}: keep the tier until it is drained" in result.stdout
+
+
+def test_a_tier_no_setting_knows_and_that_is_empty_may_be_deleted(folder: Any) -> None:
+    folder.call("topics", "apply", "agents:app")
+    on_the_log(TopicSpec(name=OLD_TIER), TopicSpec(name="agents._retry.other.7s"))
+    result = folder.call("topics", "check", "agents:app", "--output", "json")
+    assert result.exit_code == 0
+    (hint,) = folder.objects(result.stdout)
+    assert (hint["severity"], hint["topic"], hint["advice"]) == ("hint", OLD_TIER, "it may be deleted")
+
+
+def test_retention_shorter_than_lifetime_and_retries_is_found_although_topics_are_as_wanted(folder: Any) -> None:
+    short = {"SEALBUS_TOPICS__RETENTION_S": "8d"}
+    folder.call("topics", "apply", "agents:app", env=short)
+    result = folder.call("topics", "check", "agents:app", env=short)
+    assert result.exit_code == 1
+    assert "set topics.retention_s to 14d or more" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("retention", "longest", "wrong"), [("14d", "7d", False), ("13d", "7d", True), ("14d", "8d", True), ("13d", "6d", False)]
+)
+def test_records_are_kept_for_the_longest_lifetime_and_a_week_of_retries(retention: str, longest: str, wrong: bool) -> None:
+    found = of_settings(chosen(TOPICS__RETENTION_S=retention, PUBLISH__MAX_TTL_S=longest))
+    assert bool(found) == wrong
+
+
+def test_offsets_must_be_kept_as_long_as_records() -> None:
+    short = {"1": {"offsets.retention.minutes": str(7 * DAY_MINUTES)}, "2": {"offsets.retention.minutes": str(14 * DAY_MINUTES)}}
+    (finding,) = of_brokers(short, chosen())
+    assert finding.detail.startswith("on broker 1 the offsets of a stopped group are forgotten after 7d")
+    assert of_brokers({"2": short["2"]}, chosen()) == []
+
+
+def test_brokers_that_create_topics_by_themselves_are_named() -> None:
+    (finding,) = of_brokers({name: {"auto.create.topics.enable": "true"} for name in ("2", "10")}, chosen())
+    assert "brokers 2, 10" in finding.detail
+    assert of_brokers({"1": {"auto.create.topics.enable": "false"}}, chosen()) == []
+
+
+def test_brokers_that_tell_nothing_are_not_accused() -> None:
+    assert of_brokers({}, chosen()) == []
+    assert of_brokers({"1": {}}, chosen()) == []
+
+
+def test_a_tier_whose_offsets_may_not_be_read_is_kept_while_it_holds_records() -> None:
+    (held,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=2, waiting=None)])
+    (empty,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=0, waiting=None)])
+    (drained,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=2, waiting=0)])
+    assert [finding.severity for finding in (held, empty, drained)] == ["error", "hint", "hint"]
+    assert "Describe on the group" in held.detail
+
+
+def test_what_apply_cannot_do_is_not_advised_to_be_applied() -> None:
+    change = Change(topic="a.b", setting="replicas", found="1", wanted="3", note="by other means", by_hand=True)
+    (finding,) = of_changes([change], "agents:app")
+    assert (finding.detail, finding.advice) == ("1 -> 3 replicas", "by other means")
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "wanted", "words"),
+    [
+        ("partitions", None, "4", "4 partitions"),
+        ("retention.ms", "-1", "1000", "kept for ever -> 1s"),
+        ("retention.bytes", "-1", "10", "any size -> 10 bytes per partition"),
+        ("min.insync.replicas", "1", "2", "min.insync.replicas 1 -> 2"),
+    ],
+)
+def test_changes_are_told_in_words(setting: str, found: str | None, wanted: str, words: str) -> None:
+    assert detail(Change(topic="a.b", setting=setting, found=found, wanted=wanted)) == words
+
+
+def test_a_retention_that_is_no_round_number_is_told_too() -> None:
+    assert kept(2**63 - 1) == f"{2**63 - 1}ms"

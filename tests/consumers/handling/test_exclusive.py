@@ -1,0 +1,64 @@
+"""Solitude: whoever must be alone waits for the others to leave and keeps them out, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.handling.exclusive import Solitude
+
+
+async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
+    solitude = Solitude()
+    async with asyncio.timeout(2):
+        await solitude.enter(alone=False)
+        await solitude.enter(alone=False)
+        solitude.leave(alone=False)
+        assert (solitude.inside, solitude.closed) == (1, False)
+        solitude.leave(alone=False)
+        await solitude.enter(alone=True)
+        assert (solitude.inside, solitude.closed) == (1, True)
+        solitude.leave(alone=True)
+        assert (solitude.inside, solitude.closed) == (0, False)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
+def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
+    solitude, inside, turns = Solitude(), [], []
+
+    async def visit(number: int, alone: bool, naps: int) -> None:
+        if alone or solitude.closed:
+            await solitude.enter(alone=alone)
+        else:
+            solitude.inside += 1
+        inside.append(alone)
+        assert len(inside) == 1 or not any(inside)
+        assert solitude.inside == len(inside)
+        for _ in range(naps):
+            await asyncio.sleep(0)
+        inside.remove(alone)
+        turns.append(number)
+        solitude.leave(alone=alone)
+
+    async def everybody() -> None:
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(visit(number, *each) for number, each in enumerate(visits)))
+
+    asyncio.run(everybody())
+    assert sorted(turns) == list(range(len(visits)))
+    assert (solitude.inside, solitude.closed) == (0, False)
+
+
+async def test_whoever_gives_up_waiting_to_be_alone_lets_the_others_in() -> None:
+    solitude = Solitude()
+    solitude.inside += 1
+    waiting = asyncio.create_task(solitude.enter(alone=True))
+    await asyncio.sleep(0)
+    assert solitude.closed
+    beside = asyncio.create_task(solitude.enter(alone=False))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await beside
+    assert solitude.inside == 2

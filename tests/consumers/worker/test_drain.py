@@ -1,0 +1,29 @@
+"""Draining: what a handler that will not stop costs, and whom."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from consumers.worker.drain import end_if_strict
+
+
+def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(in_handler=in_handler, delivery=SimpleNamespace(label="a.b", subscription=SimpleNamespace(order=order)))
+
+
+@pytest.mark.parametrize(
+    ("running", "codes"),
+    [
+        ([], []),
+        ([runner("key"), runner("none")], []),
+        ([runner("key"), runner("key_strict"), runner("key_strict")], [70]),
+        # Its handler has ended; what is left is to be written down, and the next owner waits for no append of this one.
+        ([runner("key_strict", in_handler=False)], []),
+    ],
+)
+def test_only_a_handler_that_holds_a_strict_key_ends_its_process(running: list[SimpleNamespace], codes: list[int]) -> None:
+    ended: list[int] = []
+    end_if_strict(running, ended.append)
+    assert ended == codes

@@ -1,0 +1,122 @@
+"""What an app needs and the configuration lacks: known at start where it can be, else messages wait; none dies of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bus.errors import ConfigurationError
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from consumers.worker.startup_checks import check_hash_seed, check_needs
+from sealbus import App, Context, payload
+
+
+@payload("needs.order")
+class Order(msgspec.Struct, frozen=True):
+    number: int
+
+
+@payload("needs.payment", risk="high")
+class Payment(msgspec.Struct, frozen=True):
+    number: int
+
+
+class Keys:
+    """Signs everything, and finds every signature good."""
+
+    kid, alg = "k", "HS256"
+
+    def sign(self, signing_input: bytes) -> bytes:
+        return b"signed"
+
+    def judge(self, *_: object) -> None:
+        return None
+
+
+def settings(**flags: object) -> Settings:
+    return load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
+
+
+def orders(**options: object) -> App:
+    app = App("needs@tests")
+
+    @app.on(Order, **options)
+    async def handle(order: Order, context: Context) -> None:
+        await (await context.transaction()).execute("SELECT $1", order.number)
+
+    return app
+
+
+async def test_a_message_whose_handler_needs_an_inbox_that_is_off_waits_and_does_not_die() -> None:
+    async with orders().test(settings(**{"inbox.url": "off"})) as bus:
+        await bus.publish(Order(1), idempotency_key="one", ttl_s=3_000)
+        await bus.publish(Order(2), ttl_s=3_000)
+        await bus.advance(2_000)
+        assert not bus.dead
+        await bus.advance(2_000)
+        assert {letter.reason for letter in bus.dead} == {"expired"}
+
+
+async def test_a_message_without_a_key_is_told_apart_from_a_missing_inbox() -> None:
+    async with orders().test() as bus:
+        await bus.publish(Order(1))
+        await bus.settle()
+        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("rejected", "/routing/idempotency_key")]
+
+
+async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> None:
+    app = App("needs@tests")
+
+    @app.on(Order)
+    async def handle(order: Order, context: Context) -> None:
+        context.send(Payment(order.number))
+
+    async with app.test() as bus:
+        await bus.publish(Order(1), ttl_s=3_000)
+        await bus.advance(2_000)
+        assert not bus.dead
+        app.signer = Keys()
+
+
+def test_what_can_be_known_is_said_at_start() -> None:
+    check_needs(orders().declaration, has_inbox=False)
+    with pytest.raises(ConfigurationError, match=r"needs\.order .*inbox\.url"):
+        check_needs(orders(dedup="always").declaration, has_inbox=False)
+    check_needs(orders(dedup="always").declaration, has_inbox=True)
+
+
+def test_high_risk_without_keys_is_said_at_start() -> None:
+    with pytest.raises(ConfigurationError, match="signer"):
+        check_needs(App("needs@tests", types=[Payment]).declaration, has_inbox=True)
+    app = App("needs@tests")
+
+    @app.on(Payment)
+    async def handle(payment: Payment) -> None:
+        return None
+
+    with pytest.raises(ConfigurationError, match="verifier"):
+        check_needs(app.declaration, has_inbox=True)
+    keys = Keys()
+    check_needs(App("needs@tests", types=[Payment], signer=keys, verifier=keys).declaration, has_inbox=False)
+
+
+async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_expires() -> None:
+    app, left = App("needs@tests"), list[float]()
+
+    @app.on(Order, timeout_s=None)
+    async def handle(order: Order, context: Context) -> None:
+        left.append(context.remaining_s)
+
+    async with app.test(settings(**{"worker.timeout_s": 60})) as bus:
+        await bus.publish(Order(1), ttl_s=3_600)
+        await bus.settle()
+    assert left == [3_605.0]
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
+def test_texts_must_not_hash_to_what_can_be_known(seed: str) -> None:
+    with pytest.raises(ConfigurationError, match="PYTHONHASHSEED"):
+        check_hash_seed({"PYTHONHASHSEED": seed})
+    check_hash_seed({"PYTHONHASHSEED": "random"})
+    check_hash_seed({})

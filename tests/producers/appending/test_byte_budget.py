@@ -1,0 +1,110 @@
+"""Room in a buffer: first come, first served, and none is lost with those who go away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from bus.clock import ManualClock
+from producers.appending.byte_budget import Room
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def taking(room: Room, size: int, timeout_s: float = 10.0) -> asyncio.Task[bool]:
+    return asyncio.get_running_loop().create_task(room.take(size, timeout_s=timeout_s))
+
+
+async def granted() -> tuple[Room, asyncio.Task[bool]]:
+    """A room, and one who was given its share of it and does not know yet."""
+    room = Room(ManualClock(), 100)
+    assert room.take_now(60)
+    waiting = taking(room, 80)
+    await turns()
+    room.give_back(60)
+    return room, waiting
+
+
+async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_free_again() -> None:
+    room, waiting = await granted()
+    waiting.cancel()
+    await turns()
+    assert waiting.cancelled()
+    assert room.take_now(100)
+
+
+async def test_nobody_passes_one_who_waits() -> None:
+    room = Room(ManualClock(), 100)
+    assert room.take_now(60)
+    large = taking(room, 80)
+    await turns()
+    assert not room.take_now(10)
+    small = taking(room, 10)
+    room.give_back(60)
+    assert await large
+    assert await small
+
+
+async def test_what_is_larger_than_all_has_it_to_itself() -> None:
+    room = Room(ManualClock(), 100)
+    assert room.take_now(500)
+    assert not room.take_now(1)
+    room.give_back(500)
+    assert room.take_now(1)
+    assert not room.take_now(500)
+
+
+async def test_closed_nobody_is_given_anything() -> None:
+    room = Room(ManualClock(), 100)
+    assert room.take_now(60)
+    waiting = taking(room, 80)
+    await turns()
+    room.close()
+    assert not await waiting
+    assert not room.take_now(1)
+    assert not await room.take(1, timeout_s=10)
+
+
+async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> None:
+    room, waiting = await granted()
+    room.close()
+    assert not await waiting
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_given_twice(seed: int) -> None:
+    chance, clock = random.Random(seed), ManualClock()
+    room = Room(clock, 1_000)
+    held: list[int] = []
+
+    async def one() -> None:
+        size = chance.choice([1, 10, 300, 900, 5_000])
+        if not await room.take(size, timeout_s=chance.choice([0.5, 3.0, 50.0])):
+            return
+        held.append(size)
+        assert sum(held) <= 1_000 or held == [size]
+        try:
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+        finally:
+            held.remove(size)
+            room.give_back(size)
+
+    tasks = []
+    for _ in range(300):
+        tasks.append(asyncio.get_running_loop().create_task(one()))
+        if chance.random() < 0.3:
+            chance.choice(tasks).cancel()
+        if chance.random() < 0.2:
+            clock.advance(chance.random())
+        if chance.random() < 0.5:
+            await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}
+    assert room.take_now(1_000)

@@ -1,0 +1,167 @@
+"""What a template makes of a cause is what the general way makes of it, and is believed by receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bus import gates, native
+from bus.clock import ManualClock
+from bus.errors import ContractError
+from bus.payloads.payload_types import payload, payload_type
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
+from producers.connection import make_publisher
+from producers.outcomes import PublishRejected
+from producers.publisher import Publisher
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import Sealed
+
+
+@payload("heritage.medium")
+class Medium(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+@payload("heritage.low", risk="low")
+class Low(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TEXTS = st.sampled_from(["x", 'quo"te', "back\\slash", "\u00e9\U0001f600", "a" * 256])
+ROOTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "conversation_id": TEXTS,
+        "correlation_id": TEXTS,
+        "task_id": TEXTS,
+        "parent_task_id": TEXTS,
+        "run_id": TEXTS,
+        "traceparent": st.sampled_from([TRACE, "not a trace", "x" * 300]),
+        "tracestate": st.sampled_from(["a=b", "x" * 600]),
+        "max_hops": st.integers(0, 20),
+        "key": TEXTS,
+        "message_id": st.sampled_from(['i"d', "plain", "~" * 128]),
+    },
+)
+AGENTS = st.builds(Agent, id=st.sampled_from(["b@svc", None, 'b"']), session_id=st.none() | st.just("s1"), role=st.none() | st.just("writer"))
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "to": st.sampled_from(["b@svc", ""]) | AGENTS,
+        "key": st.none() | TEXTS | st.just(""),
+        "idempotency_key": st.none() | TEXTS,
+        "conversation_id": st.none() | TEXTS,
+        "ttl_s": st.sampled_from([None, 5, 0.0015, 0, True, 1e9]),
+        "priority": st.sampled_from([None, 3, "high", True]),
+        "max_hops": st.sampled_from([None, 0, 3, 30]),
+        "intent": st.none() | TEXTS,
+        "performative": st.sampled_from([None, "inform", "shout"]),
+        "run_id": st.none() | TEXTS,
+    },
+)
+
+
+def publisher(agent: str = "heir@tests", **flags: object) -> Publisher:
+    class Log:
+        features = mock.Mock(creates_topics_at_start=False, appends_in_flight=1)
+
+    log: Any = Log()
+    loaded = load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
+    return make_publisher(log, loaded, agent, clock=ManualClock(), metrics=Metrics())
+
+
+def cause_of(options: dict[str, Any], kinds: list[type[msgspec.Struct]]) -> Message | None:
+    """A message with as many ancestors as there are *kinds*, of these kinds."""
+    before = publisher("elder@tests")
+    try:
+        message = before.seal(Draft(payload=Medium(), **options)).message
+        for kind in kinds:
+            message = before.seal(Draft(payload=kind()), cause=message).message
+    except PublishRejected:
+        return None
+    return message
+
+
+def made_by(seal: Callable[[], Sealed]) -> object:
+    """What is sealed, or why it is refused."""
+    try:
+        sealed = seal()
+    except PublishRejected as error:
+        return str(error.__cause__)
+    except ContractError as error:
+        return str(error)
+    return sealed.message_id, sealed.message_type, sealed.record, sealed.message.metadata
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    root=ROOTS,
+    kinds=st.lists(st.sampled_from([Medium, Low]), max_size=3) | st.just([Medium] * 15),
+    subject=st.sampled_from([Medium("te\nxt"), Low("\u00e9")]),
+    options=OPTIONS,
+    answers=st.booleans(),
+    topic=st.sampled_from([None, "agents.elsewhere"]),
+    compiled=st.booleans(),
+)
+def test_what_a_template_seals_for_a_cause_is_what_the_general_way_seals(
+    root: dict[str, Any],
+    kinds: list[type[msgspec.Struct]],
+    subject: Medium | Low,
+    options: dict[str, Any],
+    *,
+    answers: bool,
+    topic: str | None,
+    compiled: bool,
+) -> None:
+    cause = cause_of(root, kinds)
+    if cause is None:
+        return
+    heir = publisher()
+    heir._entropy = bytes  # type: ignore[method-assign]
+    draft = Draft(payload=subject, **options)
+    kind = payload_type(subject)
+    with mock.patch.object(native, "core", native.core if compiled else None):
+        expected = made_by(lambda: heir.seal_data(draft, kind, kind.encode(subject), cause=cause, answers=answers, topic=topic))
+        for _ in range(3):
+            assert made_by(lambda: heir.seal(draft, cause=cause, answers=answers, topic=topic)) == expected
+
+
+def test_an_answer_is_made_by_a_template_and_passes_the_gates() -> None:
+    cause = cause_of({"run_id": "r", "traceparent": TRACE}, [Medium, Medium])
+    assert cause is not None
+    heir = publisher()
+    heir.seal(Draft(payload=Medium()))
+    sealed = heir.seal(Draft(payload=Medium("answer")), cause=cause, answers=True)
+    assert sealed.made is None
+    message = sealing.parse(sealed.record.value)
+    sealing.check_integrity(message)
+    gates.authenticity_gate(message, "medium", None)
+    assert message.metadata.correlation_id == cause.message_id
+    assert sealed.record.headers[-1] == ("traceparent", TRACE.encode())
+
+
+def test_what_the_data_have_become_since_is_sealed_and_not_what_the_payload_is_now() -> None:
+    cause = cause_of({}, [])
+    heir = publisher()
+    heir.seal(Draft(payload=Medium()))
+    sealed = heir.seal(Draft(payload=Medium("later")), cause=cause, data=b'{"text":"then"}')
+    assert sealed.message.data == b'{"text":"then"}'
+
+
+def test_an_answer_that_is_too_large_is_refused() -> None:
+    cause = cause_of({}, [])
+    heir = publisher(**{"publish.max_message_bytes": 2_000})
+    heir.seal(Draft(payload=Medium()))
+    with pytest.raises(PublishRejected, match="at most 2000 are allowed"):
+        heir.seal(Draft(payload=Medium("x" * 2_000)), cause=cause)
