@@ -2,8 +2,8 @@
 
     from sealbus import App, Context, Retry, connect, payload
 
-Owns no behaviour but one check: the packages behind it have generic names (`bus`, `producers`, `consumers`), so it says which file hides
-one of them instead of failing somewhere inside.
+Owns no behaviour but one check: the packages behind it have generic names (`bus`, `producers`, `consumers`), so it says
+which file hides one of them instead of failing somewhere inside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ def _check_packages() -> None:
         if origin is None and spec is not None and spec.submodule_search_locations:
             origin = Path(next(iter(spec.submodule_search_locations))).resolve()
         if origin != home / name / "__init__.py":
-            found = "is missing; reinstall sealbus" if origin is None else f"is hidden by {origin}; rename that file or folder"
+            found = (
+                "is missing; reinstall sealbus"
+                if origin is None
+                else f"is hidden by {origin}; rename that file or folder"
+            )
             raise ImportError(f"sealbus needs its own package {name!r} beside {home / 'sealbus.py'}, but it {found}")
 
 

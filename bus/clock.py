@@ -1,7 +1,7 @@
 """Time as an argument: the system's clock, and one that tests move.
 
-Owns reading the time and waiting for it. Wall time is for what is written into messages and records, monotonic time for every duration.
-Does not own the text form of times (`bus.protocol.timestamps`).
+Owns reading the time and waiting for it. Wall time is for what is written into messages and records, monotonic time for
+every duration. Does not own the text form of times (`bus.protocol.timestamps`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
     |- ContractError               a message or payload breaks the contract; has a JSON pointer
     |  '- UnknownTypeError         no payload class is registered under that name
     |- SigningError                retriable: the signer made no signature, nothing was sealed
-    |- WrongLoopError              a Bus was used from another event loop, or another process, than the one that opened it
+    |- WrongLoopError              a Bus was used from another event loop, or another process, than the one that opened
+    it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
     |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
@@ -33,7 +34,8 @@
        |  '- SettingMissing        the configuration lacks what the handler needs: wait until it is mended
        '- Reject                   permanent: dead letter with reason `rejected`
 
-Not here: deciding what a failure leads to (`consumers.resilience.retry`), and foreign exceptions, which each adapter translates once, at its own edge.
+Not here: deciding what a failure leads to (`consumers.resilience.retry`), and foreign exceptions, which each adapter
+translates once, at its own edge.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class ConfigurationError(BusError):
 class ContractError(BusError):
     """A message or payload breaks the contract.
 
-    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5 (`bus.protocol.reasons`).
+    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5
+    (`bus.protocol.reasons`).
     """
 
     def __init__(self, text: str, pointer: str = "", reason: str = "malformed") -> None:
@@ -173,7 +176,8 @@ class AppendUnknownError(BusError):
 
 
 class InboxError(BusError):
-    """The store of an inbox or an outbox cannot be reached, or is full: nothing is claimed, and nothing is handled without a claim."""
+    """The store of an inbox or an outbox cannot be reached, or is full: nothing is claimed, and nothing is handled
+    without a claim."""
 
     retriable = True
 
@@ -215,7 +219,8 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 class SettingMissing(DependencyDown):
-    """The configuration lacks what the handler needs. No message is to blame for that: it waits, and is handled when the setting is there."""
+    """The configuration lacks what the handler needs. No message is to blame for that: it waits, and is handled when
+    the setting is there."""
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
@@ -223,7 +228,8 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 def text_of(error: BaseException) -> str:
-    """What *error* says, without secrets. Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that."""
+    """What *error* says, without secrets. Foreign exceptions may raise anything from their own `__str__`; no worker is
+    to end over that."""
     try:
         # Not a kind of text of their own either, which may do so later.
         return redacted(str.__str__(str(error)))

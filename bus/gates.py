@@ -1,7 +1,8 @@
 """The gates: every check a record passes before its handler, each one function, in the order of design section 5.
 
-Owns the verdict on one record, given everything by argument; a gate that refuses raises ContractError with its reason and pointer. Pure.
-What follows from a refusal (dead letter, skip) is `consumers`'; `inbox` and `handler` are stages of the worker, not functions here.
+Owns the verdict on one record, given everything by argument; a gate that refuses raises ContractError with its reason
+and pointer. Pure. What follows from a refusal (dead letter, skip) is `consumers`'; `inbox` and `handler` are stages of
+the worker, not functions here.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str]
     if len(headers) > MOST_HEADERS:
         raise ContractError(f"{len(headers)} headers, at most {MOST_HEADERS} are allowed", reason="oversized")
     if (size := header_bytes(headers)) > MOST_HEADER_BYTES:
-        raise ContractError(f"its headers take {size} bytes, at most {MOST_HEADER_BYTES} are allowed", reason="oversized")
+        raise ContractError(
+            f"its headers take {size} bytes, at most {MOST_HEADER_BYTES} are allowed", reason="oversized"
+        )
     if record.value is not None and len(record.value) > max_message_bytes:
         raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
 
@@ -82,12 +85,17 @@ def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> boo
 
 
 def audience_gate(message: Message, namespace: str, message_type: str | None, key: bytes | None) -> None:
-    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere. *message_type* is its (origin) topic's."""
+    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere. *message_type* is its
+    (origin) topic's."""
     metadata = message.metadata
     if metadata.namespace != namespace:
-        raise ContractError(f"sealed for namespace {metadata.namespace}, read in {namespace}", "/metadata/namespace", "wrong_audience")
+        raise ContractError(
+            f"sealed for namespace {metadata.namespace}, read in {namespace}", "/metadata/namespace", "wrong_audience"
+        )
     if metadata.message_type != message_type:
-        raise ContractError(f"sealed as {metadata.message_type}, read as {message_type}", "/metadata/message_type", "type_mismatch")
+        raise ContractError(
+            f"sealed as {metadata.message_type}, read as {message_type}", "/metadata/message_type", "type_mismatch"
+        )
     if key != message.key:
         pointer = "/metadata/conversation_id" if message.routing.key is None else "/routing/key"
         raise ContractError("the record's key is not the sealed one", pointer, "key_mismatch")
@@ -125,12 +133,20 @@ def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgs
     """`unknown_type`, `unsupported_version`, `schema_violation`, `critical_field`; the type and the typed payload."""
     kind = registry.get(message.metadata.message_type)
     if kind is None:
-        raise ContractError(f"{message.metadata.message_type} is not registered here", "/metadata/message_type", "unknown_type")
+        raise ContractError(
+            f"{message.metadata.message_type} is not registered here", "/metadata/message_type", "unknown_type"
+        )
     return kind, kind.open(message)
 
 
 def lifetime_gate(
-    message: Message, *, now_ms: int, append_ms: int, max_hops: int = MOST_HOPS, max_ttl_ms: int = MAX_TTL_MS, extend_until_ms: int = 0
+    message: Message,
+    *,
+    now_ms: int,
+    append_ms: int,
+    max_hops: int = MOST_HOPS,
+    max_ttl_ms: int = MAX_TTL_MS,
+    extend_until_ms: int = 0,
 ) -> None:
     """`ttl_too_long`, `expired`, `too_many_hops`, `clock_skew`. *extend_until_ms* comes from an operator's redrive.
 
@@ -145,7 +161,9 @@ def lifetime_gate(
         raise ContractError(f"expired {(now_ms - expires_ms) / 1000:.1f} s ago", "/routing/expires_at", "expired")
     own_limit = MAX_HOPS if message.routing.max_hops is None else message.routing.max_hops
     if message.metadata.hops > min(own_limit, max_hops):
-        raise ContractError(f"{message.metadata.hops} hops, at most {min(own_limit, max_hops)}", "/metadata/hops", "too_many_hops")
+        raise ContractError(
+            f"{message.metadata.hops} hops, at most {min(own_limit, max_hops)}", "/metadata/hops", "too_many_hops"
+        )
     if sealed_ms > append_ms + SKEW_TOLERANCE_MS:
         raise ContractError("sealed later than it was appended: a clock is wrong", "/metadata/timestamp", "clock_skew")
 

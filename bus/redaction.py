@@ -1,7 +1,7 @@
 """Redaction: secrets that exception texts and log values happen to hold are replaced by `***`.
 
-Owns the patterns. One function, used wherever text that sealbus did not write itself leaves a process: log lines, dead letters, reports.
-Every repetition is bounded, so the time is linear in the length of the text.
+Owns the patterns. One function, used wherever text that sealbus did not write itself leaves a process: log lines, dead
+letters, reports. Every repetition is bounded, so the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from typing import Final
 __all__ = ["cut", "redacted"]
 
 _MASK: Final = "***"
-_NAMES: Final = (
-    r"(?:password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|authorization|cookie|credential)"
-)
+_NAMES: Final = r"(?:password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|authorization|cookie|credential)"
 _PATTERNS: Final = (
     # A private key in PEM form, also one that was cut short.
-    (re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:.{0,16384}?-----END [A-Z ]{0,32}PRIVATE KEY-----|.{0,16384})", re.DOTALL), _MASK),
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:.{0,16384}?-----END [A-Z ]{0,32}PRIVATE KEY-----|.{0,16384})",
+            re.DOTALL,
+        ),
+        _MASK,
+    ),
     # The password of a URL. Passwords that hold an @ are masked up to the last one.
     (re.compile(r"(\w://[^\s:/@]{0,256}:)\S{1,512}@"), rf"\1{_MASK}@"),
     # name=value, "name": "value", Authorization: Bearer value.
@@ -30,7 +34,10 @@ _PATTERNS: Final = (
     ),
     # "password hunter2": a word with a digit after the name; "token expired" is left.
     (
-        re.compile(r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api key)\s{1,3}[\"']?)(?=[^\s\d]{0,256}\d)[^\s\"']{4,4096}"),
+        re.compile(
+            r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api "
+            r"key)\s{1,3}[\"']?)(?=[^\s\d]{0,256}\d)[^\s\"']{4,4096}"
+        ),
         rf"\1{_MASK}",
     ),
     # Tokens that are known by their form: JWT, AWS, GitHub, GitLab, Slack, Google, and keys of model providers.

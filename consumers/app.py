@@ -1,7 +1,7 @@
 """`App`: an agent's handlers, declared.
 
-Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs here; `consumers.worker.worker`
-runs an App against a log, `App.test` runs it in memory.
+Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs
+here; `consumers.worker.worker` runs an App against a log, `App.test` runs it in memory.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ _Function = TypeVar("_Function", bound=Handler)
 
 
 class App:
-    """One agent's handlers. The group is derived from the agent unless given; all instances of a group share its messages.
+    """One agent's handlers. The group is derived from the agent unless given; all instances of a group share its
+    messages.
 
-    *roles* are the recipient roles it answers to, *types* further payload classes it publishes (what handlers return is found by itself).
+    *roles* are the recipient roles it answers to, *types* further payload classes it publishes (what handlers return is
+    found by itself).
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class App:
     ) -> None:
         self.agent = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
         if self.agent.id is None or not is_text_id(self.agent.id):
-            raise ConfigurationError(f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters")
+            raise ConfigurationError(
+                f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters"
+            )
         self.group = group or group_of_agent(self.agent.id)
         check_group(self.group)
         if namespace is not None:
@@ -114,16 +118,22 @@ class App:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
         *timeout_s*: so many seconds may a run take; None: until its message expires; by default `worker.timeout_s`.
-        *order*: one message of a key after the other ("key"), also while one of them waits to be tried again ("key_strict"), or any ("none").
-        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their ids ("always"), nothing
+        *order*: one message of a key after the other ("key"), also while one of them waits to be tried again
+        ("key_strict"), or any ("none").
+        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
+        ids ("always"), nothing
         ("off").
-        *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut short.
+        *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut
+        short.
 
-        Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for an unmarked class.
+        Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for
+        an unmarked class.
         """
         kind = payload_type(payload)
         if kind.name in self._subscriptions:
-            raise ConfigurationError(f"{kind.name} has a handler already: {_name_of(self._subscriptions[kind.name].handler)}")
+            raise ConfigurationError(
+                f"{kind.name} has a handler already: {_name_of(self._subscriptions[kind.name].handler)}"
+            )
         for name, value, known in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
             if value not in known:
                 raise ConfigurationError(f"{name} {value!r} is none of {', '.join(known)}")
@@ -156,15 +166,27 @@ class App:
 
 def _takes_context(function: Handler, *, blocking: bool) -> bool:
     if inspect.iscoroutinefunction(function) == blocking:
-        wanted = "a coroutine function: leave blocking=True out" if blocking else "no coroutine function: write `async def`, or blocking=True"
+        wanted = (
+            "a coroutine function: leave blocking=True out"
+            if blocking
+            else "no coroutine function: write `async def`, or blocking=True"
+        )
         raise ConfigurationError(f"{_name_of(function)} is {wanted}")
     accepted = inspect.signature(function).parameters.values()
     for parameter in accepted:
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-            raise ConfigurationError(f"{_name_of(function)} needs {parameter.name!r}, which nobody gives: bind it with functools.partial")
-    parameters = [parameter for parameter in accepted if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)]
+            raise ConfigurationError(
+                f"{_name_of(function)} needs {parameter.name!r}, which nobody gives: bind it with functools.partial"
+            )
+    parameters = [
+        parameter
+        for parameter in accepted
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
     if len(parameters) not in (1, 2):
-        raise ConfigurationError(f"{_name_of(function)} takes {len(parameters)} arguments; a handler takes (payload) or (payload, context)")
+        raise ConfigurationError(
+            f"{_name_of(function)} takes {len(parameters)} arguments; a handler takes (payload) or (payload, context)"
+        )
     return len(parameters) == 2  # noqa: PLR2004 - payload and context
 
 

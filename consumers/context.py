@@ -1,8 +1,8 @@
 """What a handler is given besides its payload: the message, its deadline, and ways to send.
 
-Owns collecting what shall leave with the outcome (`send`), sending what leaves now (`send_now`) and asking another agent (`request`).
-Everything sent is caused by, correlated to and in the conversation of the message being handled. Sealing is `producers.publisher`'s, waiting
-for answers `producers.requests.requester`'s.
+Owns collecting what shall leave with the outcome (`send`), sending what leaves now (`send_now`) and asking another
+agent (`request`). Everything sent is caused by, correlated to and in the conversation of the message being handled.
+Sealing is `producers.publisher`'s, waiting for answers `producers.requests.requester`'s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,18 @@ _QUEUED = _Queued()
 class Context:
     """One run of a handler. Not to be kept after it returns."""
 
-    __slots__ = ("_begin", "_clock", "_deadline_s", "_has_inbox", "_publisher", "_requests", "attempt", "message", "outputs", "over")
+    __slots__ = (
+        "_begin",
+        "_clock",
+        "_deadline_s",
+        "_has_inbox",
+        "_publisher",
+        "_requests",
+        "attempt",
+        "message",
+        "outputs",
+        "over",
+    )
 
     def __init__(
         self,
@@ -81,28 +92,39 @@ class Context:
     def send(self, payload: msgspec.Struct, **options: Unpack[Options]) -> _Queued:
         """Queue *payload* to leave when this run succeeds, and only then.
 
-        It leaves as it is now, whatever the handler does to the object later. Raises ContractError or UnknownTypeError at once for a payload
-        that could not be sealed, and after the handler has ended, when nothing leaves any more.
+        It leaves as it is now, whatever the handler does to the object later. Raises ContractError or UnknownTypeError
+        at once for a payload that could not be sealed, and after the handler has ended, when nothing leaves any more.
         """
         if self.over:
-            raise ContractError("the run has ended, and what is queued now would never leave: wait in the handler for the tasks it begins")
+            raise ContractError(
+                "the run has ended, and what is queued now would never leave: wait in the handler for the tasks it "
+                "begins"
+            )
         data = encode_payload(payload)
         self.outputs.append(Output(Draft(payload=payload, **options), data))
         return _QUEUED
 
     async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
-        """Publish *payload* at once, whatever becomes of this run (progress); raises PublishRejected, PublishUnknown."""
+        """Publish *payload* at once, whatever becomes of this run (progress); raises PublishRejected,
+        PublishUnknown."""
         sealed = self._publisher.seal(Draft(payload=payload, **options), cause=self.message)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     async def request(
-        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 30.0, **options: Unpack[RequestOptions]
+        self,
+        payload: msgspec.Struct,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 30.0,
+        **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Ask another agent at once and wait for its answer, a *reply*: at most *timeout_s* seconds and never beyond this run's own deadline.
+        """Ask another agent at once and wait for its answer, a *reply*: at most *timeout_s* seconds and never beyond
+        this run's own deadline.
 
-        Raises as `Bus.request`. A run that waits keeps its slot: where every slot of every worker (`worker.concurrency`) waits for answers
-        that the same workers would have to give, nothing moves until the first deadline. The same holds for a request of this handler's own
-        type in the same conversation, which waits behind this message; give it a *key* of its own.
+        Raises as `Bus.request`. A run that waits keeps its slot: where every slot of every worker
+        (`worker.concurrency`) waits for answers that the same workers would have to give, nothing moves until the first
+        deadline. The same holds for a request of this handler's own type in the same conversation, which waits behind
+        this message; give it a *key* of its own.
         """
         timeout_s = min(timeout_s, self.remaining_s)
         if timeout_s <= 0:
@@ -111,17 +133,22 @@ class Context:
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)
 
     async def transaction(self) -> Transaction:
-        """The inbox's own transaction, the same one each time: what is written in it is durable if and only if this run counts as done.
+        """The inbox's own transaction, the same one each time: what is written in it is durable if and only if this run
+        counts as done.
 
-        It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken writes nothing. So an
-        effect in the same database happens once, however often the message comes. Where the store is away this waits for it, within the time of
-        the run. Raises ContractError for a message without an idempotency key (dedup='always' needs none), SettingMissing where there is no
-        inbox, InboxError once the run has ended.
+        It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken
+        writes nothing. So an effect in the same database happens once, however often the message comes. Where the store
+        is away this waits for it, within the time of the run. Raises ContractError for a message without an idempotency
+        key (dedup='always' needs none), SettingMissing where there is no inbox, InboxError once the run has ended.
         """
         if self._begin is None:
             if not self._has_inbox:
-                raise SettingMissing("inbox.url", "context.transaction() needs an inbox: give inbox.url a store (on Kafka, postgresql://...)")
+                raise SettingMissing(
+                    "inbox.url",
+                    "context.transaction() needs an inbox: give inbox.url a store (on Kafka, postgresql://...)",
+                )
             raise ContractError(
-                "there is no transaction: the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
+                "there is no transaction: the message has no idempotency key (dedup='always' needs none)",
+                "/routing/idempotency_key",
             )
         return await self._begin()

@@ -1,4 +1,5 @@
-"""What an agent declares: its handlers by message type, its group, namespace, roles, and how it proves and judges messages. Frozen values.
+"""What an agent declares: its handlers by message type, its group, namespace, roles, and how it proves and judges
+messages. Frozen values.
 
 `App` collects a declaration; the worker and its parts are given one and never see the `App`.
 """
@@ -29,7 +30,8 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's value."""
+    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's
+    value."""
 
     kind: PayloadType
     handler: Handler

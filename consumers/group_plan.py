@@ -64,7 +64,12 @@ def make_plan(app: Declaration, settings: Settings) -> Plan:
         namespace=namespace,
         group=app.group,
         agent_id=app.agent_id,
-        retry=Retry(attempts=settings.retry.attempts, backoff=settings.retry.backoff, base_s=settings.retry.base_s, cap_s=settings.retry.cap_s),
+        retry=Retry(
+            attempts=settings.retry.attempts,
+            backoff=settings.retry.backoff,
+            base_s=settings.retry.base_s,
+            cap_s=settings.retry.cap_s,
+        ),
         timeout_s=settings.worker.timeout_s,
         tiers=tiers,
         topics=(
@@ -77,12 +82,17 @@ def make_plan(app: Declaration, settings: Settings) -> Plan:
 
 
 def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
-    """By topic, tiers of this group that exist and are not in the settings any more: what waits in them must not wait for ever."""
+    """By topic, tiers of this group that exist and are not in the settings any more: what waits in them must not wait
+    for ever."""
     known = {tier.name for tier in plan.tiers}
     found = {}
     for topic in topics:
         name = read_topic(topic)
-        if name is None or (name.kind, name.namespace, name.group) != ("retry", plan.namespace, plan.group) or name.delay in known:
+        if (
+            name is None
+            or (name.kind, name.namespace, name.group) != ("retry", plan.namespace, plan.group)
+            or name.delay in known
+        ):
             continue
         try:
             found[topic] = Tier(name.delay, durations.seconds(name.delay))

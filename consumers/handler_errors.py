@@ -1,4 +1,5 @@
-"""How a handler can end that is no decision of its own: it was cut, overran its deadline, or raised what is no Exception."""
+"""How a handler can end that is no decision of its own: it was cut, overran its deadline, or raised what is no
+Exception."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ __all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError"]
 
 
 class HandlerGoneError(Exception):
-    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or panicked."""
+    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or
+    panicked."""
 
 
 class HandlerCutError(Exception):

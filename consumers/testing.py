@@ -1,6 +1,7 @@
 """`App.test()`: an App on a log in memory, with the same gates, and a clock that only the test moves.
 
-Owns driving a worker until nothing more can happen, and reading back what was sent and what died. No sleeping, no threads, no server.
+Owns driving a worker until nothing more can happen, and reading back what was sent and what died. No sleeping, no
+threads, no server.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 class AppBus:
     """What a test sees of a bus with one app on it."""
 
-    def __init__(self, app: Declaration, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock) -> None:
+    def __init__(
+        self, app: Declaration, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock
+    ) -> None:
         self.clock = clock
         self.transport = transport
         self.publisher = publisher
@@ -68,14 +71,22 @@ class AppBus:
         return await self.publisher.publish(Draft(payload=payload, **options))
 
     async def request(
-        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+        self,
+        payload: msgspec.Struct,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 60.0,
+        **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Ask as `test@sealbus` and let the app work until the answer is there; raises as `Bus.request`.
 
-        Where nothing more can happen by itself the clock moves: to what falls due next, and at the most to the request's own deadline.
+        Where nothing more can happen by itself the clock moves: to what falls due next, and at the most to the
+        request's own deadline.
         """
         deadline_s = self.clock.monotonic_s() + timeout_s
-        asking = asyncio.get_running_loop().create_task(self._requests.ask(payload, reply, timeout_s=timeout_s, **options))
+        asking = asyncio.get_running_loop().create_task(
+            self._requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        )
         try:
             if not await self._work(_PATIENCE_S, until=asking):
                 raise self._impatience()
@@ -93,7 +104,8 @@ class AppBus:
     async def settle(self) -> None:
         """Let the app work until nothing more can happen without time passing.
 
-        Raises TimeoutError when a handler still waits for something real after ten real seconds; `advance` moves past its timeout instead.
+        Raises TimeoutError when a handler still waits for something real after ten real seconds; `advance` moves past
+        its timeout instead.
         """
         if not await self._work(_PATIENCE_S):
             raise self._impatience()
@@ -135,7 +147,8 @@ class AppBus:
         return list(self._dead)
 
     async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
-        """Fetch and run until nothing is left, or *until* is done; False when a handler was still running after *patience_s* real seconds."""
+        """Fetch and run until nothing is left, or *until* is done; False when a handler was still running after
+        *patience_s* real seconds."""
         loop = asyncio.get_running_loop()
         async with self._driving:
             moved_s, turns = loop.time(), 0
@@ -151,26 +164,40 @@ class AppBus:
             return True
 
     async def _is_still(self) -> bool:
-        """Whether nothing can happen before time passes: no handler runs, less those that wait for answers, and every answer was read."""
+        """Whether nothing can happen before time passes: no handler runs, less those that wait for answers, and every
+        answer was read."""
         runners, requests = self._worker.runners, (self._requests, self._worker.requests)
         waiting = self._worker.requests.waiting.causes()
         if not all(_waits(runner, waiting) for runner in runners.running()):
             return False
         lanes = self._worker.lanes
-        if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not runners.full) or any(asked.waiting.moving for asked in requests):
+        if (
+            lanes.away
+            or lanes.settling
+            or ((lanes.ready or lanes.back) and not runners.full)
+            or any(asked.waiting.moving for asked in requests)
+        ):
             return False
-        return all([await asked.caught_up() for asked in requests]) and not any(asked.waiting.moving for asked in requests)
+        return all([await asked.caught_up() for asked in requests]) and not any(
+            asked.waiting.moving for asked in requests
+        )
 
     def _impatience(self) -> TimeoutError:
         waiting = sorted({runner.delivery.label for runner in self._worker.runners.running() if runner.delivery})
-        return TimeoutError(f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something outside")
+        return TimeoutError(
+            f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something "
+            "outside"
+        )
 
     async def _collect(self) -> None:
         # Every type, also one that only `send` or `send_now` ever named.
         names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
         records = await self._read(topic for topic, name in names.items() if name and name.kind == "message")
         self._sent = [message for record in records if (message := self._own(record)) is not None]
-        self._dead = [read_dead_letter(record) for record in await self._read(topic for topic in names if topic.endswith(dead_letter_topic("")))]
+        self._dead = [
+            read_dead_letter(record)
+            for record in await self._read(topic for topic in names if topic.endswith(dead_letter_topic("")))
+        ]
 
     def _own(self, record: Record) -> Message | None:
         try:
@@ -234,7 +261,8 @@ async def _stop(worker: Worker, clock: ManualClock) -> None:
 
 
 def _waits(runner: Runner, waiting: Set[str]) -> bool:
-    """Whether *runner* waits for time to pass: for an answer, as the messages *waiting* do, or to try again to make an outcome durable."""
+    """Whether *runner* waits for time to pass: for an answer, as the messages *waiting* do, or to try again to make an
+    outcome durable."""
     delivery = runner.delivery
     if delivery is None or (delivery.partition.patient and not runner.in_handler):
         return True

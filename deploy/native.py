@@ -1,8 +1,8 @@
 """Building the compiled hot path in place: `python -m deploy.native`. A wheel is given it by `deploy.wheel`.
 
-Owns running cargo and where its product goes: beside its source. Without a Rust toolchain, or where
-its crates cannot be had, everything is left as it is and sealbus does its work in Python. SEALBUS_NATIVE=off builds nothing, `require` (or
---require) makes a failure of what is otherwise a remark.
+Owns running cargo and where its product goes: beside its source. Without a Rust toolchain, or where its crates cannot
+be had, everything is left as it is and sealbus does its work in Python. SEALBUS_NATIVE=off builds nothing, `require`
+(or --require) makes a failure of what is otherwise a remark.
 """
 
 from __future__ import annotations
@@ -31,16 +31,38 @@ def build(root: Path) -> Path:
     if cargo is None:
         raise BuildError("there is no cargo: install a Rust toolchain")
     target = root / "build" / "native"
-    command = [cargo, "build", "--release", "--locked", "--quiet", "--manifest-path", str(crate / "Cargo.toml"), "--target-dir", str(target)]
+    command = [
+        cargo,
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--manifest-path",
+        str(crate / "Cargo.toml"),
+        "--target-dir",
+        str(target),
+    ]
     try:
         done = subprocess.run(  # noqa: S603 - nothing of it comes from outside
-            command, env=os.environ | {"PYO3_PYTHON": sys.executable}, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            command,
+            env=os.environ | {"PYO3_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"cargo could not be run: {error}") from error
     if done.returncode:
         raise BuildError(f"cargo failed:\n{done.stderr.strip()[-4000:]}")
-    library = next((path for name in ("lib_core.so", "lib_core.dylib", "_core.dll") if (path := target / "release" / name).exists()), None)
+    library = next(
+        (
+            path
+            for name in ("lib_core.so", "lib_core.dylib", "_core.dll")
+            if (path := target / "release" / name).exists()
+        ),
+        None,
+    )
     if library is None:
         raise BuildError(f"cargo left no library in {target / 'release'}")
     module = crate / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"

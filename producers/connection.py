@@ -1,7 +1,7 @@
 """`connect`: a log's URL in, a `Bus` to publish on out.
 
-Owns composing a publisher from settings, clock, transport and metrics, and closing them in order. Everything it hands on is an argument
-of what it builds; nothing is global.
+Owns composing a publisher from settings, clock, transport and metrics, and closing them in order. Everything it hands
+on is an argument of what it builds; nothing is global.
 """
 
 from __future__ import annotations
@@ -44,7 +44,14 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 class Bus:
     """An open connection of one agent, bound to the event loop that opened it."""
 
-    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        transport: Transport,
+        *,
+        verifier: Verifier | None = None,
+        policy: Policy | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.publisher = publisher
         self.transport = transport
@@ -55,33 +62,47 @@ class Bus:
         """The namespace everything is published in."""
         return self.publisher.origin.namespace
 
-    async def publish(self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
+    async def publish(
+        self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
+    ) -> Receipt:
         """Seal *payload* and append it durably.
 
-        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within *timeout_s* seconds.
+        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within
+        *timeout_s* seconds.
         """
         self._check_loop()
-        sealed = self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
+        sealed = (
+            self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
+        )
         return await self.publisher.send(sealed, timeout_s=timeout_s)
 
     async def request(
-        self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+        self,
+        payload: msgspec.Struct,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 60.0,
+        **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Publish *payload* and wait for its answer, a *reply*; *timeout_s* is the lifetime of the request too: nobody works on it for longer.
+        """Publish *payload* and wait for its answer, a *reply*; *timeout_s* is the lifetime of the request too: nobody
+        works on it for longer.
 
-        Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of another type), and, when
-        no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that returns None answers nothing.
+        Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of
+        another type), and, when no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that
+        returns None answers nothing.
         """
         self._check_loop()
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
 
     @property
     def late_replies(self) -> Sequence[Message]:
-        """The last answers that came after their deadline, or after another answer; every one of them stays in the reply topic too."""
+        """The last answers that came after their deadline, or after another answer; every one of them stays in the
+        reply topic too."""
         return tuple(self.requests.waiting.late)
 
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
-        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each."""
+        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown
+        for each."""
         self._check_loop()
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
@@ -101,16 +122,24 @@ class Bus:
         await self.transport.close()
 
     def _check_loop(self) -> None:
-        """Raise WrongLoopError outside the loop whose tasks do the work: what waits in another one would never be woken."""
+        """Raise WrongLoopError outside the loop whose tasks do the work: what waits in another one would never be
+        woken."""
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(
                 "this Bus was opened in another event loop. From another thread hand the call over: "
-                "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use connect_sync(...)"
+                "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use "
+                "connect_sync(...)"
             )
 
 
 def make_publisher(
-    transport: Transport, settings: Settings, agent: str | Agent, *, clock: Clock, metrics: Metrics, signer: Signer | None = None
+    transport: Transport,
+    settings: Settings,
+    agent: str | Agent,
+    *,
+    clock: Clock,
+    metrics: Metrics,
+    signer: Signer | None = None,
 ) -> Publisher:
     """A publisher for *agent*; raises PublishRejected for an illegal agent id or namespace."""
     sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
@@ -123,7 +152,13 @@ def make_publisher(
         raise PublishRejected(str(error), error) from error
     check_namespace(settings.bus.namespace)
     limits = settings.publish
-    origin = Origin(sender=sender, namespace=settings.bus.namespace, ttl_s=limits.ttl_s, max_ttl_s=limits.max_ttl_s, max_hops=limits.max_hops)
+    origin = Origin(
+        sender=sender,
+        namespace=settings.bus.namespace,
+        ttl_s=limits.ttl_s,
+        max_ttl_s=limits.max_ttl_s,
+        max_hops=limits.max_hops,
+    )
     return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)
 
 
@@ -144,8 +179,10 @@ async def connect(
 ) -> AsyncGenerator[Bus]:
     """Open the log behind *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
 
-    *signer* signs what is published, *verifier* and *policy* judge answers to requests. Without *settings* they are loaded as everywhere:
-    from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError, ConfigurationError.
+    *signer* signs what is published, *verifier* and *policy* judge answers to requests. Without *settings* they are
+    loaded as everywhere:
+    from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError,
+    ConfigurationError.
     """
     if settings is None:
         given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}

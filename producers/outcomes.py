@@ -1,7 +1,7 @@
 """What can become of a publish or a request: a `Receipt`, or one of these errors.
 
-Owns the outcomes of producers; `bus.errors` draws the tree they belong to. `PublishRejected` is certainly not in the log, `PublishUnknown` may
-be, and what was accepted and not answered is a `RequestError`.
+Owns the outcomes of producers; `bus.errors` draws the tree they belong to. `PublishRejected` is certainly not in the
+log, `PublishUnknown` may be, and what was accepted and not answered is a `RequestError`.
 """
 
 from __future__ import annotations
@@ -61,13 +61,15 @@ class RequestError(BusError):
 
 
 class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
-    """No answer by the deadline: nobody handles such requests, they are slow, or the handler returned nothing. It was accepted."""
+    """No answer by the deadline: nobody handles such requests, they are slow, or the handler returned nothing. It was
+    accepted."""
 
     retriable = True
 
 
 class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
-    """`error.reported` came instead: *reason* is the dead letter's, *reporter* the agent that says so, *message* the sealed report."""
+    """`error.reported` came instead: *reason* is the dead letter's, *reporter* the agent that says so, *message* the
+    sealed report."""
 
     def __init__(self, text: str, request: Message, message: Message, *, reason: str, reporter: str) -> None:
         super().__init__(text, request)

@@ -1,7 +1,8 @@
 """Publishing: payload -> sealed message -> record -> outcome.
 
-Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing (`producers.sealing.sealer`), creating topics on first
-use (`producers.appending.topic_creation`), batching (`producers.appending.batcher`), streams (`producers.stream`) or opening a log.
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing
+(`producers.sealing.sealer`), creating topics on first use (`producers.appending.topic_creation`), batching
+(`producers.appending.batcher`), streams (`producers.stream`) or opening a log.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Publisher(Sealer):
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
         waiting: asyncio.Future[Sequence[Outcome]] | None = None
         if timeout_s > 0 and sealed.record.topic in self._preparation.known:
-            waiting = self.batcher.submit_now((sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record))
+            waiting = self.batcher.submit_now(
+                (sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record)
+            )
         outcomes = await (waiting or await self.submit(sealed, timeout_s=timeout_s))
         (outcome,) = outcomes
         accepted = self.metrics.accepted(sealed.message_type)
@@ -72,7 +75,8 @@ class Publisher(Sealer):
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *sealed* as soon as its topic is there and there is room; what comes of it is for `results_of`. Raises PublishRejected."""
+        """Queue *sealed* as soon as its topic is there and there is room; what comes of it is for `results_of`. Raises
+        PublishRejected."""
         check_timeout(timeout_s)
         try:
             return await self.queue((sealed.record,), (sealed.record.topic,), timeout_s=timeout_s)
@@ -82,7 +86,8 @@ class Publisher(Sealer):
     async def queue(
         self, records: Sequence[NewRecord], topics: Iterable[str], *, timeout_s: float, size: int | None = None
     ) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes. Raises BusError: nothing was sent."""
+        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes. Raises
+        BusError: nothing was sent."""
         started_s = self.clock.monotonic_s()
         await self._preparation.prepare(topics, timeout_s=timeout_s)
         left_s = timeout_s - (self.clock.monotonic_s() - started_s)
@@ -103,7 +108,9 @@ class Publisher(Sealer):
         if {*map(type, results)} == {Receipt}:
             accepted = Counter(map(_type_of, sealed))
         else:
-            accepted = Counter(each.message_type for each, result in zip(sealed, results, strict=True) if isinstance(result, Receipt))
+            accepted = Counter(
+                each.message_type for each, result in zip(sealed, results, strict=True) if isinstance(result, Receipt)
+            )
         for message_type, count in accepted.items():
             self.metrics.accepted(message_type).count += count
         return results

@@ -1,7 +1,7 @@
 """Publishing a stream: any iterable or async iterable in, one outcome per message out, in order, with bounded memory.
 
-Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as it waits, what
-there is leaves at once. Does not own sealing or outcomes (`producers.publisher`).
+Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as
+it waits, what there is leaves at once. Does not own sealing or outcomes (`producers.publisher`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from producers.sealing.sealed_record import Sealed
 __all__ = ["Item", "Source", "publish_stream"]
 
 Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
-"""A payload, a payload with options, what was sealed before, or what the source itself refuses and which keeps its place as that error."""
+"""A payload, a payload with options, what was sealed before, or what the source itself refuses and which keeps its
+place as that error."""
 
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
@@ -89,7 +90,8 @@ class _Pump:
                 if self._add(item):
                     await self._wait_until_taken()
         finally:
-            # In the task that ran it, which its timeouts and task groups insist on, and not whenever it is found to be garbage.
+            # In the task that ran it, which its timeouts and task groups insist on, and not whenever it is found to be
+            # garbage.
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 
@@ -98,7 +100,9 @@ class _Pump:
         at = 0
         while at < len(items):
             chunk = self._chunk
-            sealed, records, size = self._publisher.seal_run(items, at, most=_CHUNK_RECORDS - len(chunk.entries), room=_CHUNK_BYTES - chunk.size)
+            sealed, records, size = self._publisher.seal_run(
+                items, at, most=_CHUNK_RECORDS - len(chunk.entries), room=_CHUNK_BYTES - chunk.size
+            )
             if sealed:
                 at += len(sealed)
                 full = self._take_in(sealed, records, size)
@@ -163,7 +167,8 @@ class _Pump:
 
 
 async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
-    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source itself comes last.
+    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source
+    itself comes last.
 
     Raises PublishRejected, before the source is asked for anything, where *timeout_s* is not more than 0.
     """
@@ -195,17 +200,26 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
             task.result()
 
 
-async def _launch(publisher: Publisher, chunk: _Chunk, timeout_s: float) -> asyncio.Future[Sequence[Outcome]] | BusError:
+async def _launch(
+    publisher: Publisher, chunk: _Chunk, timeout_s: float
+) -> asyncio.Future[Sequence[Outcome]] | BusError:
     try:
         return await publisher.queue(chunk.records, chunk.topics, timeout_s=timeout_s, size=chunk.size)
     except BusError as error:
         return error
 
 
-async def _results(publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError) -> list[Result]:
+async def _results(
+    publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError
+) -> list[Result]:
     if isinstance(outcomes, BusError):
-        return [entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes) for entry in chunk.entries]
+        return [
+            entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes)
+            for entry in chunk.entries
+        ]
     if len(chunk.records) == len(chunk.entries):
         return publisher.results_of(cast("Sequence[Sealed]", chunk.entries), await outcomes)
-    answers = iter(publisher.results_of([entry for entry in chunk.entries if isinstance(entry, Sealed)], await outcomes))
+    answers = iter(
+        publisher.results_of([entry for entry in chunk.entries if isinstance(entry, Sealed)], await outcomes)
+    )
     return [entry if isinstance(entry, PublishRejected) else next(answers) for entry in chunk.entries]

@@ -1,7 +1,7 @@
 """`connect_sync`: the bus for programs without an event loop, such as Flask, Django and scripts.
 
-Owns an event loop in a thread of its own and handing calls over to it. Everything else is `producers.connection`'s. A `SyncBus` may be used from
-any thread of the process that opened it; several threads that publish at once share batches.
+Owns an event loop in a thread of its own and handing calls over to it. Everything else is `producers.connection`'s. A
+`SyncBus` may be used from any thread of the process that opened it; several threads that publish at once share batches.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def connect_sync(
         with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
             receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
 
-    Open it once per process, after a server has forked its workers, and share it between threads. Raises UnreachableError, ConfigurationError.
+    Open it once per process, after a server has forked its workers, and share it between threads. Raises
+    UnreachableError, ConfigurationError.
     """
     thread = _LoopThread()
     try:
@@ -101,15 +102,25 @@ class SyncBus:
         """See `Bus.late_replies`."""
         return self._bus.late_replies
 
-    def publish(self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
+    def publish(
+        self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
+    ) -> Receipt:
         """Seal *payload* and append it durably, within *timeout_s* seconds.
 
         Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`).
         """
         return self._thread.call(self._bus.publish(payload, timeout_s=timeout_s, **options))
 
-    def request(self, payload: msgspec.Struct, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]) -> _Reply:
-        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*; raises as `Bus.request` does."""
+    def request(
+        self,
+        payload: msgspec.Struct,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 60.0,
+        **options: Unpack[RequestOptions],
+    ) -> _Reply:
+        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*; raises as `Bus.request`
+        does."""
         return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
 
     def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
@@ -117,7 +128,8 @@ class SyncBus:
         return self._thread.call(self._bus.resend(message, timeout_s=timeout_s))
 
     def publish_many(self, source: Iterable[Item], *, timeout_s: float | None = None) -> Iterator[Result]:
-        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown for each.
+        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown
+        for each.
 
         *source* is read in the calling thread, one piece ahead of what is being sent.
         """
@@ -125,8 +137,8 @@ class SyncBus:
         async def outcomes(piece: Sequence[Item]) -> list[Result]:
             return [outcome async for outcome in self._bus.publish_many(piece, timeout_s=timeout_s)]
 
-        # One piece after another, so that the order of a key holds; the next one is read while this one is sent. Pieces grow while the source
-        # is quick, so that nothing waits in one for a source that is not.
+        # One piece after another, so that the order of a key holds; the next one is read while this one is sent. Pieces
+        # grow while the source is quick, so that nothing waits in one for a source that is not.
         sending: Future[list[Result]] | None = None
         items, limit = iter(source), 1
         error: Exception | None = None
@@ -186,10 +198,13 @@ class _LoopThread:
     def _usable(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
             raise WrongLoopError(
-                "this bus was opened before the process was forked, and its thread stayed behind: call connect_sync after the fork"
+                "this bus was opened before the process was forked, and its thread stayed behind: call connect_sync "
+                "after the fork"
             )
         if threading.current_thread() is self._thread:
-            raise WrongLoopError("this bus would wait for its own event loop for ever: in coroutines use connect and await")
+            raise WrongLoopError(
+                "this bus would wait for its own event loop for ever: in coroutines use connect and await"
+            )
         if self._loop is None:
             raise ClosedError("the bus is closed: use it inside its `with` block")
         return self._loop

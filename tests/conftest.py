@@ -1,7 +1,7 @@
 """Real brokers for whoever asks: one cluster per shape and session, started at the first test that needs it.
 
-`SEALBUS_TEST_KAFKA=host:port` uses a cluster that is already there. Where no Kafka can be had the tests that need one are skipped and the report
-says so at its end; with `SEALBUS_REQUIRE_KAFKA=1` that is a failure.
+`SEALBUS_TEST_KAFKA=host:port` uses a cluster that is already there. Where no Kafka can be had the tests that need one
+are skipped and the report says so at its end; with `SEALBUS_REQUIRE_KAFKA=1` that is a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _ran: Counter[str] = Counter()
 
 @pytest.fixture(scope="session", autouse=True)
 def logs() -> None:
-    """As in every program: what captures logs in one test leaves structlog's own defaults to the next, where nothing was configured before."""
+    """As in every program: what captures logs in one test leaves structlog's own defaults to the next, where nothing
+    was configured before."""
     configure_unless_done("debug")
 
 

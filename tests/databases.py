@@ -1,6 +1,7 @@
 """A real PostgreSQL for whoever asks: one server per session, one database per test.
 
-Owns starting, stopping and restarting it. Without the development dependency that brings it, its tests fail: none of them is skipped.
+Owns starting, stopping and restarting it. Without the development dependency that brings it, its tests fail: none of
+them is skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A pooler in front of a real PostgreSQL that gives its sessions out by the transaction, or keeps one for each client.
 
-Owns as much of PostgreSQL's protocol (version 3) as tells where a transaction ends. No passwords, no TLS, no cancelling.
+Owns as much of PostgreSQL's protocol (version 3) as tells where a transaction ends. No passwords, no TLS, no
+cancelling.
 """
 
 from __future__ import annotations

@@ -24,7 +24,19 @@ SEGMENT = "[a-z][a-z0-9]*(-[a-z0-9]+)*"
 HASH = re.compile("sha256:[0-9a-f]{64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z")
 POINTER = re.compile("(/([^~/]|~[01])*)*")
-PERFORMATIVES = ["request", "inform", "propose", "accept", "reject", "query", "confirm", "error", "call_for_proposal", "subscribe", "cancel"]
+PERFORMATIVES = [
+    "request",
+    "inform",
+    "propose",
+    "accept",
+    "reject",
+    "query",
+    "confirm",
+    "error",
+    "call_for_proposal",
+    "subscribe",
+    "cancel",
+]
 FORBIDDEN = [
     "0000-001F",
     "007F-009F",
@@ -72,7 +84,7 @@ def digest(value: object) -> str:
     return "sha256:" + hashlib.sha256(rfc8785.dumps(value)).hexdigest()
 
 
-# --- strict reading -----------------------------------------------------------------------------------------------------------------
+# --- strict reading ---------------------------------------------------------------------------------------------------
 
 
 def read(value: bytes) -> Any:
@@ -127,7 +139,7 @@ def check_text(value: Any) -> None:
             check_text(member)
 
 
-# --- forms --------------------------------------------------------------------------------------------------------------------------
+# --- forms ------------------------------------------------------------------------------------------------------------
 
 
 def is_text(value: Any) -> bool:
@@ -135,7 +147,11 @@ def is_text(value: Any) -> bool:
 
 
 def is_text_id(value: Any) -> bool:
-    return is_text(value) and 1 <= len(value) <= 256 and not any(first <= ord(one) <= last for one in value for first, last in RANGES)
+    return (
+        is_text(value)
+        and 1 <= len(value) <= 256
+        and not any(first <= ord(one) <= last for one in value for first, last in RANGES)
+    )
 
 
 def is_message_id(value: Any) -> bool:
@@ -148,7 +164,10 @@ def is_namespace(value: Any) -> bool:
 
 def is_message_type(value: Any) -> bool:
     return (
-        is_text(value) and len(value) <= 120 and re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})*", value) is not None and value.split(".")[-1] != "dlq"
+        is_text(value)
+        and len(value) <= 120
+        and re.fullmatch(rf"{SEGMENT}(\.{SEGMENT})*", value) is not None
+        and value.split(".")[-1] != "dlq"
     )
 
 
@@ -189,7 +208,7 @@ def is_reply_to(value: Any, namespace: str) -> bool:
     )
 
 
-# --- gate: parse --------------------------------------------------------------------------------------------------------------------
+# --- gate: parse ------------------------------------------------------------------------------------------------------
 
 
 def parse(value: bytes | None) -> dict[str, Any]:
@@ -239,7 +258,9 @@ def is_agent(value: Any) -> bool:
 
 
 def is_authority(value: Any) -> bool:
-    lists = dict.fromkeys(("can_read", "can_write", "can_execute", "cannot_execute", "requires_human_approval"), is_strings)
+    lists = dict.fromkeys(
+        ("can_read", "can_write", "can_execute", "cannot_execute", "requires_human_approval"), is_strings
+    )
     check_members(value, {}, lists | {"decision_right": is_text, "max_side_effect": is_text})
     return len(rfc8785.dumps(value)) <= 1_024
 
@@ -255,7 +276,11 @@ def is_intent(value: Any) -> bool:
 
 
 def is_critical(value: Any) -> bool:
-    return is_strings(value) and 1 <= len(value) <= 64 and all(len(pointer) <= 1_024 and POINTER.fullmatch(pointer) for pointer in value)
+    return (
+        is_strings(value)
+        and 1 <= len(value) <= 64
+        and all(len(pointer) <= 1_024 and POINTER.fullmatch(pointer) for pointer in value)
+    )
 
 
 def check_metadata(metadata: dict[str, Any]) -> None:
@@ -264,7 +289,9 @@ def check_metadata(metadata: dict[str, Any]) -> None:
         "namespace": is_namespace,
         "message_id": is_message_id,
         "message_type": is_message_type,
-        "schema_version": lambda text: is_text(text) and re.fullmatch(r"(0|[1-9][0-9]{0,63})(\.(0|[1-9][0-9]{0,63})){2}", text),
+        "schema_version": lambda text: (
+            is_text(text) and re.fullmatch(r"(0|[1-9][0-9]{0,63})(\.(0|[1-9][0-9]{0,63})){2}", text)
+        ),
         "timestamp": lambda text: time_ms(text) is not None,
         "sender": is_agent,
         "conversation_id": is_text_id,
@@ -316,7 +343,9 @@ def check_routing(routing: dict[str, Any], metadata: dict[str, Any]) -> None:
 
 
 def is_parents(value: Any) -> bool:
-    return isinstance(value, list) and 1 <= len(value) <= 16 and all(map(is_hash, value)) and len(set(value)) == len(value)
+    return (
+        isinstance(value, list) and 1 <= len(value) <= 16 and all(map(is_hash, value)) and len(set(value)) == len(value)
+    )
 
 
 def is_link(value: Any) -> bool:
@@ -363,12 +392,14 @@ def check_verification(verification: dict[str, Any], metadata: dict[str, Any]) -
     need((metadata["hops"] == 0) == ("parents" not in verification))
 
 
-# --- gates: integrity, authenticity, lifetime ---------------------------------------------------------------------------------------
+# --- gates: integrity, authenticity, lifetime -------------------------------------------------------------------------
 
 
 def statement_of(tree: dict[str, Any]) -> dict[str, Any]:
     metadata, verification = tree["metadata"], tree["verification"]
-    statement = {name: metadata[name] for name in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")}
+    statement = {
+        name: metadata[name] for name in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")
+    }
     statement["content_hash"] = digest(tree["data"])
     statement["envelope_hash"] = digest({"metadata": metadata, "routing": tree["routing"]})
     statement["sender"] = metadata["sender"]["id"]
@@ -447,7 +478,9 @@ def check_chain(tree: dict[str, Any]) -> None:
 
 def check_lifetime(tree: dict[str, Any], now_ms: int, append_ms: int) -> None:
     metadata, routing = tree["metadata"], tree["routing"]
-    need((time_ms(routing["expires_at"]) or 0) - (time_ms(metadata["timestamp"]) or 0) <= 7 * 86_400_000, "ttl_too_long")
+    need(
+        (time_ms(routing["expires_at"]) or 0) - (time_ms(metadata["timestamp"]) or 0) <= 7 * 86_400_000, "ttl_too_long"
+    )
     need(now_ms <= (time_ms(routing["expires_at"]) or 0) + 5_000, "expired")
     need(metadata["hops"] <= min(routing.get("max_hops", 16), 64), "too_many_hops")
     need((time_ms(metadata["timestamp"]) or 0) <= append_ms + 120_000, "clock_skew")
@@ -466,7 +499,7 @@ def verify(value: bytes | None, *, risk: str, now_ms: int) -> str | None:
     return None
 
 
-# --- sealing ------------------------------------------------------------------------------------------------------------------------
+# --- sealing ----------------------------------------------------------------------------------------------------------
 
 
 def seal(data: dict[str, Any], metadata: dict[str, Any], routing: dict[str, Any], cause: bytes | None = None) -> bytes:
@@ -486,7 +519,7 @@ def seal(data: dict[str, Any], metadata: dict[str, Any], routing: dict[str, Any]
     return rfc8785.dumps(tree)
 
 
-# --- records ------------------------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def partition_of(key: bytes, partitions: int) -> int:

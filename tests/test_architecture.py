@@ -1,4 +1,5 @@
-"""The shape of the house: who may import whom, and that modules stay small and say what they own. Each test names its offenders."""
+"""The shape of the house: who may import whom, and that modules stay small and say what they own. Each test names its
+offenders."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def modules_imported(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {inner if (inner := f"{node.module}.{alias.name}") in NAMES else str(node.module) for alias in node.names}
+            found |= {
+                inner if (inner := f"{node.module}.{alias.name}") in NAMES else str(node.module) for alias in node.names
+            }
     return found & NAMES.keys() - {name_of(path)}
 
 
@@ -53,7 +56,8 @@ IMPORTS = {name: modules_imported(path) for name, path in NAMES.items()}
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of nodes that each lead to each other: what is left when nodes that nothing leads to, or that lead nowhere, are taken away."""
+    """Groups of nodes that each lead to each other: what is left when nodes that nothing leads to, or that lead
+    nowhere, are taken away."""
     graph = {node: set(others) for node, others in graph.items()}
     while True:
         led_to = set().union(*graph.values()) if graph else set()
@@ -84,7 +88,8 @@ def test_no_folder_imports_from_one_that_imports_it() -> None:
 
 
 def levels() -> dict[str, dict[str, set[str]]]:
-    """By package, which of its entries (a folder or a file) import which others of them. A folder's `__init__` is its face, no entry."""
+    """By package, which of its entries (a folder or a file) import which others of them. A folder's `__init__` is its
+    face, no entry."""
     found: dict[str, dict[str, set[str]]] = {}
     for name, others in IMPORTS.items():
         for other in others:
@@ -99,7 +104,9 @@ def levels() -> dict[str, dict[str, set[str]]]:
 
 def test_folders_can_be_taken_in_at_a_glance() -> None:
     entries = {
-        folder: len([entry for entry in (ROOT / folder).iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()])
+        folder: len(
+            [entry for entry in (ROOT / folder).iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()]
+        )
         for folder in ("consumers", "bus/transports/kafka")
     }
     assert entries["consumers"] <= 30
@@ -117,7 +124,9 @@ def test_transports_carry_bytes_and_never_import_the_envelope() -> None:
 
 
 def test_only_the_kafka_adapter_imports_aiokafka() -> None:
-    assert labels(path for path in MODULES if "aiokafka" in tops(path) and "transports/kafka" not in path.as_posix()) == []
+    assert (
+        labels(path for path in MODULES if "aiokafka" in tops(path) and "transports/kafka" not in path.as_posix()) == []
+    )
 
 
 def test_config_is_data_and_never_a_module() -> None:
@@ -143,7 +152,9 @@ def test_all_lists_only_what_is_there_and_once() -> None:
 
 def listed(tree: ast.Module) -> set[str]:
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
             names = ast.literal_eval(node.value)
             assert len(set(names)) == len(names)
             return set(names)
@@ -153,7 +164,9 @@ def listed(tree: ast.Module) -> set[str]:
 def defined(tree: ast.Module) -> set[str]:
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         names |= {target.id for target in targets if isinstance(target, ast.Name)}
         if isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}

@@ -1,4 +1,5 @@
-"""What a message costs in processor time stays within `tests/benchmarks/budget.toml`, and would be noticed if it did not."""
+"""What a message costs in processor time stays within `tests/benchmarks/budget.toml`, and would be noticed if it did
+not."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatc
         waste(1)
         return one(self, payload)
 
-    def wasteful_run(self: Publisher, items: Sequence[object], start: int, *, most: int, room: int) -> tuple[list[Sealed], list[NewRecord], int]:
+    def wasteful_run(
+        self: Publisher, items: Sequence[object], start: int, *, most: int, room: int
+    ) -> tuple[list[Sealed], list[NewRecord], int]:
         sealed = run(self, items, start, most=most, room=room)
         waste(len(sealed[0]))
         return sealed
@@ -68,7 +71,8 @@ def test_what_is_above_the_budget_is_named_with_how_much_and_what_to_do() -> Non
     found = {"seal": Gauged(calibrations=1.5, us=33.0), "judge": Gauged(calibrations=2.6, us=55.0)}
     (sentence,) = budgets.over(budget, "native", found).values()
     assert sentence.startswith(
-        "seal (publish_many of 1 KB payloads, no log), with the compiled hot path: 1.50 calibrations a message, 1.50x its"
+        "seal (publish_many of 1 KB payloads, no log), with the compiled hot path: 1.50 calibrations a message, 1.50x "
+        "its"
     )
     assert "about 15.0 us on the reference machine, was 10.0" in sentence
     assert "budget.py --write" in sentence
@@ -88,4 +92,6 @@ def test_the_file_says_what_was_written_and_has_both_paths() -> None:
 
 def test_of_several_measurements_the_best_of_each_figure_counts() -> None:
     first = {"seal": Gauged(calibrations=1.5, us=9.0), "judge": Gauged(calibrations=2.0, us=20.0)}
-    assert budgets.least([first, {"seal": Gauged(calibrations=1.2, us=12.0)}]) == first | {"seal": Gauged(calibrations=1.2, us=12.0)}
+    assert budgets.least([first, {"seal": Gauged(calibrations=1.2, us=12.0)}]) == first | {
+        "seal": Gauged(calibrations=1.2, us=12.0)
+    }

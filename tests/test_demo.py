@@ -29,7 +29,9 @@ def run_demo(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def test_the_demo_reports_the_findings_of_another_repository_with_their_lines(tmp_path: Path) -> None:
     source = tmp_path / "project"
     source.mkdir()
-    (source / "one.py").write_text("x = 1\n\n\ndef f(a=[]):\n    try:\n        return a\n    except:\n        raise\n", "utf-8")
+    (source / "one.py").write_text(
+        "x = 1\n\n\ndef f(a=[]):\n    try:\n        return a\n    except:\n        raise\n", "utf-8"
+    )
     done = run_demo(tmp_path, str(source), "--keep", str(tmp_path / "kept"))
     assert done.returncode == 0, done.stdout + done.stderr
     report = (tmp_path / "kept" / "report.md").read_text("utf-8")

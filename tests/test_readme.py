@@ -16,6 +16,12 @@ def test_the_agent_of_the_readme_passes_its_own_test(tmp_path: Path) -> None:
     program = blocks[0] + "\nimport asyncio\nasyncio.run(test_research())\n"
     (tmp_path / "agent.py").write_text(program, "utf-8")
     done = subprocess.run(
-        [sys.executable, "agent.py"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "agent.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

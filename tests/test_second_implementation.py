@@ -1,4 +1,5 @@
-"""What is sealed here is accepted by a second implementation of the protocol and the other way round; their verdicts agree."""
+"""What is sealed here is accepted by a second implementation of the protocol and the other way round; their verdicts
+agree."""
 
 from __future__ import annotations
 
@@ -48,16 +49,29 @@ def random_data(rng: random.Random, room: int = 2) -> Any:
     if kind == 5:
         return [random_data(rng, room - 1) for _ in range(rng.randrange(3))]
     if kind == 6:
-        return {rng.choice(("a", "\u00e9", "\ufb33", "\U0001f600", '"', "\x7f")): random_data(rng, room - 1) for _ in range(rng.randrange(3))}
+        return {
+            rng.choice(("a", "\u00e9", "\ufb33", "\U0001f600", '"', "\x7f")): random_data(rng, room - 1)
+            for _ in range(rng.randrange(3))
+        }
     return rng.choice(
-        (None, True, rng.randrange(-(10**6), 10**6), rng.uniform(-10, 10) * 10.0 ** rng.randint(-9, 22), "text \\\n\u2028", float(2**60), 5)
+        (
+            None,
+            True,
+            rng.randrange(-(10**6), 10**6),
+            rng.uniform(-10, 10) * 10.0 ** rng.randint(-9, 22),
+            "text \\\n\u2028",
+            float(2**60),
+            5,
+        )
     )
 
 
 def random_message(rng: random.Random, number: int, cause: Message | None) -> Message:
     now_ms = START_MS + number
     optional: dict[str, Any] = {
-        "recipient": Agent(id=f"agent-{(number + 1) % 3}", host="n-1") if rng.random() < 0.5 else Agent(role="r", type="human"),
+        "recipient": Agent(id=f"agent-{(number + 1) % 3}", host="n-1")
+        if rng.random() < 0.5
+        else Agent(role="r", type="human"),
         "correlation_id": "c-\u00e9",
         "task_id": "t",
         "sequence": number,
@@ -93,10 +107,16 @@ def random_message(rng: random.Random, number: int, cause: Message | None) -> Me
         **{name: value for name, value in optional.items() if rng.random() < 0.3},
     )
     data = canonical.encode({"a": random_data(rng), "z": random_data(rng)}, depth=2)
-    routing = Routing(expires_at=format_ms(now_ms + 60_000), **{name: value for name, value in delivery.items() if rng.random() < 0.3})
+    routing = Routing(
+        expires_at=format_ms(now_ms + 60_000), **{name: value for name, value in delivery.items() if rng.random() < 0.3}
+    )
     carries = cause is not None and rng.random() < 0.9
     return sealing.seal(
-        data, metadata, routing, parents=(cause.seal,) if cause else (), proof_chain=cause.chain_for_children() if cause and carries else ()
+        data,
+        metadata,
+        routing,
+        parents=(cause.seal,) if cause else (),
+        proof_chain=cause.chain_for_children() if cause and carries else (),
     )
 
 
@@ -209,7 +229,9 @@ def resealed(tree: dict[str, Any]) -> None:
 
 def test_it_imports_nothing_of_the_project() -> None:
     tree = ast.parse(Path(second.__file__ or "").read_text())
-    names = {alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
     names |= {(node.module or "").partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not names & {"bus", "producers", "consumers", "sealbus", "msgspec", "orjson"}
 
@@ -246,7 +268,10 @@ def test_both_give_the_same_reason_for_two_thousand_tampered_envelopes() -> None
     reasons: set[str | None] = set()
     for number in range(2_000):
         value = tampered(rng, MADE[number % len(MADE)].value)
-        risk, now_ms = rng.choice(RISKS), rng.choice((START_MS, START_MS + 60_000, START_MS + 65_200, START_MS - 120_001))
+        risk, now_ms = (
+            rng.choice(RISKS),
+            rng.choice((START_MS, START_MS + 60_000, START_MS + 65_200, START_MS - 120_001)),
+        )
         told = verify(value, risk, now_ms)
         assert second.verify(value, risk=risk, now_ms=now_ms) == told
         reasons.add(told)
@@ -265,7 +290,9 @@ def test_both_give_the_same_reason_for_two_thousand_tampered_envelopes() -> None
     } <= reasons
 
 
-@pytest.mark.parametrize("vector", [vector for vector in VECTORS["tampered"] if not vector["keys"]], ids=lambda vector: vector["name"])
+@pytest.mark.parametrize(
+    "vector", [vector for vector in VECTORS["tampered"] if not vector["keys"]], ids=lambda vector: vector["name"]
+)
 def test_both_judge_the_golden_vectors_alike(vector: dict[str, Any]) -> None:
     value = bytes.fromhex(vector["value_hex"]) if "value_hex" in vector else vector["value"].encode()
     now_ms = parse_ms(vector["now"])

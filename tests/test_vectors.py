@@ -44,7 +44,9 @@ class Domain:
     def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
         if signature.kid != self.kid:
             return "key_unknown"
-        if signature.alg != self.alg or not hmac.compare_digest(self.sign(signing_input(signature.header, payload)), signature.raw):
+        if signature.alg != self.alg or not hmac.compare_digest(
+            self.sign(signing_input(signature.header, payload)), signature.raw
+        ):
             return "signature_invalid"
         return None if statement.sender in KEY["principals"] else "sender_mismatch"
 
@@ -61,7 +63,7 @@ def value_of(vector: dict[str, Any]) -> bytes:
     return bytes.fromhex(vector["value_hex"]) if "value_hex" in vector else vector["value"].encode()
 
 
-# --- with nothing of the project ----------------------------------------------------------------------------------------------------
+# --- with nothing of the project --------------------------------------------------------------------------------------
 
 
 def test_the_file_is_what_its_script_writes() -> None:
@@ -82,7 +84,12 @@ def test_hashes_are_those_of_the_parts(name: str) -> None:
     layers, statement = vector["layers"], json.loads(vector["statement"])
     verification = json.loads(layers["verification"])
     envelope = '{"metadata":' + layers["metadata"] + ',"routing":' + layers["routing"] + "}"
-    assert digest(layers["data"].encode()) == vector["content_hash"] == statement["content_hash"] == verification["content_hash"]
+    assert (
+        digest(layers["data"].encode())
+        == vector["content_hash"]
+        == statement["content_hash"]
+        == verification["content_hash"]
+    )
     assert digest(envelope.encode()) == vector["envelope_hash"] == statement["envelope_hash"]
     assert digest(vector["statement"].encode()) == vector["seal"] == verification["seal"]
     assert rfc8785.dumps(statement) == vector["statement"].encode()
@@ -96,11 +103,18 @@ def test_a_statement_has_exactly_its_members(name: str) -> None:
         "content_hash": vector["content_hash"],
         "envelope_hash": vector["envelope_hash"],
         "sender": metadata["sender"]["id"],
-        **{member: metadata[member] for member in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")},
+        **{
+            member: metadata[member]
+            for member in ("hops", "message_id", "message_type", "namespace", "protocol", "timestamp")
+        },
         **({"links": len(verification["proof_chain"])} if "proof_chain" in verification else {}),
         **({"parents": verification["parents"]} if "parents" in verification else {}),
         **({"authority": metadata["authority"]} if "authority" in metadata else {}),
-        **{member: metadata["security"][member] for member in ("data_classification", "trust_level") if member in metadata.get("security", {})},
+        **{
+            member: metadata["security"][member]
+            for member in ("data_classification", "trust_level")
+            if member in metadata.get("security", {})
+        },
     }
     if "recipient" in metadata:
         member = "id" if "id" in metadata["recipient"] else "role"
@@ -127,7 +141,7 @@ def test_three_links_hash_into_one_another() -> None:
         assert newer["links"] == older.get("links", 0) + 1
 
 
-# --- by this implementation ---------------------------------------------------------------------------------------------------------
+# --- by this implementation -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -207,7 +221,7 @@ def test_gates_of_the_vectors_are_those_of_the_reasons() -> None:
         assert set(GATES[gate]) <= told
 
 
-# --- quoted in PROTOCOL.md ----------------------------------------------------------------------------------------------------------
+# --- quoted in PROTOCOL.md --------------------------------------------------------------------------------------------
 
 PROTOCOL = (Path(__file__).parents[1] / "bus" / "protocol" / "PROTOCOL.md").read_text()
 QUOTED = {
@@ -234,5 +248,9 @@ def test_the_document_lists_every_gate_and_reason_in_order() -> None:
     table = [line for line in section.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in table] == list(GATES)
     for row in table:
-        words = [word for word in row.split("`")[3::2] if word in {reason for reasons in GATES.values() for reason in reasons}]
+        words = [
+            word
+            for word in row.split("`")[3::2]
+            if word in {reason for reasons in GATES.values() for reason in reasons}
+        ]
         assert list(dict.fromkeys(words)) == list(GATES[row.split("`")[1]])

@@ -1,4 +1,5 @@
-"""The built wheel, installed in a clean environment outside the checkout, runs the demo; and the facade names what hides its packages."""
+"""The built wheel, installed in a clean environment outside the checkout, runs the demo; and the facade names what
+hides its packages."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def run(*command: str | Path, cwd: Path, timeout: float = 300, **environment: st
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
-    built = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", ROOT, cwd=tmp_path)
+    built = run(
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", ROOT, cwd=tmp_path
+    )
     assert built.returncode == 0, built.stderr
     (wheel,) = (tmp_path / "dist").glob("sealbus-*.whl")
     venv.create(tmp_path / "clean", with_pip=True)
@@ -53,5 +56,7 @@ def test_the_facade_says_which_file_hides_a_package(tmp_path: Path, hidden: str)
 
 
 def test_the_facade_imports_quietly(tmp_path: Path) -> None:
-    done = run(sys.executable, "-c", "import sealbus; print(len(sealbus.__all__) > 10)", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    done = run(
+        sys.executable, "-c", "import sealbus; print(len(sealbus.__all__) > 10)", cwd=tmp_path, PYTHONPATH=str(ROOT)
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

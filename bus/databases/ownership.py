@@ -1,7 +1,9 @@
-"""Whose a file is: the log and the inbox are made for this user alone, and not opened where somebody else may change them.
+"""Whose a file is: the log and the inbox are made for this user alone, and not opened where somebody else may change
+them.
 
-Owns what is made and what is refused, for a file and what SQLite keeps beside it. Whoever can write an inbox decides what a worker sends, and
-whoever can read a log has every message. Not for the databases of others, in which an outbox is.
+Owns what is made and what is refused, for a file and what SQLite keeps beside it. Whoever can write an inbox decides
+what a worker sends, and whoever can read a log has every message. Not for the databases of others, in which an outbox
+is.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ _ALLOW = "or say bus.shared_files = true where that is meant"
 
 
 def keep_private(path: str, what: str, *, shared: bool) -> None:
-    """Make the file at *path* where there is none, for this user, or for its group too where files are *shared*; SQLite gives what it keeps
-    beside it the same rights.
+    """Make the file at *path* where there is none, for this user, or for its group too where files are *shared*; SQLite
+    gives what it keeps beside it the same rights.
 
-    Raises ConfigurationError for one, *what* it is in a word, that is another user's, is a symbolic link, or may be written by others; where
-    files are shared only for one that everybody may write. What cannot be made or seen is left to SQLite to tell.
+    Raises ConfigurationError for one, *what* it is in a word, that is another user's, is a symbolic link, or may be
+    written by others; where files are shared only for one that everybody may write. What cannot be made or seen is left
+    to SQLite to tell.
     """
     if path == MEMORY or sys.platform == "win32":
         return
@@ -47,7 +50,9 @@ def _check(path: str, what: str, *, shared: bool) -> None:
     found = Path(path).lstat()
     if stat.S_ISLNK(found.st_mode):
         if not shared:
-            raise ConfigurationError(f"the {what} {path} is a symbolic link, and whoever made it chooses the file: name that, {_ALLOW}")
+            raise ConfigurationError(
+                f"the {what} {path} is a symbolic link, and whoever made it chooses the file: name that, {_ALLOW}"
+            )
         found = Path(path).stat()
     mode = stat.S_IMODE(found.st_mode)
     if mode & stat.S_IWOTH:
@@ -57,4 +62,6 @@ def _check(path: str, what: str, *, shared: bool) -> None:
     if mode & stat.S_IWGRP:
         raise ConfigurationError(f"its group may write to the {what} {path} (mode {mode:04o}): chmod 600 it, {_ALLOW}")
     if found.st_uid not in (os.geteuid(), 0):
-        raise ConfigurationError(f"the {what} {path} belongs to user {found.st_uid}, this is user {os.geteuid()}: chown it, {_ALLOW}")
+        raise ConfigurationError(
+            f"the {what} {path} belongs to user {found.st_uid}, this is user {os.geteuid()}: chown it, {_ALLOW}"
+        )

@@ -1,7 +1,7 @@
 """PostgreSQL by way of asyncpg, which is imported only when a URL asks for it.
 
-Owns finding the driver, making pools, what a failure of the server or of the way to it means, which way to it cannot be used, and showing URLs
-without their passwords. Does not own any statement about our tables.
+Owns finding the driver, making pools, what a failure of the server or of the way to it means, which way to it cannot be
+used, and showing URLs without their passwords. Does not own any statement about our tables.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = [
 TIMEOUT_S: Final = 10.0
 """A server that has not answered after so long is as good as gone."""
 
-# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal. And a session that may only read: after a failover it
-# is the one with the old server, and stays so.
+# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal. And a session that may only
+# read: after a failover it is the one with the old server, and stays so.
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
 # Who it is, which database, which schema, rights, parameters in the URL.
 _OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
@@ -87,14 +87,20 @@ def is_of_store(error: BaseException) -> bool:
         # The server has gone just when something was being sent.
         return True
     # What asyncpg says of its own accord: a connection that is closed; or, as a ValueError, an argument it cannot send.
-    return isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError) and "in progress" not in str(error)
+    return (
+        isinstance(error, asyncpg.InterfaceError)
+        and not isinstance(error, ValueError)
+        and "in progress" not in str(error)
+    )
 
 
 def is_late(error: BaseException) -> bool:
-    """Whether *error* is an answer that did not come in time, and the driver is asking the server to cancel the statement.
+    """Whether *error* is an answer that did not come in time, and the driver is asking the server to cancel the
+    statement.
 
-    Cut at once, the connection would take that request with it: behind a lock the server would keep the statement, and its session, for as
-    long as the lock lasts, and each repetition would add one until the server takes no more. Given back to its pool it is waited for.
+    Cut at once, the connection would take that request with it: behind a lock the server would keep the statement, and
+    its session, for as long as the lock lasts, and each repetition would add one until the server takes no more. Given
+    back to its pool it is waited for.
     """
     return isinstance(error, TimeoutError)
 
@@ -102,7 +108,8 @@ def is_late(error: BaseException) -> bool:
 def translated(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
     """The error of the bus that says what *error* means for the database at *where*.
 
-    Being refused is a wrong setting only *at_start*: later, whoever was let in once waits, as through a failover or a change of passwords.
+    Being refused is a wrong setting only *at_start*: later, whoever was let in once waits, as through a failover or a
+    change of passwords.
     """
     state = str(getattr(error, "sqlstate", None) or "")
     if at_start and state.startswith(_OF_SETUP):
@@ -122,7 +129,8 @@ def cut(connection: Any) -> None:
 
 @asynccontextmanager
 async def closing(where: str, most_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
-    """Translate, as `translating`, what closing meets, and let it take *most_s* seconds; then *terminate* what is to be closed.
+    """Translate, as `translating`, what closing meets, and let it take *most_s* seconds; then *terminate* what is to be
+    closed.
 
     A statement that is only cancelled waits for the server all the same, in the driver.
     """
@@ -156,8 +164,9 @@ def translating(where: str, connection: Any = None, *, at_start: bool = False) -
 async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s: float) -> None:
     """Raise ConfigurationError where the next transaction of *connection* may be another session's.
 
-    A pooler that gives its sessions out by the transaction does that, and then locks and roles are anybody's. Where the server's process is
-    the one that it said at first, there is none in between; else a second connection, open at the same time, shows whether each has its own.
+    A pooler that gives its sessions out by the transaction does that, and then locks and roles are anybody's. Where the
+    server's process is the one that it said at first, there is none in between; else a second connection, open at the
+    same time, shows whether each has its own.
     """
     try:
         process = await connection.fetchval(_PROCESS)
@@ -176,6 +185,8 @@ async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s
             raise
     if is_shared:
         raise ConfigurationError(
-            f"the database {where} is reached by way of a pooler that gives sessions out by the transaction, and locks, roles and prepared "
-            "statements go astray there: use the server itself, or a pool in session mode (PgBouncer: pool_mode = session)"
+            f"the database {where} is reached by way of a pooler that gives sessions out by the transaction, and "
+            "locks, roles and prepared "
+            "statements go astray there: use the server itself, or a pool in session mode (PgBouncer: pool_mode = "
+            "session)"
         )

@@ -1,7 +1,7 @@
 """What a failure of SQLite means to whoever keeps rows in a user's file.
 
-Owns telling failures of the store from faults of a statement, and the one translation of the former. The log's own file is
-`bus.transports.sqlite`'s.
+Owns telling failures of the store from faults of a statement, and the one translation of the former. The log's own file
+is `bus.transports.sqlite`'s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def is_of_store(error: sqlite3.Error) -> bool:
 
 
 def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
-    """The sentence for people. What SQLite says of a damaged file may quote it, and then Python cannot read the error itself."""
+    """The sentence for people. What SQLite says of a damaged file may quote it, and then Python cannot read the error
+    itself."""
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"the database {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
     kind = DamagedError if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else InboxError

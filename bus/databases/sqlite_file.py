@@ -1,7 +1,8 @@
-"""A SQLite file that several processes open: where it is, switching it to write-ahead logging, taking turns at writing, and noticing that it was
-replaced.
+"""A SQLite file that several processes open: where it is, switching it to write-ahead logging, taking turns at writing,
+and noticing that it was replaced.
 
-Owns what is the same for every such file of sealbus, be it the log, an inbox or an outbox. Does not own tables or what errors mean.
+Owns what is the same for every such file of sealbus, be it the log, an inbox or an outbox. Does not own tables or what
+errors mean.
 """
 
 from __future__ import annotations
@@ -22,28 +23,32 @@ _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.0005, 0.003
 
 
 def fixed(path: str) -> str:
-    """*path* as it means the same file from now on: a handler may change the working directory, and a connection is opened more than once."""
+    """*path* as it means the same file from now on: a handler may change the working directory, and a connection is
+    opened more than once."""
     return path if path == MEMORY else str(Path(path).absolute())
 
 
 def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting, so this waits."""
+    """Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting, so this
+    waits."""
     _insist(connection, "PRAGMA journal_mode = WAL", timeout_s, (_TURN_S, _TURN_S))
 
 
 def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
     """BEGIN IMMEDIATE, waiting for other writers at most *timeout_s*; the connection's own timeout is to be 0.
 
-    SQLite's own waiting looks ever more rarely, every 100 ms in the end. A writer that has more to write is back within a few, so that of
-    several busy processes one could find the file locked whenever it looked, for longer than a lease.
+    SQLite's own waiting looks ever more rarely, every 100 ms in the end. A writer that has more to write is back within
+    a few, so that of several busy processes one could find the file locked whenever it looked, for longer than a lease.
     """
     _insist(connection, "BEGIN IMMEDIATE TRANSACTION", timeout_s, (_SHORTEST_LOOK_S, _LONGEST_LOOK_S))
 
 
 def gives_room_back(connection: sqlite3.Connection, path: str) -> bool:
-    """After the disk was full: write back what stands in the write-ahead log, cut it off and keep it short from now on; whether that went.
+    """After the disk was full: write back what stands in the write-ahead log, cut it off and keep it short from now on;
+    whether that went.
 
-    A log of its usual length could take all the room there is again before it is written back, and then there is none to write it back to.
+    A log of its usual length could take all the room there is again before it is written back, and then there is none
+    to write it back to.
     """
     try:
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))

@@ -18,7 +18,14 @@ def seal_plain(
 ) -> tuple[str, bytes, bytes] | None: ...
 def write_records(records: list[Any], /) -> Section: ...
 def write_batch(
-    section: bytes, count: int, attributes: int, timestamp_ms: int, producer_id: int, producer_epoch: int, base_sequence: int, /
+    section: bytes,
+    count: int,
+    attributes: int,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    /,
 ) -> bytes: ...
 def read_records(
     section: bytes | bytearray | memoryview,
@@ -34,10 +41,19 @@ def read_records(
     /,
 ) -> list[Any]: ...
 def murmur2_many(keys: Sequence[bytes], /) -> list[int]: ...
-def distribute(records: list[Any], partitions: int, largest: int, /) -> dict[int, tuple[list[Any], list[int], list[int]]] | None: ...
+def distribute(
+    records: list[Any], partitions: int, largest: int, /
+) -> dict[int, tuple[list[Any], list[int], list[int]]] | None: ...
 def record_sizes(records: Sequence[Any], /) -> list[int]: ...
 def acknowledge(
-    outcomes: list[Any], indices: Sequence[int], kind: type[Any], topic: str, partition: int, offset: int, timestamp_ms: int, /
+    outcomes: list[Any],
+    indices: Sequence[int],
+    kind: type[Any],
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    /,
 ) -> int: ...
 
 class Section(Buffer):
@@ -62,7 +78,9 @@ class Encoder:
 class Links:
     def __init__(self, link: type[Any], statement: type[Any], addressee: type[Any], /) -> None: ...
     def have_form(self, chain: tuple[Any, ...], /) -> bool: ...
-    def hold(self, chain: tuple[Any, ...], statement: Any, cause_id: str | None, backwards_ms: int, age_ms: int, /) -> bool: ...
+    def hold(
+        self, chain: tuple[Any, ...], statement: Any, cause_id: str | None, backwards_ms: int, age_ms: int, /
+    ) -> bool: ...
 
 class Sealer:
     def __init__(

@@ -1,8 +1,9 @@
 """Fields that a stranger can make arbitrarily costly to read, refused when their type is declared.
 
-Owns which those are, and what to write instead (security rules S7 and S9 of the design): members of sets and keys of dicts whose hashes can be
-made to collide, for Python hashes numbers and what is made of them without a secret; and patterns whose matching can take more than time in
-proportion to the text. Pure; does not own reading or sizes (`bus.payloads.decoded_size`).
+Owns which those are, and what to write instead (security rules S7 and S9 of the design): members of sets and keys of
+dicts whose hashes can be made to collide, for Python hashes numbers and what is made of them without a secret; and
+patterns whose matching can take more than time in proportion to the text. Pure; does not own reading or sizes
+(`bus.payloads.decoded_size`).
 """
 
 from __future__ import annotations
@@ -49,16 +50,24 @@ def _faults(root: Any) -> Iterator[str]:
         if isinstance(kind, inspect.SetType | inspect.FrozenSetType):
             yield from _check_hashed(f"{place}: members of a set", kind.item_type, "write list[...]")
         elif isinstance(kind, inspect.DictType):
-            yield from _check_hashed(f"{place}: keys of a dict", kind.key_type, "write a list of pairs, list[tuple[key, value]], or keys as str")
+            yield from _check_hashed(
+                f"{place}: keys of a dict",
+                kind.key_type,
+                "write a list of pairs, list[tuple[key, value]], or keys as str",
+            )
         elif isinstance(kind, inspect.StrType) and kind.pattern is not None:
             yield from _check_pattern(place, kind)
-        waiting += ((f"{place}.{field.name}" if place else field.name, field.type) for field in getattr(kind, "fields", ()))
+        waiting += (
+            (f"{place}.{field.name}" if place else field.name, field.type) for field in getattr(kind, "fields", ())
+        )
         waiting += ((place, below) for below in _below(kind))
 
 
 def _below(kind: Any) -> list[Any]:
     found = [
-        getattr(kind, name) for name in ("type", "item_type", "key_type", "value_type") if isinstance(getattr(kind, name, None), inspect.Type)
+        getattr(kind, name)
+        for name in ("type", "item_type", "key_type", "value_type")
+        if isinstance(getattr(kind, name, None), inspect.Type)
     ]
     return [*found, *getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
 
@@ -73,7 +82,11 @@ def _check_hashed(what: str, kind: Any, instead: str) -> Iterator[str]:
 def _members(kind: Any) -> list[Any]:
     if isinstance(kind, inspect.Metadata):
         return _members(kind.type)
-    return [below for member in kind.types for below in _members(member)] if isinstance(kind, inspect.UnionType) else [kind]
+    return (
+        [below for member in kind.types for below in _members(member)]
+        if isinstance(kind, inspect.UnionType)
+        else [kind]
+    )
 
 
 def _check_pattern(place: str, kind: Any) -> Iterator[str]:
@@ -81,7 +94,11 @@ def _check_pattern(place: str, kind: Any) -> Iterator[str]:
         yield f"{place}: a pattern needs max_length of at most {_MOST_TEXT}, for it looks at all of a stranger's text"
         return
     items = list(sre_parser.parse(kind.pattern))
-    anchored = len(items) > 1 and items[0] in [(sre.AT, at) for at in _BEGINNINGS] and items[-1] in [(sre.AT, at) for at in _ENDS]
+    anchored = (
+        len(items) > 1
+        and items[0] in [(sre.AT, at) for at in _BEGINNINGS]
+        and items[-1] in [(sre.AT, at) for at in _ENDS]
+    )
     if not anchored:
         yield f"{place}: a pattern is anchored at both ends: write ^...$"
     elif (fault := _pattern_fault(items[1:-1])) is not None:
@@ -106,12 +123,17 @@ def _pattern_fault(items: list[tuple[Any, Any]]) -> str | None:
             return "a pattern is made of literals, classes and repeats of these, without references or looking around"
     if unbounded > 1:
         return "a pattern repeats without a bound once at the most"
-    return f"the counts of a pattern multiply to {product}, at most {_MOST_COUNT} are allowed" if product > _MOST_COUNT else None
+    return (
+        f"the counts of a pattern multiply to {product}, at most {_MOST_COUNT} are allowed"
+        if product > _MOST_COUNT
+        else None
+    )
 
 
 def _is_choice(kind: Any, argument: Any) -> bool:
     if kind is sre.SUBPATTERN:
         return all(
-            inner[0] in {sre.LITERAL, sre.IN} or (inner[0] in {sre.BRANCH, sre.SUBPATTERN} and _is_choice(*inner)) for inner in argument[3]
+            inner[0] in {sre.LITERAL, sre.IN} or (inner[0] in {sre.BRANCH, sre.SUBPATTERN} and _is_choice(*inner))
+            for inner in argument[3]
         )
     return all(inner[0] in {sre.LITERAL, sre.IN} for branch in argument[1] for inner in branch)

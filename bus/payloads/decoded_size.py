@@ -1,8 +1,8 @@
 """What a payload takes in memory once it is decoded, told from its text before anything is built.
 
-Owns the estimate, per type: two bytes of text may become a Struct of thirty fields. It bounds what there is most of, objects and lists, and is
-not exact. Does not own what follows from it: too heavy a payload is refused (`bus.payloads.payload_types`), and a worker counts the rest against what it may
-have in flight. Pure.
+Owns the estimate, per type: two bytes of text may become a Struct of thirty fields. It bounds what there is most of,
+objects and lists, and is not exact. Does not own what follows from it: too heavy a payload is refused
+(`bus.payloads.payload_types`), and a worker counts the rest against what it may have in flight. Pure.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def weight_of(cls: type[msgspec.Struct]) -> Weight:
         if id(kind) in seen:
             continue
         seen.add(id(kind))
-        if isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType):
+        if isinstance(
+            kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
+        ):
             (lists if getattr(kind, "array_like", False) else objects).append(_of_fields(kind))
             waiting += (field.type for field in kind.fields)
         elif isinstance(kind, inspect.AnyType | inspect.DictType | inspect.RawType):
@@ -80,11 +82,15 @@ def weight_of(cls: type[msgspec.Struct]) -> Weight:
 def _of_fields(kind: Any) -> int:
     own = 48 + 8 * len(kind.fields) if isinstance(kind, inspect.StructType) else _OBJECT + 48 * len(kind.fields)
     factories = (getattr(field, "default_factory", msgspec.NODEFAULT) for field in kind.fields)
-    return own + sum(_FACTORIES.get(factory, _OTHER_FACTORY) for factory in factories if factory is not msgspec.NODEFAULT)
+    return own + sum(
+        _FACTORIES.get(factory, _OTHER_FACTORY) for factory in factories if factory is not msgspec.NODEFAULT
+    )
 
 
 def _below(kind: Any) -> list[Any]:
     found = [
-        getattr(kind, name) for name in ("type", "item_type", "key_type", "value_type") if isinstance(getattr(kind, name, None), inspect.Type)
+        getattr(kind, name)
+        for name in ("type", "item_type", "key_type", "value_type")
+        if isinstance(getattr(kind, name, None), inspect.Type)
     ]
     return [*found, *getattr(kind, "types", ()), *getattr(kind, "item_types", ())]

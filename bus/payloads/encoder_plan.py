@@ -1,8 +1,8 @@
 """Plans: per payload type, what the compiled hot path has to know to write its Structs as canonical JSON.
 
-Owns describing a type as nested tuples that `bus/native/src/encoding.rs` reads, or leaving it to the general way (`bus.payloads.encoding`), and whether
-what is written so has to be decoded again to be sure that receivers can. Types are told by their annotations; whether a value is what its
-annotation says is looked at for every value, there.
+Owns describing a type as nested tuples that `bus/native/src/encoding.rs` reads, or leaving it to the general way
+(`bus.payloads.encoding`), and whether what is written so has to be decoded again to be sure that receivers can. Types
+are told by their annotations; whether a value is what its annotation says is looked at for every value, there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bus.protocol import canonical_numbers
 __all__ = ["Plan", "compile_encoder", "encoding_plan"]
 
 Plan: TypeAlias = tuple[Any, ...]
-"""`("text",)`, `("choice", texts)`, `("flag",)`, `("null",)`, `("integer",)`, `("number",)`, `("any",)`, `("optional", plan)`,
-`("either", plans)`, `("items", plan)`, `("row", plans)`, `("map", plan)`, `("members", ((member, JSON), ...))`,
-`("leaf", class, encode, class of time zones)` or `("struct", class, ((name in JSON, field, plan, left out), ...))` with the fields in the order
-in which they are written; a tag has no field and the plan `("constant", JSON)`, and what is left out is `("is", value)`, `("list",)` or
-`("dict",)`."""
+"""`("text",)`, `("choice", texts)`, `("flag",)`, `("null",)`, `("integer",)`, `("number",)`, `("any",)`, `("optional",
+plan)`, `("either", plans)`, `("items", plan)`, `("row", plans)`, `("map", plan)`, `("members", ((member, JSON), ...))`,
+`("leaf", class, encode, class of time zones)` or `("struct", class, ((name in JSON, field, plan, left out), ...))` with
+the fields in the order in which they are written; a tag has no field and the plan `("constant", JSON)`, and what is
+left out is `("is", value)`, `("list",)` or `("dict",)`."""
 
 _MAX_LEVELS: Final = 30
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
@@ -84,7 +84,8 @@ def encoding_plan(cls: type[msgspec.Struct]) -> tuple[Plan, bool] | None:
 
 
 def compile_encoder(cls: type[msgspec.Struct], decode: Callable[[bytes], msgspec.Struct] | None, room: int) -> Any:
-    """The compiled encoder of payloads of *cls*, at most *room* levels deep; None if there is none. *decode* raises for other data."""
+    """The compiled encoder of payloads of *cls*, at most *room* levels deep; None if there is none. *decode* raises for
+    other data."""
     if native.core is None or (found := encoding_plan(cls)) is None:
         return None
     plan, certain = found
@@ -158,13 +159,20 @@ class _Planner:
         if hasattr(cls, "__post_init__"):
             self.certain = False
         omits = cls.__struct_config__.omit_defaults
-        fields = [(field.encode_name, field.name, self.plan(field.type, (*inside, cls)), _left_out(field, omits)) for field in kind.fields]
+        fields = [
+            (field.encode_name, field.name, self.plan(field.type, (*inside, cls)), _left_out(field, omits))
+            for field in kind.fields
+        ]
         if kind.tag is not None:
             fields.append((kind.tag_field, None, ("constant", _encode(kind.tag)), None))
         # Below U+0080 the order of Python's texts is that of RFC 8785.
         if not all(name.isascii() for name, *_ in fields):
             raise _UnsupportedError
-        return ("struct", cls, tuple((_encode(name), *rest) for name, *rest in sorted(fields, key=lambda field: field[0])))
+        return (
+            "struct",
+            cls,
+            tuple((_encode(name), *rest) for name, *rest in sorted(fields, key=lambda field: field[0])),
+        )
 
 
 _PLANNED: Final[dict[type, Callable[[_Planner, Any, tuple[type, ...]], Plan]]] = {
@@ -180,7 +188,8 @@ _PLANNED: Final[dict[type, Callable[[_Planner, Any, tuple[type, ...]], Plan]]] =
 
 
 def _left_out(field: Any, omits: bool) -> Plan | None:
-    """With what value *field* is not written: UNSET where that may stand there, and its default in a Struct that *omits* those."""
+    """With what value *field* is not written: UNSET where that may stand there, and its default in a Struct that
+    *omits* those."""
     if not field.required and field.default is field.default_factory is msgspec.NODEFAULT:
         return ("is", msgspec.UNSET)
     if not omits or field.required:
@@ -195,6 +204,8 @@ def _texts_of(cls: type[enum.Enum]) -> Iterator[tuple[enum.Enum, bytes]]:
     if getattr_static(cls, "value") is not enum.Enum.__dict__["value"]:
         raise _UnsupportedError
     for member in cls:
-        if not isinstance(member.value, str) and not (isinstance(member.value, int) and abs(member.value) <= canonical_numbers.SAFE_INTEGER):
+        if not isinstance(member.value, str) and not (
+            isinstance(member.value, int) and abs(member.value) <= canonical_numbers.SAFE_INTEGER
+        ):
             raise _UnsupportedError
         yield member, _encode(member.value)

@@ -1,7 +1,8 @@
 """A payload's canonical data: encoding Structs of one class.
 
-Owns the choice between the three ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), msgspec's own output where a guard says that it is
-canonical (`bus.payloads.output_guard`), and the exact way, which names the field that receivers would refuse. Whatever leaves here reads back as its type.
+Owns the choice between the three ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), msgspec's own
+output where a guard says that it is canonical (`bus.payloads.output_guard`), and the exact way, which names the field
+that receivers would refuse. Whatever leaves here reads back as its type.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Encoder:
         self._guard = None if cls is None else make_guard(cls)
         self._full_guard = None if cls is None else make_full_guard(cls)
         self.compiled: Any = None if cls is None else compile_encoder(cls, read, DATA_ROOM)
-        """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for this class."""
+        """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for
+        this class."""
 
     def encode(self, subject: msgspec.Struct) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
@@ -70,7 +72,9 @@ class Encoder:
 
     def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
         if isinstance(subject, type):
-            raise ContractError(f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation")
+            raise ContractError(
+                f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation"
+            )
         try:
             return canonical.encode(_plain(subject), depth=DATA_DEPTH)
         except ContractError as error:
@@ -85,7 +89,8 @@ class Encoder:
         try:
             data = canonical.encode(_plain(subject, str_keys=True), depth=DATA_DEPTH)
             again = self._decode(data)
-            # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be compared.
+            # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be
+            # compared.
             return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None
         except (ContractError, TypeError, ValueError, RecursionError):
             return None

@@ -1,6 +1,7 @@
 """Whether a JSON pointer names a field that a type knows: what `critical_fields` asks.
 
-Owns walking a payload type, and the envelope's own layers, by name; a pointer to an absent but known field is understood.
+Owns walking a payload type, and the envelope's own layers, by name; a pointer to an absent but known field is
+understood.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _described = lru_cache(maxsize=256)(inspect.type_info)
 def knows_field(payload: type[msgspec.Struct], pointer: str) -> bool:
     """Whether *pointer* (RFC 6901, into the envelope) names a field of *payload* or of the envelope.
 
-    Takes time in proportion to the pointer's length, whatever the type: pointers come from strangers, and types may contain themselves.
+    Takes time in proportion to the pointer's length, whatever the type: pointers come from strangers, and types may
+    contain themselves.
     """
     if pointer == "":
         return True

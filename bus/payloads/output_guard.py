@@ -1,10 +1,11 @@
 """Guards: per payload type, the question whether msgspec's own output of a value is its canonical form already.
 
-Owns generating predicates per Struct from its annotations. True means that `msgspec` with sorted fields writes RFC 8785 for this value once
-the result decodes again as its type; False only means: take the exact way (`bus.protocol.canonical`). A value that was just decoded as its type needs
-no look at the classes of what it holds, so there is a shorter predicate for those; and a longer one whose True means also that the result
-does decode again. Generated code, because the check runs for every
-field of every message and a table of closures costs three times as much (measure with tests/benchmarks).
+Owns generating predicates per Struct from its annotations. True means that `msgspec` with sorted fields writes RFC 8785
+for this value once the result decodes again as its type; False only means: take the exact way
+(`bus.protocol.canonical`). A value that was just decoded as its type needs no look at the classes of what it holds, so
+there is a shorter predicate for those; and a longer one whose True means also that the result does decode again.
+Generated code, because the check runs for every field of every message and a table of closures costs three times as
+much (measure with tests/benchmarks).
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class _UnsupportedError(Exception):
 
 
 def make_guard(cls: type[msgspec.Struct]) -> Guard | None:
-    """The guard of *cls*; None where its annotations leave open what a value may hold (Any, dicts, sets, unions of Structs, recursion)."""
+    """The guard of *cls*; None where its annotations leave open what a value may hold (Any, dicts, sets, unions of
+    Structs, recursion)."""
     generated = _generate(_Writer(decoded=False), cls)
     return None if generated is None else _tolerant(generated)
 
@@ -64,7 +66,8 @@ def make_decoded_guard(cls: type[msgspec.Struct]) -> Guard | None:
 
 
 def make_full_guard(cls: type[msgspec.Struct]) -> Guard | None:
-    """The guard of *cls* whose True needs no decoding to be sure of; None where types have constraints or code of their own."""
+    """The guard of *cls* whose True needs no decoding to be sure of; None where types have constraints or code of their
+    own."""
     writer = _Writer(decoded=False, full=True)
     generated = _generate(writer, cls)
     if generated is None or any(hasattr(kind, "__post_init__") for kind in writer.classes.values()):
@@ -73,7 +76,8 @@ def make_full_guard(cls: type[msgspec.Struct]) -> Guard | None:
 
 
 def _tolerant(generated: Guard) -> Guard:
-    """*generated* for values of any kind: built with values of wrong types they are not plain, and the exact way names the field."""
+    """*generated* for values of any kind: built with values of wrong types they are not plain, and the exact way names
+    the field."""
 
     def guard(value: Any) -> bool:
         try:
@@ -92,7 +96,8 @@ def _generate(writer: _Writer, cls: type[msgspec.Struct]) -> Guard | None:
         body = list(writer.struct(inspect.type_info(cls), "v0", 1, ()))
         source = "\n".join(["def guard(v0):", *body, "    return True"])
         scope = dict(writer.classes)
-        exec(compile(source, f"<guard of {cls.__qualname__}>", "exec"), scope)  # noqa: S102 - our own text: names of fields checked to be identifiers
+        # Our own text: names of fields checked to be identifiers.
+        exec(compile(source, f"<guard of {cls.__qualname__}>", "exec"), scope)  # noqa: S102
     except (_UnsupportedError, SyntaxError, RecursionError):
         # Python nests no more than twenty loops, nor a hundred blocks: deeper types go the exact way.
         return None
@@ -101,7 +106,8 @@ def _generate(writer: _Writer, cls: type[msgspec.Struct]) -> Guard | None:
 
 
 class _Writer:
-    """Writes the lines of one guard; *decoded* leaves out what decoding has checked, *full* checks all that decoding would."""
+    """Writes the lines of one guard; *decoded* leaves out what decoding has checked, *full* checks all that decoding
+    would."""
 
     def __init__(self, *, decoded: bool, full: bool = False) -> None:
         self.classes: dict[str, type] = {}
@@ -110,7 +116,9 @@ class _Writer:
         self._int, self._float = (_SAFE, _DECODED_FLOAT) if decoded else (_INT, _FLOAT)
 
     def struct(self, kind: Any, value: str, depth: int, seen: tuple[type, ...]) -> Iterator[str]:
-        if kind.cls in seen or not all(field.encode_name.isascii() and _can_be_written(field.name) for field in kind.fields):
+        if kind.cls in seen or not all(
+            field.encode_name.isascii() and _can_be_written(field.name) for field in kind.fields
+        ):
             raise _UnsupportedError
         name = f"C{len(self.classes)}"
         self.classes[name] = kind.cls
@@ -130,7 +138,9 @@ class _Writer:
             yield f"{pad}if not ({check}): return False"
         if isinstance(kind, inspect.Metadata):
             yield from self.value(kind.type, value, depth, seen)
-        elif isinstance(kind, _PLAIN) or (isinstance(kind, inspect.LiteralType) and all(isinstance(v, str) for v in kind.values)):
+        elif isinstance(kind, _PLAIN) or (
+            isinstance(kind, inspect.LiteralType) and all(isinstance(v, str) for v in kind.values)
+        ):
             return
         elif isinstance(kind, inspect.IntType):
             yield f"{pad}if not ({self._int.format(v=value)}): return False"
@@ -169,7 +179,8 @@ def _can_be_written(name: str) -> bool:
 
 
 def _full_check(kind: Any, value: str) -> str:
-    """What *value* must be, besides canonical, to decode as *kind*; raises _UnsupportedError where that takes more than a class."""
+    """What *value* must be, besides canonical, to decode as *kind*; raises _UnsupportedError where that takes more than
+    a class."""
     if any(getattr(kind, name, None) is not None for name in _CONSTRAINTS):
         raise _UnsupportedError
     match kind:

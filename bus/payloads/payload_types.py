@@ -1,7 +1,8 @@
 """Payload types: the `@payload` mark, encoding and decoding under it, and the registry of those an application knows.
 
-Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is registered at import:
-the mark stays on the class, and a `Registry` is built from classes by whoever composes an application.
+Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is
+registered at import: the mark stays on the class, and a `Registry` is built from classes by whoever composes an
+application.
 """
 
 from __future__ import annotations
@@ -59,7 +60,16 @@ class PayloadType:
         "weight",
     )
 
-    def __init__(self, cls: type[msgspec.Struct], name: str, version: str, risk: Risk, *, sign: bool, upcasters: Mapping[int, Upcaster]) -> None:
+    def __init__(
+        self,
+        cls: type[msgspec.Struct],
+        name: str,
+        version: str,
+        risk: Risk,
+        *,
+        sign: bool,
+        upcasters: Mapping[int, Upcaster],
+    ) -> None:
         self.cls = cls
         self.name = name
         self.version = version
@@ -78,12 +88,14 @@ class PayloadType:
         self.resolve_by_now()
 
     def resolve_by_now(self) -> None:
-        """`resolve` as far as it can be: a class that refers to itself, or to one further down, is marked before that name is there."""
+        """`resolve` as far as it can be: a class that refers to itself, or to one further down, is marked before that
+        name is there."""
         with contextlib.suppress(NameError):
             self.resolve()
 
     def resolve(self) -> None:
-        """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one can't be decoded."""
+        """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one
+        can't be decoded."""
         if not self._resolved:
             try:
                 self._resolve()
@@ -140,7 +152,8 @@ class PayloadType:
             return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything; `decode` says what became of it
+        # A type's own __post_init__ may raise anything; `decode` says what became of it.
+        except BaseException:  # noqa: BLE001
             return None
 
     def read(self, data: bytes) -> msgspec.Struct | None:
@@ -163,7 +176,9 @@ class PayloadType:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise ContractError(f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation") from error
+            raise ContractError(
+                f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation"
+            ) from error
 
     def open(self, message: Message) -> msgspec.Struct:
         """The payload of *message*, upcast from an older major where a way is known.
@@ -171,7 +186,11 @@ class PayloadType:
         Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
         """
         metadata = message.metadata
-        if message.payload is not None and metadata.schema_version == self.version and message.payload.__class__ is self.cls:
+        if (
+            message.payload is not None
+            and metadata.schema_version == self.version
+            and message.payload.__class__ is self.cls
+        ):
             opened = message.payload
         elif metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
             opened = self.decode(message.data)
@@ -201,25 +220,40 @@ class PayloadType:
         try:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ContractError(f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation") from error
+            raise ContractError(
+                f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation"
+            ) from error
 
     def check_critical(self, pointers: tuple[str, ...]) -> None:
-        """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the envelope knows."""
+        """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the
+        envelope knows."""
         for pointer in pointers:
             if not knows_field(self.cls, pointer):
-                raise ContractError(f"{pointer!r} must be understood and is not known here", "/metadata/critical_fields", "critical_field")
+                raise ContractError(
+                    f"{pointer!r} must be understood and is not known here",
+                    "/metadata/critical_fields",
+                    "critical_field",
+                )
 
 
 def payload(
-    name: str, *, version: str = "1.0.0", risk: Risk = "medium", sign: bool = True, upcasters: Mapping[int, Upcaster] | None = None
+    name: str,
+    *,
+    version: str = "1.0.0",
+    risk: Risk = "medium",
+    sign: bool = True,
+    upcasters: Mapping[int, Upcaster] | None = None,
 ) -> Callable[[_StructType], _StructType]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
-    *upcasters* maps an older major to a function that turns its data into the next major's. Raises ContractError for an illegal name or
+    *upcasters* maps an older major to a function that turns its data into the next major's. Raises ContractError for an
+    illegal name or
     version, TypeError for a class that is no Struct.
     """
     if not is_message_type(name):
-        raise ContractError(f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`")
+        raise ContractError(
+            f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`"
+        )
     if not is_schema_version(version):
         raise ContractError(f"{version!r} is no schema version: x.y.z without leading zeros")
     if risk not in ("low", "medium", "high"):
@@ -241,7 +275,9 @@ def payload_type(subject: object) -> PayloadType:
     cls = subject if isinstance(subject, type) else type(subject)
     mark = cls.__dict__.get(_MARK)
     if not isinstance(mark, PayloadType):
-        raise UnknownTypeError(f"{cls.__qualname__} is no payload type, which is a msgspec.Struct marked with @payload(name, version=...)")
+        raise UnknownTypeError(
+            f"{cls.__qualname__} is no payload type, which is a msgspec.Struct marked with @payload(name, version=...)"
+        )
     return mark
 
 
@@ -251,7 +287,8 @@ def encode_payload(subject: msgspec.Struct) -> bytes:
 
 
 class Registry:
-    """The payload types an application knows, by message type; immutable. Raises NameError for one whose annotations name nothing."""
+    """The payload types an application knows, by message type; immutable. Raises NameError for one whose annotations
+    name nothing."""
 
     def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
         self._types: dict[str, PayloadType] = {}

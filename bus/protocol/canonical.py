@@ -1,8 +1,9 @@
 """The one byte form of a JSON value (RFC 8785, JCS), its digest, and the strict reading of foreign bytes.
 
-Owns value -> bytes -> digest, and bytes -> value with the question whether those bytes were canonical. All of it is pure. orjson reads and
-writes; what it writes otherwise than RFC 8785 is put right afterwards, in the text, so that any megabyte costs milliseconds.
-Does not own how numbers are written (`bus.protocol.canonical_numbers`) or what a document means (`bus.protocol.envelope`).
+Owns value -> bytes -> digest, and bytes -> value with the question whether those bytes were canonical. All of it is
+pure. orjson reads and writes; what it writes otherwise than RFC 8785 is put right afterwards, in the text, so that any
+megabyte costs milliseconds. Does not own how numbers are written (`bus.protocol.canonical_numbers`) or what a document
+means (`bus.protocol.envelope`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _M: Final = canonical_numbers.SAFE_INTEGER
 _ORJSON_AGREES: Final = canonical_numbers.ORJSON_AGREES
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _EXACT, _RESPELL, _FAULTY = range(3)
-# Up to this size a walk over the values is quicker than searching their text; beyond it, text is what keeps hostile megabytes cheap.
+# Up to this size a walk over the values is quicker than searching their text; beyond it, text is what keeps hostile
+# megabytes cheap.
 _WALKED_BYTES: Final = 65_536
 # Between these magnitudes orjson writes a float with a fraction as RFC 8785 does.
 _LEAST, _MOST = 1e-5, 1e15
@@ -65,8 +67,10 @@ def escape_pointer_token(token: str) -> str:
 def encode(value: object, *, depth: int = 1) -> bytes:
     """The canonical bytes (RFC 8785) of dicts with str keys, lists, tuples, str, int, float, bool and None.
 
-    *depth* is the depth at which the outermost object or list will stand. Subclasses of these types are foreign types: convert them first.
-    Raises `ContractError`, with a pointer, for NaN and infinities, integers beyond +-(2^53-1), lone surrogates, keys that are not str,
+    *depth* is the depth at which the outermost object or list will stand. Subclasses of these types are foreign types:
+    convert them first.
+    Raises `ContractError`, with a pointer, for NaN and infinities, integers beyond +-(2^53-1), lone surrogates, keys
+    that are not str,
     foreign types and more than `MAX_DEPTH` levels.
     """
     judgement = _judge((value,), MAX_DEPTH + 1 - depth)
@@ -88,8 +92,10 @@ def encode_parsed(value: object) -> bytes:
 def parse(data: bytes, *, depth: int = 1) -> object:
     """Read one JSON text (RFC 8259) strictly: dict, list, str, int (up to 64 bits), float, bool or None.
 
-    *depth* is the depth at which its outermost object or list stands. Raises `ContractError` for anything but UTF-8 without a byte order
-    mark, for NaN, infinities and numbers that overflow a double, lone surrogates (escaped ones too) and more than `MAX_DEPTH` levels.
+    *depth* is the depth at which its outermost object or list stands. Raises `ContractError` for anything but UTF-8
+    without a byte order
+    mark, for NaN, infinities and numbers that overflow a double, lone surrogates (escaped ones too) and more than
+    `MAX_DEPTH` levels.
     Duplicate keys and unusual spellings pass: see `is_canonical`.
     """
     containers = data.count(b"[") + data.count(b"{")
@@ -103,7 +109,8 @@ def parse(data: bytes, *, depth: int = 1) -> object:
 def is_canonical(data: bytes, value: object) -> bool:
     """Whether *data*, from which `value = parse(data)` came, is exactly the RFC 8785 form of what it says.
 
-    Numbers are doubles here: an integer literal beyond 2^53 is canonical when it is the RFC 8785 text of its double. Raises nothing.
+    Numbers are doubles here: an integer literal beyond 2^53 is canonical when it is the RFC 8785 text of its double.
+    Raises nothing.
     """
     written = orjson.dumps(value, option=_SORTED)
     if _orders_may_differ(written) and _orders_differ(objects := _objects(value)):
@@ -111,7 +118,8 @@ def is_canonical(data: bytes, value: object) -> bool:
             return False
         written = orjson.dumps(value)
     if written == data and (
-        (len(data) <= _WALKED_BYTES and _judge((value,), MAX_DEPTH) == _EXACT) or not canonical_numbers.may_need_respelling(data)
+        (len(data) <= _WALKED_BYTES and _judge((value,), MAX_DEPTH) == _EXACT)
+        or not canonical_numbers.may_need_respelling(data)
     ):
         return True
     theirs, ours = _split(data), _split(written)
@@ -141,11 +149,12 @@ def _read_many(data: bytes) -> object:
         gc.enable()
 
 
-# --- text ---------------------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def _split(text: bytes) -> list[bytes]:
-    """Valid JSON text cut at the quotes: outside, inside, outside, ...; inside, escaped quotes and backslashes are masked."""
+    """Valid JSON text cut at the quotes: outside, inside, outside, ...; inside, escaped quotes and backslashes are
+    masked."""
     if b"\\" in text:
         # Control characters can't occur in JSON text: each mask can be told from everything else.
         text = text.replace(b"\\\\", b"\x00\x00").replace(b'\\"', b"\x01\x01")
@@ -154,7 +163,9 @@ def _split(text: bytes) -> list[bytes]:
 
 def _join(parts: list[bytes]) -> bytes:
     text = b'"'.join(parts)
-    return text.replace(b"\x01\x01", b'\\"').replace(b"\x00\x00", b"\\\\") if b"\x00" in text or b"\x01" in text else text
+    return (
+        text.replace(b"\x01\x01", b'\\"').replace(b"\x00\x00", b"\\\\") if b"\x00" in text or b"\x01" in text else text
+    )
 
 
 def _respelled(written: bytes) -> bytes:
@@ -175,7 +186,7 @@ def _depth(data: bytes) -> int:
     return removed + max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
-# --- the order of keys --------------------------------------------------------------------------------------------------------------
+# --- the order of keys ------------------------------------------------------------------------------------------------
 
 
 def _write(value: object) -> bytes:
@@ -187,7 +198,8 @@ def _write(value: object) -> bytes:
 
 
 def _orders_may_differ(text: bytes) -> bool:
-    """Whether UTF-8 *text* has characters beyond U+FFFF and also some from U+E000 to U+FFFF: only those two sort otherwise in UTF-16."""
+    """Whether UTF-8 *text* has characters beyond U+FFFF and also some from U+E000 to U+FFFF: only those two sort
+    otherwise in UTF-16."""
     if text.isascii() or not (b"\xee" in text or b"\xef" in text):
         return False
     return any(lead in text for lead in (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4"))
@@ -229,13 +241,15 @@ def _reordered(value: Any) -> object:
     return value
 
 
-# --- values -------------------------------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def _judge(values: Any, room: int) -> int:
-    """How orjson would write *values*, with at most *room* levels inside: as RFC 8785 asks, with other numbers, or not rightly at all.
+    """How orjson would write *values*, with at most *room* levels inside: as RFC 8785 asks, with other numbers, or not
+    rightly at all.
 
-    Keys and the text of strings are orjson's to check. One loop with everything inline: it runs for each value of each message.
+    Keys and the text of strings are orjson's to check. One loop with everything inline: it runs for each value of each
+    message.
     """
     judgement = _EXACT
     for v in values:
@@ -291,7 +305,9 @@ def _scalar_fault(value: Any) -> str:
     if value is None or kind is bool:
         return ""
     if kind is str:
-        return "" if value.isascii() or not re.search("[\ud800-\udfff]", value) else "a lone surrogate is not Unicode text"
+        return (
+            "" if value.isascii() or not re.search("[\ud800-\udfff]", value) else "a lone surrogate is not Unicode text"
+        )
     if kind is int:
         return "" if -_M <= value <= _M else "an integer beyond +-(2^53-1) is not exact as a double"
     if kind is float:

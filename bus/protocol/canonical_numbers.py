@@ -1,8 +1,8 @@
 """How RFC 8785 writes numbers: ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
 
-Owns the exact text of a double, the rewriting of orjson's number texts, and whether this orjson writes as that rewriting expects.
-Does not own walking documents, or the order of their keys (`bus.protocol.canonical`).
-*Outside text* is JSON text with the contents of its strings taken out: what is left holds no digits but those of numbers.
+Owns the exact text of a double, the rewriting of orjson's number texts, and whether this orjson writes as that
+rewriting expects. Does not own walking documents, or the order of their keys (`bus.protocol.canonical`). *Outside text*
+is JSON text with the contents of its strings taken out: what is left holds no digits but those of numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Final
 
 import orjson
 
-__all__ = ["ORJSON_AGREES", "SAFE_INTEGER", "looks_misspelled", "may_need_respelling", "orjson_agrees", "respell", "text"]
+__all__ = [
+    "ORJSON_AGREES",
+    "SAFE_INTEGER",
+    "looks_misspelled",
+    "may_need_respelling",
+    "orjson_agrees",
+    "respell",
+    "text",
+]
 
 SAFE_INTEGER: Final = 2**53 - 1
 """The largest integer whose neighbours are all doubles too."""
@@ -65,7 +73,8 @@ def looks_misspelled(outside: bytes) -> bool:
 
 
 def may_need_respelling(written: bytes) -> bool:
-    """Whether `respell` might change something in *written*, whole JSON text from orjson; strings can make it say so in vain."""
+    """Whether `respell` might change something in *written*, whole JSON text from orjson; strings can make it say so in
+    vain."""
     if not ORJSON_AGREES or b"e-6" in written or (b"+" in written and (b"e+1" in written or b"e+20" in written)):
         return True
     if b".0" in written and (b".0," in written or b".0}" in written or b".0]" in written or written.endswith(b".0")):
@@ -174,7 +183,8 @@ _GOLDEN: Final = {
 
 
 def orjson_agrees(write: Callable[[Sequence[float]], bytes] = orjson.dumps) -> bool:
-    """Whether the golden numbers, written by *write* and respelled, are right; orjson's spelling has changed between releases."""
+    """Whether the golden numbers, written by *write* and respelled, are right; orjson's spelling has changed between
+    releases."""
     return respell(write(list(_GOLDEN)), trusted=True) == b"[" + b",".join(_GOLDEN.values()) + b"]"
 
 

@@ -1,8 +1,9 @@
 """The envelope: frozen Structs of its layers, as in design section 2 (protocol `sealbus/1`).
 
-Owns the fields, their types and their order; fields stand in sorted order, so that encoding a Struct writes its canonical form.
-The rules between fields are `bus.protocol.envelope_rules`'s, hashing and sealing `bus.protocol.sealing`'s. Optional fields are None when absent and never written as null.
-Unknown fields of metadata and routing live on in the sealed bytes only.
+Owns the fields, their types and their order; fields stand in sorted order, so that encoding a Struct writes its
+canonical form. The rules between fields are `bus.protocol.envelope_rules`'s, hashing and sealing
+`bus.protocol.sealing`'s. Optional fields are None when absent and never written as null. Unknown fields of metadata and
+routing live on in the sealed bytes only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,17 @@ DATA_ROOM = MAX_DEPTH + 1 - DATA_DEPTH
 
 AgentType: TypeAlias = Literal["agent", "human", "service", "bus"]
 Performative: TypeAlias = Literal[
-    "request", "inform", "propose", "accept", "reject", "query", "confirm", "error", "call_for_proposal", "subscribe", "cancel"
+    "request",
+    "inform",
+    "propose",
+    "accept",
+    "reject",
+    "query",
+    "confirm",
+    "error",
+    "call_for_proposal",
+    "subscribe",
+    "cancel",
 ]
 Backoff: TypeAlias = Literal["constant", "linear", "exponential"]
 

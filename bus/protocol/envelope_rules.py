@@ -1,7 +1,8 @@
 """The rules of the envelope's shape: forms, ranges and rules between fields, each failing with a JSON pointer.
 
-Owns every rule of design section 2 that needs nothing but the three typed layers; `bus.protocol.sealing` calls it both before sealing and after
-parsing, so what one side refuses the other never sends. Types and required members are checked by decoding into `bus.protocol.envelope`.
+Owns every rule of design section 2 that needs nothing but the three typed layers; `bus.protocol.sealing` calls it both
+before sealing and after parsing, so what one side refuses the other never sends. Types and required members are checked
+by decoding into `bus.protocol.envelope`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ import msgspec
 from bus.errors import ContractError
 from bus.protocol import native_links
 from bus.protocol.canonical import escape_pointer_token
-from bus.protocol.envelope import Addressee, Agent, Authority, Link, Metadata, RetryPolicy, Routing, Statement, Verification
+from bus.protocol.envelope import (
+    Addressee,
+    Agent,
+    Authority,
+    Link,
+    Metadata,
+    RetryPolicy,
+    Routing,
+    Statement,
+    Verification,
+)
 from bus.protocol.identifiers import (
     has_control,
     is_hash,
@@ -71,12 +82,18 @@ def check_metadata(metadata: Metadata) -> None:
     _causality(metadata)
 
 
-# The same few kinds and senders come again and again: what was right once is remembered, what was wrong is not (lru_cache keeps no exception).
+# The same few kinds and senders come again and again: what was right once is remembered, what was wrong is not
+# (lru_cache keeps no exception).
 @lru_cache(maxsize=1024)
 def _check_kind(protocol: str, namespace: str, message_type: str, schema_version: str) -> None:
     _form(is_protocol, protocol, "/metadata/protocol", "is not `sealbus/1` or a minor of it")
     _form(is_namespace, namespace, "/metadata/namespace", "is not one segment of at most 63 characters")
-    _form(is_message_type, message_type, "/metadata/message_type", "is not dotted lower-case segments, at most 120, last not `dlq`")
+    _form(
+        is_message_type,
+        message_type,
+        "/metadata/message_type",
+        "is not dotted lower-case segments, at most 120, last not `dlq`",
+    )
     _form(is_schema_version, schema_version, "/metadata/schema_version", "is not x.y.z")
 
 
@@ -122,8 +139,8 @@ def _optional_ids(metadata: Metadata) -> None:
 
 
 def check_authority(authority: dict[str, Any], pointer: str) -> None:
-    """Raise ContractError unless *authority*, as it is sealed, has its form: known members of the right types, nothing that no layer may hold,
-    at most 1 KiB."""
+    """Raise ContractError unless *authority*, as it is sealed, has its form: known members of the right types, nothing
+    that no layer may hold, at most 1 KiB."""
     check_plain(authority, pointer)
     try:
         msgspec.convert(authority, Authority)
@@ -153,7 +170,9 @@ def check_plain(value: object, pointer: str) -> None:
 
 def _causality(metadata: Metadata) -> None:
     if metadata.causation_id is not None:
-        _form(is_message_id, metadata.causation_id, "/metadata/causation_id", "is not 1 to 128 visible ASCII characters")
+        _form(
+            is_message_id, metadata.causation_id, "/metadata/causation_id", "is not 1 to 128 visible ASCII characters"
+        )
         if metadata.causation_id == metadata.message_id:
             raise ContractError("a message is not its own cause", "/metadata/causation_id")
     if (metadata.hops == 0) != (metadata.causation_id is None):

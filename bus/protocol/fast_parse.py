@@ -1,11 +1,12 @@
-"""Moulds: what the plain messages of one sender, type and route share, so that the next one is proven by its text alone.
+"""Moulds: what the plain messages of one sender, type and route share, so that the next one is proven by its text
+alone.
 
-Owns the layout of a plain message, and casting: a record is written as its mould says, with the record's own ids, times and data, and is
-accepted when those are its very bytes and its hashes are right. A message is plain when nothing caused it, nothing signed it, and it has no
-optional field before its `message_type` or after its `timestamp`.
-Accepts and never refuses: None says nothing, and the exact way (`bus.protocol.sealing`) finds out. Whatever a cast accepts, the exact way accepts as
-the same message; that holds because encoding is compositional: a mould comes from layers of right shape, and only texts that are written as
-they stand take the place of others.
+Owns the layout of a plain message, and casting: a record is written as its mould says, with the record's own ids, times
+and data, and is accepted when those are its very bytes and its hashes are right. A message is plain when nothing caused
+it, nothing signed it, and it has no optional field before its `message_type` or after its `timestamp`. Accepts and
+never refuses: None says nothing, and the exact way (`bus.protocol.sealing`) finds out. Whatever a cast accepts, the
+exact way accepts as the same message; that holds because encoding is compositional: a mould comes from layers of right
+shape, and only texts that are written as they stand take the place of others.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ __all__ = ["Cast", "Kind", "Mould", "Moulds"]
 
 T = TypeVar("T")
 Shared: TypeAlias = str
-"""The text of the constant members of metadata, and of routing, with a zero between them, which JSON text cannot hold."""
+"""The text of the constant members of metadata, and of routing, with a zero between them, which JSON text cannot
+hold."""
 _Slots: TypeAlias = tuple[int, str, str, str, str, str | None, str | None, str, str, str, int, int]
-"""The end of the data; conversation, message, timestamp, expiry, idempotency key, key; two hashes and the seal; sealed and expires, in ms."""
+"""The end of the data; conversation, message, timestamp, expiry, idempotency key, key; two hashes and the seal; sealed
+and expires, in ms."""
 _Parts: TypeAlias = tuple[int, str, str, str, Shared, str, str, str | None, str | None, str]
 
 
@@ -62,7 +65,8 @@ _HASH_LENGTH: Final = len("sha256:") + 64
 _CLOSING_LENGTH: Final = len(_TO_CONTENT) + _HASH_LENGTH + len(_TO_SEAL) + _HASH_LENGTH + len(_END)
 
 _LONGEST_TAIL: Final = 4_096
-"""Where the layers behind data take more, the record is not looked at here: searching a hostile megabyte would cost too much."""
+"""Where the layers behind data take more, the record is not looked at here: searching a hostile megabyte would cost too
+much."""
 _MOST_MOULDS: Final = 512
 _MAX_ID: Final = 128
 _MAX_TEXT: Final = 256
@@ -106,10 +110,15 @@ class Moulds(Generic[T]):
         self._moulds: dict[Shared, Mould[T]] = {}
         self._glimpsed: set[Shared] = set()
         self._wanted: Shared | None = None
-        self._caster = None if native.core is None else native.core.Caster(Cast, Message, Verification, replace, is_canonical_object)
+        self._caster = (
+            None
+            if native.core is None
+            else native.core.Caster(Cast, Message, Verification, replace, is_canonical_object)
+        )
 
     def learn(self, message: Message, kind: Kind, known: T) -> None:
-        """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the second time."""
+        """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the
+        second time."""
         if self._wanted is None:
             return
         mould = _make_mould(message, kind, known)
@@ -141,7 +150,20 @@ class Moulds(Generic[T]):
         slots = _fill(value, parts, mould)
         if slots is None:
             return None
-        data_end, talk, message_id, timestamp, expires_at, once_key, key, content, envelope, seal, sealed_ms, ends_ms = slots
+        (
+            data_end,
+            talk,
+            message_id,
+            timestamp,
+            expires_at,
+            once_key,
+            key,
+            content,
+            envelope,
+            seal,
+            sealed_ms,
+            ends_ms,
+        ) = slots
         data = value[DATA_AT:data_end]
         payload = mould.kind.prove(data)
         if payload is None and not is_canonical_object(data):
@@ -158,7 +180,8 @@ class Moulds(Generic[T]):
         return Cast(message, mould.known, (key or talk).encode(), sealed_ms, ends_ms)
 
     def _miss(self, shared: Shared) -> None:
-        """A mould is made at the second sight of its text: fields that differ from message to message would fill the memory with one each."""
+        """A mould is made at the second sight of its text: fields that differ from message to message would fill the
+        memory with one each."""
         if shared in self._glimpsed:
             self._wanted = shared
             return
@@ -193,7 +216,17 @@ def _fill(value: bytes, parts: _Parts, mould: Mould[T]) -> _Slots | None:
     seal = "sha256:" + sha256(statement.encode()).hexdigest()
     if hashes != f"{_TO_CONTENT}{content_hash}{_TO_SEAL}{seal}{_END}":
         return None
-    texts = (conversation_id, message_id, timestamp, expires_at, idempotency_key, key, content_hash, envelope_hash, seal)
+    texts = (
+        conversation_id,
+        message_id,
+        timestamp,
+        expires_at,
+        idempotency_key,
+        key,
+        content_hash,
+        envelope_hash,
+        seal,
+    )
     return (data_end, *texts, sealed_ms, expires_ms)
 
 
@@ -253,7 +286,12 @@ def _take_apart(value: bytes) -> _Parts | None:
 
 def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
     """The mould of an accepted *message*; None when it is not plain."""
-    metadata, routing, statement, verification = message.metadata, message.routing, message.statement, message.verification
+    metadata, routing, statement, verification = (
+        message.metadata,
+        message.routing,
+        message.statement,
+        message.verification,
+    )
     if verification.parents is not None or verification.proof_chain is not None or verification.signature is not None:
         return None
     stamp = f'{_TO_TIME}{metadata.timestamp}"'
@@ -275,7 +313,9 @@ def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
 def _between(text: str, before: str, after: str) -> str | None:
     """What *text* holds between two ends, if it has them."""
     inner = len(text) - len(after)
-    return text[len(before) : inner] if text.startswith(before) and text.endswith(after) and len(before) <= inner else None
+    return (
+        text[len(before) : inner] if text.startswith(before) and text.endswith(after) and len(before) <= inner else None
+    )
 
 
 def _is_plain_text(text: str) -> bool:

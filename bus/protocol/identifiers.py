@@ -1,7 +1,7 @@
 """The forms of names and ids in an envelope (design section 2), each as one predicate.
 
-Owns what a segment, a message type, a text id, a message id, a version, a hash and a reply address look like, and making new ids.
-Topic names built from them are `bus.topics.names`'s.
+Owns what a segment, a message type, a text id, a message id, a version, a hash and a reply address look like, and
+making new ids. Topic names built from them are `bus.topics.names`'s.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _REPLY = re.compile(rf"({_SEGMENT})\.(?:_reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}|_mail\.({_SEGMENT}))\Z")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
-# Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an interpreter.
+# Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an
+# interpreter.
 _FORBIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"
     "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
@@ -143,7 +144,8 @@ def has_control(text: str) -> bool:
 
 
 class Entropy:
-    """Random bytes in small pieces, read from the system in large ones: a call into the system per message id would cost more than the id.
+    """Random bytes in small pieces, read from the system in large ones: a call into the system per message id would
+    cost more than the id.
 
     A forked child starts with a pool of its own, or two processes would make the same ids.
     """

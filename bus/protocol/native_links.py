@@ -1,7 +1,8 @@
 """Chains: a quick yes to the links of most messages.
 
-Owns asking the compiled hot path whether links have their form (`bus.protocol.envelope_rules`) and hold (`bus.protocol.proof_chain`), which a caused message is asked with each
-of its ancestors. No says nothing: those two find out what is wrong, or that nothing is.
+Owns asking the compiled hot path whether links have their form (`bus.protocol.envelope_rules`) and hold
+(`bus.protocol.proof_chain`), which a caused message is asked with each of its ancestors. No says nothing: those two
+find out what is wrong, or that nothing is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ def have_form(chain: tuple[Link, ...]) -> bool:
     return _links is not None and native.core is not None and bool(_links.have_form(chain))
 
 
-def hold(chain: tuple[Link, ...], statement: Statement, cause_id: str | None, *, backwards_ms: int, age_ms: int) -> bool:
-    """Whether *chain* is proven to be that of a message that says *statement* and was caused by *cause_id*, whoever signed it."""
-    return _links is not None and native.core is not None and bool(_links.hold(chain, statement, cause_id, backwards_ms, age_ms))
+def hold(
+    chain: tuple[Link, ...], statement: Statement, cause_id: str | None, *, backwards_ms: int, age_ms: int
+) -> bool:
+    """Whether *chain* is proven to be that of a message that says *statement* and was caused by *cause_id*, whoever
+    signed it."""
+    return (
+        _links is not None
+        and native.core is not None
+        and bool(_links.hold(chain, statement, cause_id, backwards_ms, age_ms))
+    )

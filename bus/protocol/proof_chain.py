@@ -1,7 +1,8 @@
 """Parents and the proof chain: carrying a message's history, and judging it with nothing else at hand.
 
-Owns making a link, extending a chain along the cause, and the rules between links (design section 2). Whether a chain has to be there depends
-on the risk of the type and is the authenticity gate's; the signatures of links are judged through a `Verifier`. Pure.
+Owns making a link, extending a chain along the cause, and the rules between links (design section 2). Whether a chain
+has to be there depends on the risk of the type and is the authenticity gate's; the signatures of links are judged
+through a `Verifier`. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def extend_chain(cause: Statement, signature: str | None, chain: tuple[Link, ...
     return ((chain or ()) + (Link(statement=cause, signature=signature),))[-MAX_LINKS:]
 
 
-def find_fault(statement: Statement, verification: Verification, metadata: Metadata, verifier: Verifier | None = None) -> str | None:
+def find_fault(
+    statement: Statement, verification: Verification, metadata: Metadata, verifier: Verifier | None = None
+) -> str | None:
     """What is wrong with the chain of *verification*, in a sentence; None when it holds.
 
     With a *verifier* every link must be signed, and each signature must be good for that statement's sender and type.
@@ -79,7 +82,11 @@ def _find_step_fault(link: Statement, successor: Statement) -> str | None:
         return "its hash is not the next one's first parent"
     if successor.links != links_after(link.links):
         return "the number of links does not follow"
-    if link.recipient is not None and link.recipient.id not in (None, successor.sender) and link.sender != successor.sender:
+    if (
+        link.recipient is not None
+        and link.recipient.id not in (None, successor.sender)
+        and link.sender != successor.sender
+    ):
         return "it was addressed to somebody else than the sender of the next one"
     if (parse_ms(link.timestamp) or 0) > (parse_ms(successor.timestamp) or 0) + BACKWARDS_TOLERANCE_MS:
         return "time runs backwards by more than 120 s"

@@ -1,7 +1,8 @@
 """Sealing and unsealing: the only place where canonical form, shape, statement and signature meet. Pure.
 
-Owns `seal` (layers -> the record's value), `parse` (foreign bytes -> a `Message` of right form, or ContractError) and `check_integrity`.
-Does not own trust (the proof chain and signatures are the authenticity gate's), payload types (`bus.payloads.payload_types`) or lifetimes.
+Owns `seal` (layers -> the record's value), `parse` (foreign bytes -> a `Message` of right form, or ContractError) and
+`check_integrity`. Does not own trust (the proof chain and signatures are the authenticity gate's), payload types
+(`bus.payloads.payload_types`) or lifetimes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,19 @@ import msgspec
 from bus import native
 from bus.errors import ContractError
 from bus.protocol import canonical, canonical_numbers, envelope_rules, signatures
-from bus.protocol.envelope import DATA_DEPTH, DATA_ROOM, PROTOCOL, Addressee, Agent, Authority, Link, Metadata, Routing, Statement, Verification
+from bus.protocol.envelope import (
+    DATA_DEPTH,
+    DATA_ROOM,
+    PROTOCOL,
+    Addressee,
+    Agent,
+    Authority,
+    Link,
+    Metadata,
+    Routing,
+    Statement,
+    Verification,
+)
 from bus.protocol.identifiers import is_protocol
 from bus.protocol.proof_chain import encode_statement, extend_chain
 from bus.protocol.validation_errors import translate
@@ -87,7 +100,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         """What the seal is the digest of (design section 2); made anew each time it is asked for."""
         verification = self.verification
         links = len(verification.proof_chain) if verification.proof_chain else None
-        return _state(self.metadata, verification.content_hash, self.envelope_hash, verification.parents, links, authority=self.authority)
+        return _state(
+            self.metadata,
+            verification.content_hash,
+            self.envelope_hash,
+            verification.parents,
+            links,
+            authority=self.authority,
+        )
 
     def chain_for_children(self) -> tuple[Link, ...]:
         """The proof chain that a message caused by this one carries."""
@@ -114,7 +134,8 @@ def seal(
     proof_chain: tuple[Link, ...] = (),
     signer: signatures.Signer | None = None,
 ) -> Message:
-    """Seal canonical *data* (an object) under *metadata* and *routing*; raises ContractError for what a receiver would refuse.
+    """Seal canonical *data* (an object) under *metadata* and *routing*; raises ContractError for what a receiver would
+    refuse.
 
     *parents* are the seals this message rests on, the cause first; *proof_chain* is the cause's `chain_for_children()`.
     """
@@ -142,8 +163,10 @@ def seal(
 def parse(value: bytes | None, prove: Prove | None = None) -> Message:
     """The message in *value*: strict JSON, then protocol, canonical form and shape (design section 2).
 
-    *prove* is asked for a typed payload that is written as exactly these data again; the verdict is the same without it, only slower.
-    Raises ContractError with reason `malformed` or `unsupported_protocol` and the pointer of the first fault. Hashes are not checked here.
+    *prove* is asked for a typed payload that is written as exactly these data again; the verdict is the same without
+    it, only slower.
+    Raises ContractError with reason `malformed` or `unsupported_protocol` and the pointer of the first fault. Hashes
+    are not checked here.
     """
     if not value:
         raise ContractError("an empty value (tombstone) is no message")
@@ -159,7 +182,8 @@ def check_integrity(message: Message) -> None:
 
 
 def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
-    """The fast way for an envelope of known fields only: proven canonical by writing it again. None: ask the exact way."""
+    """The fast way for an envelope of known fields only: proven canonical by writing it again. None: ask the exact
+    way."""
     try:
         envelope = _decode_envelope(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -173,7 +197,15 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
         return None
     envelope_hash = _hash_envelope(*layers[:2])
     try:
-        return _build(value, len(data), envelope.metadata, envelope.routing, envelope.verification, envelope_hash=envelope_hash, payload=payload)
+        return _build(
+            value,
+            len(data),
+            envelope.metadata,
+            envelope.routing,
+            envelope.verification,
+            envelope_hash=envelope_hash,
+            payload=payload,
+        )
     except ContractError:
         if any(map(canonical_numbers.may_need_respelling, layers)):
             # An integer beyond 2^53: the exact way finds the first fault in the order of the contract.
@@ -206,7 +238,9 @@ def _parse_any(value: bytes) -> Message:
     verification = _convert(tree, "verification", Verification)
     data, head, tail, _ = (canonical.encode_parsed(tree[name]) for name in LAYERS)
     authority = _sealed_authority(tree["metadata"], metadata)
-    return _build(value, len(data), metadata, routing, verification, envelope_hash=_hash_envelope(head, tail), authority=authority)
+    return _build(
+        value, len(data), metadata, routing, verification, envelope_hash=_hash_envelope(head, tail), authority=authority
+    )
 
 
 def _build(
@@ -284,7 +318,9 @@ def _hash_envelope(metadata: bytes, routing: bytes) -> str:
 
 
 def _join(data: bytes, metadata: bytes, routing: bytes, verification: bytes) -> bytes:
-    return b"".join((b'{"data":', data, b',"metadata":', metadata, b',"routing":', routing, b',"verification":', verification, b"}"))
+    return b"".join(
+        (b'{"data":', data, b',"metadata":', metadata, b',"routing":', routing, b',"verification":', verification, b"}")
+    )
 
 
 def _check_protocol(tree: dict[str, object]) -> None:
@@ -316,7 +352,9 @@ def _is_plain(value: object) -> bool:
         if not kinds <= _PLAIN_KINDS:
             return False
         if int in kinds and not all(
-            -envelope_rules.MAX_SAFE_INTEGER <= v <= envelope_rules.MAX_SAFE_INTEGER for v in level if v.__class__ is int
+            -envelope_rules.MAX_SAFE_INTEGER <= v <= envelope_rules.MAX_SAFE_INTEGER
+            for v in level
+            if v.__class__ is int
         ):
             return False
         objects = (v.values() for v in level if v.__class__ is dict)

@@ -1,7 +1,7 @@
 """The seam for signatures: what signs and checks statements, and the one form a signature has.
 
-Owns the `Signer` and `Verifier` Protocols and the detached JWS (RFC 7515 App. F, RFC 7797 `b64:false`) as text. Keys, algorithms and their
-life are an implementation's; without one, messages are sealed but not signed.
+Owns the `Signer` and `Verifier` Protocols and the detached JWS (RFC 7515 App. F, RFC 7797 `b64:false`) as text. Keys,
+algorithms and their life are an implementation's; without one, messages are sealed but not signed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ class Verifier(Protocol):
     """The keys a receiver trusts."""
 
     def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
-        """The authenticity reason *signature* over *payload* (JCS of *statement*) fails with, or None when it is good."""
+        """The authenticity reason *signature* over *payload* (JCS of *statement*) fails with, or None when it is
+        good."""
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A signature in the right form; says nothing yet about its bytes. *header* is the protected header as it stands in the text."""
+    """A signature in the right form; says nothing yet about its bytes. *header* is the protected header as it stands in
+    the text."""
 
     alg: str
     kid: str
@@ -66,7 +68,9 @@ def sign(payload: bytes, signer: Signer) -> str:
     except BaseException as error:
         raise SigningError(f"the signer failed: {type(error).__name__}: {text_of(error)}") from error
     if not isinstance(alg, str) or not isinstance(kid, str):
-        raise SigningError(f"the signer's alg and kid are of {type(alg).__name__} and {type(kid).__name__}: receivers read texts only")
+        raise SigningError(
+            f"the signer's alg and kid are of {type(alg).__name__} and {type(kid).__name__}: receivers read texts only"
+        )
     if not isinstance(raw, bytes) or not raw:
         raise SigningError("the signer made no bytes")
     return f"{header}..{_to_base64url(raw)}"
@@ -89,13 +93,16 @@ def parse_signature(text: str) -> Signature | None:
 
 
 def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
-    """Raise ContractError unless *verifier* finds *signature* good, also where it fails or answers what is no answer: then nobody knows."""
+    """Raise ContractError unless *verifier* finds *signature* good, also where it fails or answers what is no answer:
+    then nobody knows."""
     try:
         reason = verifier.judge(signature, statement, payload)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise ContractError(f"the verifier failed: {type(error).__name__}", "/verification/signature", "signature_invalid") from error
+        raise ContractError(
+            f"the verifier failed: {type(error).__name__}", "/verification/signature", "signature_invalid"
+        ) from error
     if reason is None:
         return
     if reason not in _REASONS:

@@ -1,6 +1,7 @@
 """Durations as people write them.
 
-Owns reading them into seconds and writing seconds in their shortest form. Does not own which durations are allowed where (`bus.settings.schema`).
+Owns reading them into seconds and writing seconds in their shortest form. Does not own which durations are allowed
+where (`bus.settings.schema`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ _UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PLAIN: Final = re.compile(rf"({_NUMBER})(ms|[smhd])?", re.ASCII)
 _ISO: Final = re.compile(
-    rf"P(?=[0-9T])(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?", re.ASCII | re.IGNORECASE
+    rf"P(?=[0-9T])(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?",
+    re.ASCII | re.IGNORECASE,
 )
 
 
 def seconds(written: object) -> float:
-    """Seconds in a number (of seconds), in `250ms`, `10s`, `5m`, `1h`, `7d`, or in ISO 8601 `PT10S`, `P1DT12H` (no years, months, weeks).
+    """Seconds in a number (of seconds), in `250ms`, `10s`, `5m`, `1h`, `7d`, or in ISO 8601 `PT10S`, `P1DT12H` (no
+    years, months, weeks).
 
     Raises `ValueError` for anything else, and for negative and non-finite numbers.
     """
@@ -39,7 +42,9 @@ def text(duration_s: float) -> str:
     milliseconds = round(duration_s * 1000)
     if milliseconds / 1000 != duration_s:
         raise ValueError("a whole number of milliseconds")
-    unit, size = next(((unit, size) for unit, size in _UNITS.items() if milliseconds and milliseconds % size == 0), ("s", 1000))
+    unit, size = next(
+        ((unit, size) for unit, size in _UNITS.items() if milliseconds and milliseconds % size == 0), ("s", 1000)
+    )
     return f"{milliseconds // size}{unit}"
 
 
@@ -47,7 +52,9 @@ def _from_text(written: str) -> float:
     if plain := _PLAIN.fullmatch(written):
         return _checked(float(plain[1]) * _UNITS[plain[2] or "s"] / 1000)
     if iso := _ISO.fullmatch(written):
-        return _checked(sum(float(count or 0) * size for count, size in zip(iso.groups(), (86_400, 3600, 60, 1), strict=True)))
+        return _checked(
+            sum(float(count or 0) * size for count, size in zip(iso.groups(), (86_400, 3600, 60, 1), strict=True))
+        )
     raise ValueError("a number of seconds or text like 10s, 5m, 1h, 7d, 250ms or PT10S")
 
 

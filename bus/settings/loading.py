@@ -1,4 +1,5 @@
-"""Loading settings: flags over environment over file over defaults, converted, held to rules between fields, and described with their origins."""
+"""Loading settings: flags over environment over file over defaults, converted, held to rules between fields, and
+described with their origins."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ __all__ = ["Loaded", "describe", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and where each came from: "section.name" to "default", "file PATH", a variable's name or "flag --NAME"."""
+    """Settings, and where each came from: "section.name" to "default", "file PATH", a variable's name or "flag
+    --NAME"."""
 
     settings: Settings
     origins: dict[str, str]
@@ -31,7 +33,9 @@ _SECTIONS: Final = {field.name: field.type for field in msgspec.structs.fields(S
 
 
 _TYPES: Final[Mapping[str, Any]] = {
-    f"{section}.{field.name}": field.type for section, struct in _SECTIONS.items() for field in msgspec.structs.fields(struct)
+    f"{section}.{field.name}": field.type
+    for section, struct in _SECTIONS.items()
+    for field in msgspec.structs.fields(struct)
 }
 
 
@@ -45,9 +49,11 @@ _QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&
 
 
 def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], file: Path | None) -> Loaded:
-    """Flags over `SEALBUS_SECTION__NAME` over `SEALBUS_SECTION__NAME_FILE` over the TOML *file* (else `SEALBUS_CONFIG`) over the defaults.
+    """Flags over `SEALBUS_SECTION__NAME` over `SEALBUS_SECTION__NAME_FILE` over the TOML *file* (else `SEALBUS_CONFIG`)
+    over the defaults.
 
-    Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and wrong types and ranges.
+    Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and wrong types and
+    ranges.
     """
     given = _given(flags, env, file)
     sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
@@ -97,7 +103,9 @@ def _convert(name: str, given: sources.Given) -> object:
             value = _tiers(value)
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
-        raise _wrong(name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")) from error
+        raise _wrong(
+            name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")
+        ) from error
 
 
 def _tiers(value: object) -> list[str]:
@@ -145,22 +153,43 @@ def _shown(value: object, kind: Any) -> str:
 
 
 def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Rules between fields, and forms no range can say: the name of the offending setting and what is expected of it."""
+    """Rules between fields, and forms no range can say: the name of the offending setting and what is expected of
+    it."""
     publish, worker, retry, kafka = settings.publish, settings.worker, settings.retry, settings.kafka
     needs_user = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism != "OAUTHBEARER"
     needs_token = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism == "OAUTHBEARER"
     rules = (
-        ("bus.namespace", is_namespace(settings.bus.namespace), "lower-case letters and digits, in parts joined by single hyphens"),
+        (
+            "bus.namespace",
+            is_namespace(settings.bus.namespace),
+            "lower-case letters and digits, in parts joined by single hyphens",
+        ),
         ("publish.ttl_s", publish.ttl_s <= publish.max_ttl_s, "at most publish.max_ttl_s"),
-        ("publish.buffer_bytes", publish.buffer_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
-        ("worker.max_in_flight_bytes", worker.max_in_flight_bytes >= publish.max_message_bytes, "at least publish.max_message_bytes"),
+        (
+            "publish.buffer_bytes",
+            publish.buffer_bytes >= publish.max_message_bytes,
+            "at least publish.max_message_bytes",
+        ),
+        (
+            "worker.max_in_flight_bytes",
+            worker.max_in_flight_bytes >= publish.max_message_bytes,
+            "at least publish.max_message_bytes",
+        ),
         ("retry.cap_s", retry.cap_s >= retry.base_s, "at least retry.base_s"),
-        ("retry.tiers", retry.tiers_s[0] > 0 and _ascend(retry.tiers_s), "durations above 0, each longer than the one before"),
+        (
+            "retry.tiers",
+            retry.tiers_s[0] > 0 and _ascend(retry.tiers_s),
+            "durations above 0, each longer than the one before",
+        ),
         ("retry.tiers", retry.tiers_s[-1] <= 36_500 * DAY_S, "durations of at most 36500d"),
         ("kafka.username", not needs_user or bool(kafka.username), f"a user for {kafka.sasl_mechanism}"),
         ("kafka.password", not needs_user or bool(kafka.password), "the password of kafka.username"),
         ("kafka.token", not needs_token or bool(kafka.token), "MODULE:FUNCTION, where bearer tokens come from"),
-        ("kafka.heartbeat_s", kafka.heartbeat_s * 3 <= kafka.session_timeout_s, "at most a third of kafka.session_timeout_s"),
+        (
+            "kafka.heartbeat_s",
+            kafka.heartbeat_s * 3 <= kafka.session_timeout_s,
+            "at most a third of kafka.session_timeout_s",
+        ),
         ("topics.retention_s", settings.topics.retention_s >= publish.max_ttl_s, "at least publish.max_ttl_s"),
     )
     return ((name, expected) for name, holds, expected in rules if not holds)

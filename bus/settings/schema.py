@@ -25,7 +25,8 @@ Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * DAY_S, extra=D
 Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * DAY_S, extra=DURATION)]
 # Kafka's protocol has 31 bits for their milliseconds.
 Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * DAY_S, extra=DURATION)]
-# Less than the 224 days that a link of a proof chain may be old: whoever handles a message at the end of its life may still answer.
+# Less than the 224 days that a link of a proof chain may be old: whoever handles a message at the end of its life may
+# still answer.
 Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURATION)]
 
 
@@ -36,13 +37,17 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Bus(_Section, frozen=True):
     """Which log, which part of it, and whether other users of this machine may have a part in its files."""
 
-    url: Annotated[str, Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"})]
+    url: Annotated[
+        str,
+        Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"}),
+    ]
     namespace: Annotated[str, Meta(max_length=63)]
     shared_files: bool
 
 
 class Topics(_Section, frozen=True):
-    """How topics are created: `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means no limit by size."""
+    """How topics are created: `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means
+    no limit by size."""
 
     partitions: Annotated[int, Meta(ge=1, le=1000)]
     create: bool | Literal["auto"]
@@ -91,7 +96,8 @@ class Retry(_Section, frozen=True):
 
 
 class DeadLetter(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets; and when so many die that a type pauses."""
+    """Whether dead letters carry error texts and traces, which may hold secrets; and when so many die that a type
+    pauses."""
 
     details: bool
     brake_share: Annotated[float, Meta(gt=0, le=1)]
@@ -115,7 +121,8 @@ class Inbox(_Section, frozen=True):
 
 
 class Kafka(_Section, frozen=True):
-    """How to reach Kafka's brokers. What sealbus forces on the client has no setting (`bus.transports.kafka.options`)."""
+    """How to reach Kafka's brokers. What sealbus forces on the client has no setting
+    (`bus.transports.kafka.options`)."""
 
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
     sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]

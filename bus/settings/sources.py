@@ -1,7 +1,7 @@
 """Where settings come from: a TOML file, the environment, secret files, flags.
 
-Owns reading each source into given values, with the origin of each, and refusing names nobody knows, saying which known one is nearest.
-Does not own types, ranges or defaults (`bus.settings.schema`). Values given as text stay text here.
+Owns reading each source into given values, with the origin of each, and refusing names nobody knows, saying which known
+one is nearest. Does not own types, ranges or defaults (`bus.settings.schema`). Values given as text stay text here.
 """
 
 from __future__ import annotations
@@ -42,12 +42,21 @@ _SERVICE: Final = "_SERVICE_HOST"
 FIXED: Final = MappingProxyType(
     {
         "acks": ("all", "an acknowledged message must survive the loss of a broker"),
-        "enable_idempotence": ("true", "the client repeats requests by itself, and a repetition must not be a second record"),
+        "enable_idempotence": (
+            "true",
+            "the client repeats requests by itself, and a repetition must not be a second record",
+        ),
         "enable_auto_commit": ("false", "an offset is committed when its message is settled, not when it was fetched"),
-        "auto_offset_reset": ("none", "a committed offset that is out of range is a possible loss: the worker stops instead of jumping"),
+        "auto_offset_reset": (
+            "none",
+            "a committed offset that is out of range is a possible loss: the worker stops instead of jumping",
+        ),
         "isolation_level": ("read_committed", "records of aborted transactions were never published"),
         "check_crcs": ("true", "a record that was damaged on its way must not be judged"),
-        "group_instance_id": ("unset", "static members are not fenced: two processes with one id would both own its partitions"),
+        "group_instance_id": (
+            "unset",
+            "static members are not fenced: two processes with one id would both own its partitions",
+        ),
         "allow_auto_create_topics": ("false", "a typo must not become a topic"),
         "partitioner": ("murmur2", "one key has one partition, whichever client publishes"),
     }
@@ -70,7 +79,8 @@ def variable(name: str) -> str:
 
 
 def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, Given]:
-    """The settings in a TOML file. Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown key."""
+    """The settings in a TOML file. Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown
+    key."""
     origin = origin or f"file {path}"
     return {name: Given(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
 
@@ -83,18 +93,28 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
     direct = {variable(name): name for name in known}
     by_file = {key + _FILE: name for key, name in direct.items()}
     links = _service_links(env)
-    ours = sorted(key for key in env if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith((_OTHER_PREFIX, *links)))
+    ours = sorted(
+        key
+        for key in env
+        if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith((_OTHER_PREFIX, *links))
+    )
     for key in ours:
         if key not in direct and key not in by_file:
             raise _unknown(key, [*direct, *by_file], "the environment")
-    given = {by_file[key]: Given(_read_secret(key, env[key]), key) for key in ours if key in by_file and key.removesuffix(_FILE) not in env}
+    given = {
+        by_file[key]: Given(_read_secret(key, env[key]), key)
+        for key in ours
+        if key in by_file and key.removesuffix(_FILE) not in env
+    }
     return given | {direct[key]: Given(env[key], key) for key in ours if key in direct}
 
 
 def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, Given]:
-    """Flags by their names without dashes in front: `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`.
+    """Flags by their names without dashes in front: `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or
+    `drain_timeout_s`.
 
-    A name needs its section where two sections have it. None means: not given. Raises `ConfigurationError` for an unknown flag.
+    A name needs its section where two sections have it. None means: not given. Raises `ConfigurationError` for an
+    unknown flag.
     """
     names = _flag_names(known)
     given = {}
@@ -121,7 +141,8 @@ def _spellings(name: str) -> set[str]:
 
 
 def _service_links(env: Mapping[str, str]) -> list[str]:
-    """How the variables begin that Kubernetes gives every container for a service called sealbus, sealbus-worker or so: nobody's settings."""
+    """How the variables begin that Kubernetes gives every container for a service called sealbus, sealbus-worker or so:
+    nobody's settings."""
     services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
     return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]
 

@@ -1,7 +1,8 @@
 """Tallies: numbers that are raised once or more per message and read once in a while.
 
-Owns counting without a lock or a label per message, and telling Prometheus when it asks: a tally is raised from one thread (the event loop's)
-and only grows, so that any thread can read it. Names, labels and buckets are `bus.telemetry.metrics`'s.
+Owns counting without a lock or a label per message, and telling Prometheus when it asks: a tally is raised from one
+thread (the event loop's) and only grows, so that any thread can read it. Names, labels and buckets are
+`bus.telemetry.metrics`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from prometheus_client.utils import floatToGoString
 __all__ = ["Gathered", "Tally", "Timing", "Timings"]
 
 # Whether this process shows when a series began: prometheus_client's own setting, which has no public name.
-_SHOWS_CREATED = any(sample.name.endswith("_created") for metric in Histogram("asked", "", registry=None).collect() for sample in metric.samples)
+_SHOWS_CREATED = any(
+    sample.name.endswith("_created")
+    for metric in Histogram("asked", "", registry=None).collect()
+    for sample in metric.samples
+)
 
 
 class Gathered(Collector):
@@ -98,7 +103,9 @@ class Timings(Collector):
             buckets = list(zip(names, accumulate(timing.counts), strict=True))
             family.add_metric(values, buckets, sum_value=timing.total_s)
             if _SHOWS_CREATED:
-                family.add_sample(f"{self._name}_created", dict(zip(self._labels, values, strict=True)), timing.created_s)
+                family.add_sample(
+                    f"{self._name}_created", dict(zip(self._labels, values, strict=True)), timing.created_s
+                )
         return [family]
 
     def describe(self) -> Iterable[Metric]:

@@ -1,7 +1,8 @@
 """Logs: structlog, on standard error, one line per decision an operator would want and none per success.
 
-Owns the set-up a process does once, that no terminal obeys what foreign text holds, and that nothing fails over a line that cannot be written.
-Event names are dotted (`worker.started`); values are cut to 256 characters, carry no payloads and no secrets, and traces show no locals.
+Owns the set-up a process does once, that no terminal obeys what foreign text holds, and that nothing fails over a line
+that cannot be written. Event names are dotted (`worker.started`); values are cut to 256 characters, carry no payloads
+and no secrets, and traces show no locals.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _escaped(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
-    """Foreign text (an id, a pointer, what an exception says) is neither long nor does it hold a secret; traces may be longer."""
+    """Foreign text (an id, a pointer, what an exception says) is neither long nor does it hold a secret; traces may be
+    longer."""
     return {
         name: cut(redacted(value), _MAX_TRACE if name in _TRACES else _MAX_VALUE) if isinstance(value, str) else value
         for name, value in event.items()
@@ -75,7 +77,8 @@ def _bounded(_: object, __: str, event: EventDict) -> EventDict:
 
 
 class _Stderr:
-    """Standard error as it is at each line. Without room for its log a worker would end, and run at its next start what it could not settle."""
+    """Standard error as it is at each line. Without room for its log a worker would end, and run at its next start what
+    it could not settle."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
 """Every Prometheus series of sealbus, with its help text, in one table (design section 6).
 
-Owns names, labels and buckets. A process makes one `Metrics` and hands it to whoever counts; label values of types come from registered types
-only (`Registry.label`). What happens once a message is tallied in plain numbers (`bus.telemetry.counters`). Serving them is the worker's.
+Owns names, labels and buckets. A process makes one `Metrics` and hands it to whoever counts; label values of types come
+from registered types only (`Registry.label`). What happens once a message is tallied in plain numbers
+(`bus.telemetry.counters`). Serving them is the worker's.
 """
 
 from __future__ import annotations
@@ -25,31 +26,51 @@ class Metrics:
         self._accepted: dict[str, Accepted] = {}
         self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
-        self.late_replies = self._counter("late_replies", "Answers that came after the deadline, or after another answer.", "type")
-        self.refused_replies = self._counter("refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason")
+        self.late_replies = self._counter(
+            "late_replies", "Answers that came after the deadline, or after another answer.", "type"
+        )
+        self.refused_replies = self._counter(
+            "refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason"
+        )
         self.dropped_answers = self._counter(
             "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
         )
         self._meters: dict[str, _Meters] = {}
         self.received = self._gathered("received", "Records taken from the log.", "type", "group")
-        self.slow_decodes = self._counter("slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group")
+        self.slow_decodes = self._counter(
+            "slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group"
+        )
         self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
-        self.retried = self._counter("retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier")
+        self.retried = self._counter(
+            "retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier"
+        )
         self.handler_seconds = self._timings("handler_seconds", "Time spent in handlers.", "type", "group")
-        self.end_to_end_seconds = self._timings("end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group")
+        self.end_to_end_seconds = self._timings(
+            "end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group"
+        )
         self.in_flight = self._gauge("in_flight", "Messages taken from the log and not yet settled.", "group")
         self.lanes = self._gauge("lanes", "Keys with messages in this worker.", "group")
         self.lag_messages = self._gauge("lag_messages", "Records after the commit.", "group", "topic", "partition")
-        self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest record after the commit.", "group", "topic", "partition")
-        self.oldest_unsettled_seconds = self._gauge("oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group")
+        self.lag_seconds = self._gauge(
+            "lag_seconds", "Age of the oldest record after the commit.", "group", "topic", "partition"
+        )
+        self.oldest_unsettled_seconds = self._gauge(
+            "oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group"
+        )
         self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
         self._inbox: dict[tuple[str, str], Tally] = {}
         self.inbox = self._gathered("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
-        self.brake_on = self._gauge("brake_on", "1 while a type pauses because too large a share of it died.", "group", "type")
-        self.breaker_open = self._gauge("breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency")
+        self.brake_on = self._gauge(
+            "brake_on", "1 while a type pauses because too large a share of it died.", "group", "type"
+        )
+        self.breaker_open = self._gauge(
+            "breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency"
+        )
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
-        self.loop_lag_seconds = self._gauge("loop_lag_seconds", "How late the event loop ran at most since the last scrape.")
+        self.loop_lag_seconds = self._gauge(
+            "loop_lag_seconds", "How late the event loop ran at most since the last scrape."
+        )
 
     def accepted(self, message_type: str) -> Accepted:
         """What counts every accepted publish of one type."""
@@ -100,7 +121,8 @@ class Metrics:
 
 
 class _Meters(dict[str, "Meter"]):
-    """A dict that makes what is missing: the quickest look-up there is, for something looked up several times a message."""
+    """A dict that makes what is missing: the quickest look-up there is, for something looked up several times a
+    message."""
 
     def __init__(self, metrics: Metrics, group: str) -> None:
         super().__init__()

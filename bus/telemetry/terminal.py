@@ -14,7 +14,9 @@ def printable(text: str, *, keep: str = "") -> str:
     r"""*text* with everything a terminal might obey escaped (`\x1b`, `\u202e`), except the characters in *keep*."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in keep else char.encode("unicode_escape").decode("ascii") for char in text)
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode("ascii") for char in text
+    )
 
 
 _PREVIEW_BYTES: Final = 2_048

@@ -1,7 +1,7 @@
 """Topic names (design section 4): building them, and reading back what a name is for.
 
-Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_mail`, `_deadletters`, and the topic-safe slugs of agents and groups.
-Creating topics is the transport's; which topics an application needs is `consumers.topology`'s.
+Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_mail`, `_deadletters`, and the topic-safe slugs
+of agents and groups. Creating topics is the transport's; which topics an application needs is `consumers.topology`'s.
 """
 
 from __future__ import annotations
@@ -51,13 +51,18 @@ class TopicName(msgspec.Struct, frozen=True):
 def check_namespace(namespace: str) -> None:
     """Raise NameRefusedError unless *namespace* is one segment."""
     if not is_namespace(namespace):
-        raise NameRefusedError(f"illegal namespace {namespace[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter first")
+        raise NameRefusedError(
+            f"illegal namespace {namespace[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter "
+            "first"
+        )
 
 
 def check_group(group: str) -> None:
     """Raise NameRefusedError unless *group* is one segment."""
     if not is_namespace(group):
-        raise NameRefusedError(f"illegal group {group[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter first")
+        raise NameRefusedError(
+            f"illegal group {group[:80]!r}: lower-case letters, digits and single hyphens, at most 63, letter first"
+        )
 
 
 def message_topic(namespace: str, message_type: str) -> str:
@@ -92,7 +97,8 @@ def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit
 
 @lru_cache(maxsize=1024)
 def agent_slug(agent_id: str, *, length: int = _MAX_SLUG) -> str:
-    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash: different ids never share one by their spelling alone."""
+    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash: different ids never share one by their spelling
+    alone."""
     readable = _UNSAFE.sub("-", agent_id.lower()).strip("-")[:length].rstrip("-") or "agent"
     return f"{readable}-{sha256(agent_id.encode()).hexdigest()[:_HASH_DIGITS]}"
 

@@ -1,7 +1,8 @@
-"""Which topics an application needs, as specs computed from its types, groups and settings; and how what is differs from that. Pure.
+"""Which topics an application needs, as specs computed from its types, groups and settings; and how what is differs
+from that. Pure.
 
-Owns partition counts and retention of every kind of topic (design section 4), and the one comparison of found with wanted. Reading what is and
-carrying out a change is the transport's `Admin`.
+Owns partition counts and retention of every kind of topic (design section 4), and the one comparison of found with
+wanted. Reading what is and carrying out a change is the transport's `Admin`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from bus.settings.schema import Settings
 from bus.topics.names import dead_letter_topic, message_topic, own_topic, redrive_topic, retry_topic
 from bus.transports.base import Features, TopicSpec
 
-__all__ = ["creates_topics", "group_topics", "message_topics", "namespace_topics", "reply_topics", "shortest_retention_s"]
+__all__ = [
+    "creates_topics",
+    "group_topics",
+    "message_topics",
+    "namespace_topics",
+    "reply_topics",
+    "shortest_retention_s",
+]
 
 
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
@@ -36,14 +44,19 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
 
 
 def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
-    """The retry tiers of *group* and what is sent back to it, each with the dead letters of records that are unreadable there."""
+    """The retry tiers of *group* and what is sent back to it, each with the dead letters of records that are unreadable
+    there."""
     namespace = settings.bus.namespace
-    topics = [*(retry_topic(namespace, group, delay) for delay in settings.retry.tiers), redrive_topic(namespace, group)]
+    topics = [
+        *(retry_topic(namespace, group, delay) for delay in settings.retry.tiers),
+        redrive_topic(namespace, group),
+    ]
     return [spec for topic in topics for spec in (_live(settings, topic), _dead(settings, topic))]
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
-    """What the namespace has once: the states of its dead letters, which outlive the letters, and the journal, which is kept."""
+    """What the namespace has once: the states of its dead letters, which outlive the letters, and the journal, which is
+    kept."""
     namespace = settings.bus.namespace
     kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
     return [
@@ -59,7 +72,8 @@ def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpe
 
 
 def shortest_retention_s(settings: Settings) -> float:
-    """How long records must be kept: while a message lives, and while it may still be retried or sent back after that."""
+    """How long records must be kept: while a message lives, and while it may still be retried or sent back after
+    that."""
     return settings.publish.max_ttl_s + _RETRY_HORIZON_S
 
 

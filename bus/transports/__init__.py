@@ -1,7 +1,7 @@
 """Opening a log by its URL.
 
-Owns the table of schemes. Does not own what an adapter makes of the rest of the URL and of the settings: each adapter module has an `open_url`
-and an `options_of`, and is imported only when its scheme is asked for.
+Owns the table of schemes. Does not own what an adapter makes of the rest of the URL and of the settings: each adapter
+module has an `open_url` and an `options_of`, and is imported only when its scheme is asked for.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The seam between the bus and a log: records of bytes, and the Protocols an adapter fulfils.
 
-Owns the values that cross the seam and the rules every adapter applies alike (legal names, colliding names).
-Does not own envelopes: a transport carries bytes and never looks into them. Two adapters exist, the embedded log (`bus.transports.sqlite`)
-and Kafka (`bus.transports.kafka`); both pass `tests/contract`.
+Owns the values that cross the seam and the rules every adapter applies alike (legal names, colliding names). Does not
+own envelopes: a transport carries bytes and never looks into them. Two adapters exist, the embedded log
+(`bus.transports.sqlite`) and Kafka (`bus.transports.kafka`); both pass `tests/contract`.
 
-Guarantees every adapter gives: an `Appended` outcome is durable; records of one partition keep their order; a commit is accepted only from the
-current owner of the partition and never moves backwards; a member that dies loses its partitions within `session_timeout_s`.
+Guarantees every adapter gives: an `Appended` outcome is durable; records of one partition keep their order; a commit is
+accepted only from the current owner of the partition and never moves backwards; a member that dies loses its partitions
+within `session_timeout_s`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def size_of(record: NewRecord | Record) -> int:
     """What *record* takes in memory, headers included, with some room for each."""
-    return len(record.key or b"") + len(record.value or b"") + header_bytes(record.headers) + HEADER_BYTES * len(record.headers)
+    return (
+        len(record.key or b"")
+        + len(record.value or b"")
+        + header_bytes(record.headers)
+        + HEADER_BYTES * len(record.headers)
+    )
 
 
 def header_bytes(headers: Headers) -> int:
@@ -95,7 +101,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
-"""Why a record was not acknowledged: certainly not in the log (also when the connection itself is set up wrongly), or unknown."""
+"""Why a record was not acknowledged: certainly not in the log (also when the connection itself is set up wrongly), or
+unknown."""
 
 Outcome: TypeAlias = Appended | Failure
 """Of one appended record: durable, certainly not in the log, or unknown."""
@@ -123,7 +130,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One respect in which a topic is not as it shall be: `partitions`, `replicas`, or a topic setting by its name in Kafka.
+    """One respect in which a topic is not as it shall be: `partitions`, `replicas`, or a topic setting by its name in
+    Kafka.
 
     Values are written as Kafka writes them; *found* None means that the topic is missing.
     """
@@ -170,7 +178,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     own_clock: bool = False
     """Append times are the wall clock of the machine that appends, which is this one."""
     appends_in_flight: int = 1
-    """How many `append` calls are worth having at once: one where each commits by itself, more where partitions answer independently."""
+    """How many `append` calls are worth having at once: one where each commits by itself, more where partitions answer
+    independently."""
 
 
 class Listener(Protocol):
@@ -192,14 +201,15 @@ class Subscription(Protocol):
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
         """Next records of the assigned, unpaused partitions, each partition in order.
 
-        Waits up to *timeout_s* for the first one. *max_records* 0 fetches nothing but keeps the membership alive. At least one record is
-        returned however large it is. Raises OffsetOutOfRangeError, UnreachableError, ClosedError.
+        Waits up to *timeout_s* for the first one. *max_records* 0 fetches nothing but keeps the membership alive. At
+        least one record is returned however large it is. Raises OffsetOutOfRangeError, UnreachableError, ClosedError.
         """
 
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
         """Commit for each assignment the offset of the next record to handle; answers with those refused.
 
-        Refused (fenced) means: that epoch is not the current one any more. A smaller offset than the committed one changes nothing.
+        Refused (fenced) means: that epoch is not the current one any more. A smaller offset than the committed one
+        changes nothing.
         """
 
     def pause(self, assignments: Iterable[Assignment]) -> None:
@@ -215,7 +225,8 @@ class Subscription(Protocol):
         """What this member holds now."""
 
     def in_doubt(self) -> bool:
-        """Whether others may hold what this member believes to hold, because it was silent for too long: it was suspended, or blocked.
+        """Whether others may hold what this member believes to hold, because it was silent for too long: it was
+        suspended, or blocked.
 
         The listener hears soon what is lost. What holds its key in strict order is not to be begun before that.
         """
@@ -230,8 +241,9 @@ class Admin(Protocol):
     async def create_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create those that are missing and align what differs in the others; answers with the names it changed.
 
-        Never lowers a partition count, never touches a setting that no spec speaks of; several processes may do it at once. Raises
-        NameRefusedError for an illegal or colliding name before anything is created, NotPermittedError with the right that is missing.
+        Never lowers a partition count, never touches a setting that no spec speaks of; several processes may do it at
+        once. Raises NameRefusedError for an illegal or colliding name before anything is created, NotPermittedError
+        with the right that is missing.
         """
 
     async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
@@ -247,17 +259,21 @@ class Admin(Protocol):
         """Every group that has members or commits."""
 
     async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What *group* has committed, by (topic, partition); nothing for a group that never was. Raises NotPermittedError."""
+        """What *group* has committed, by (topic, partition); nothing for a group that never was. Raises
+        NotPermittedError."""
 
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Let *group*, which has no members now, go on at these offsets, by (topic, partition). Raises GroupBusyError, NotPermittedError."""
+        """Let *group*, which has no members now, go on at these offsets, by (topic, partition). Raises GroupBusyError,
+        NotPermittedError."""
 
     async def expel(self, group: str, members: Collection[str]) -> None:
-        """End the membership of those of *members*, named as in `subscribe`, that *group* still has. Only for processes that have certainly
-        ended: what they held goes to others at once, instead of when their sessions have timed out."""
+        """End the membership of those of *members*, named as in `subscribe`, that *group* still has. Only for processes
+        that have certainly ended: what they held goes to others at once, instead of when their sessions have timed
+        out."""
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
-        """By broker, the settings that no topic can override; empty where there are no brokers. Raises NotPermittedError."""
+        """By broker, the settings that no topic can override; empty where there are no brokers. Raises
+        NotPermittedError."""
 
 
 class Transport(Protocol):
@@ -266,20 +282,26 @@ class Transport(Protocol):
     features: Features
     admin: Admin
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
+    async def append(
+        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+    ) -> Sequence[Outcome]:
         """Append durably; one outcome per record, in order. Never raises for what is wrong with one record.
 
-        Records for one partition are appended in the order given. When *timeout_s* passes, what has certainly not been written is a
-        DeadlineError, the rest an AppendUnknownError. Where some partitions answer long before others, *told* hears what is known by then.
+        Records for one partition are appended in the order given. When *timeout_s* passes, what has certainly not been
+        written is a DeadlineError, the rest an AppendUnknownError. Where some partitions answer long before others,
+        *told* hears what is known by then.
         """
 
     async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
-        """For each record why its topic would never take it; None where nothing speaks against it, or nothing is known. Appends nothing."""
+        """For each record why its topic would never take it; None where nothing speaks against it, or nothing is known.
+        Appends nothing."""
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:
         """Join *group*; partitions arrive through *listener*. Raises TopicMissingError, NameRefusedError."""
 
-    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
+    async def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
+    ) -> Sequence[Record]:
         """Records from *offset* on, without a group; waits up to *wait_s* for the first. Raises TopicMissingError."""
 
     async def close(self) -> None:

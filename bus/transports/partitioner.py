@@ -1,6 +1,7 @@
 """Which partition a key belongs to: murmur2, bit for bit what Kafka's Java client computes.
 
-Owns the hash and the choice for records that have a key. Does not own the choice for records without one: an adapter takes turns.
+Owns the hash and the choice for records that have a key. Does not own the choice for records without one: an adapter
+takes turns.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def _lanes(count: int) -> tuple[int, int]:
 
 
 def partition_of_hash(hashed: int, partitions: int) -> int:
-    """The partition among *partitions* of a key with that hash; the sign bit is dropped, as Kafka's `toPositive` does."""
+    """The partition among *partitions* of a key with that hash; the sign bit is dropped, as Kafka's `toPositive`
+    does."""
     return (hashed & 0x7FFFFFFF) % partitions
 
 

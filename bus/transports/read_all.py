@@ -1,7 +1,7 @@
 """Reading a whole topic without a group: every kept record, partition by partition, a page at a time.
 
-Owns the loop over pages, and where whoever follows a topic has to begin anew. What the records mean is the caller's; following is
-`consumers.cli.tail.topic_reader`'s and, for answers, `producers.requests.reply_reader`'s.
+Owns the loop over pages, and where whoever follows a topic has to begin anew. What the records mean is the caller's;
+following is `consumers.cli.tail.topic_reader`'s and, for answers, `producers.requests.reply_reader`'s.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
 
 
-async def scan(transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})) -> AsyncIterator[Record]:
-    """Every record that *topic* has now, from *starts* on where given, oldest first within a partition. Raises TopicMissingError."""
+async def scan(
+    transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
+) -> AsyncIterator[Record]:
+    """Every record that *topic* has now, from *starts* on where given, oldest first within a partition. Raises
+    TopicMissingError."""
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
         offset = max(kept.start, starts.get(partition, 0))
         while offset < kept.end and (
@@ -30,5 +33,10 @@ async def scan(transport: Transport, topic: str, starts: Mapping[int, int] = Map
 
 
 def begun_anew(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
-    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach: their topic was deleted and made anew."""
-    return {partition: kept.start for partition, kept in ranges.items() if partition not in offsets or kept.end < offsets[partition]}
+    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach: their topic was
+    deleted and made anew."""
+    return {
+        partition: kept.start
+        for partition, kept in ranges.items()
+        if partition not in offsets or kept.end < offsets[partition]
+    }

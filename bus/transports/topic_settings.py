@@ -10,7 +10,17 @@ from typing import Final
 
 from bus.transports.base import Change, TopicSpec
 
-__all__ = ["CLEANUP", "INSYNC", "MAX_BATCH", "PARTITIONS", "REPLICAS", "RETENTION_BYTES", "RETENTION_MS", "compared", "settings_of"]
+__all__ = [
+    "CLEANUP",
+    "INSYNC",
+    "MAX_BATCH",
+    "PARTITIONS",
+    "REPLICAS",
+    "RETENTION_BYTES",
+    "RETENTION_MS",
+    "compared",
+    "settings_of",
+]
 
 
 PARTITIONS: Final = "partitions"
@@ -61,7 +71,8 @@ def settings_of(spec: TopicSpec) -> dict[str, str]:
 
 
 def compared(topic: str, found: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Change]:
-    """What must become of *topic*, which is as *found* (None: missing), for it to be as *wanted*. What is not in *wanted* is not looked at."""
+    """What must become of *topic*, which is as *found* (None: missing), for it to be as *wanted*. What is not in
+    *wanted* is not looked at."""
     if found is None:
         return [Change(topic=topic, setting=setting, found=None, wanted=value) for setting, value in wanted.items()]
     return [

@@ -1,6 +1,7 @@
 """The policy gate's seam: whether this group may handle this message.
 
-Owns the Protocol and the rule that stands until policies are configured. The rules themselves come with the trust work (design section 10).
+Owns the Protocol and the rule that stands until policies are configured. The rules themselves come with the trust work
+(design section 10).
 """
 
 from __future__ import annotations

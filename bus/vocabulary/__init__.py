@@ -7,6 +7,16 @@ from bus.vocabulary.review import DraftOutput, ResearchOutput, ResearchRequest, 
 __all__ = ["BUILT_IN"]
 
 BUILT_IN = Registry(
-    (ApprovalRequest, DraftOutput, ErrorReported, ResearchOutput, ResearchRequest, ReviewOutput, StatusUpdate, TaskHandoff, ToolResult)
+    (
+        ApprovalRequest,
+        DraftOutput,
+        ErrorReported,
+        ResearchOutput,
+        ResearchRequest,
+        ReviewOutput,
+        StatusUpdate,
+        TaskHandoff,
+        ToolResult,
+    )
 )
 """Every type of the vocabulary."""

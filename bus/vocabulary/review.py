@@ -12,7 +12,17 @@ from msgspec import Meta
 
 from bus.payloads.payload_types import payload
 
-__all__ = ["APPROVAL_SCORE", "DraftOutput", "Finding", "Issue", "ResearchOutput", "ResearchRequest", "ReviewOutput", "Section", "Severity"]
+__all__ = [
+    "APPROVAL_SCORE",
+    "DraftOutput",
+    "Finding",
+    "Issue",
+    "ResearchOutput",
+    "ResearchRequest",
+    "ReviewOutput",
+    "Section",
+    "Severity",
+]
 
 APPROVAL_SCORE = 70
 """An approved review scores at least this."""

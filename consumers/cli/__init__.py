@@ -11,7 +11,9 @@ from consumers.cli.shell import Shell, Verb, version_option
 __all__ = ["main"]
 
 _VERBS = {
-    "demo": Verb("consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."),
+    "demo": Verb(
+        "consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."
+    ),
     "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
     "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
     "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),

@@ -1,6 +1,7 @@
 """Finding the App that `MODULE:APP` names.
 
-Owns importing the user's module with the current directory first, and saying precisely why that failed. Does not own what is done with it.
+Owns importing the user's module with the current directory first, and saying precisely why that failed. Does not own
+what is done with it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ class ImportFailedError(BusError):
 
 
 def load_app(target: str) -> App:
-    """The App behind `MODULE:APP`; raises click.UsageError when it names none, ImportFailedError for errors in the module itself."""
+    """The App behind `MODULE:APP`; raises click.UsageError when it names none, ImportFailedError for errors in the
+    module itself."""
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
-        raise click.UsageError(f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py")
+        raise click.UsageError(
+            f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py"
+        )
     module = _import(name)
     found: object = module
     for part in attribute.split("."):
@@ -49,7 +53,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
-            raise click.UsageError(f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}") from error
+            raise click.UsageError(
+                f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
+            ) from error
         raise _failed(name, error) from error
     except ConfigurationError:
         raise

@@ -24,7 +24,18 @@ from bus.errors import (
 from bus.telemetry.terminal import printable
 from producers.outcomes import PublishUnknown
 
-__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "LATER", "MISCONFIGURED", "TERMINATED", "UNREACHABLE", "USAGE", "exit_code", "explain"]
+__all__ = [
+    "BROKEN_PIPE",
+    "FAILED",
+    "INTERRUPTED",
+    "LATER",
+    "MISCONFIGURED",
+    "TERMINATED",
+    "UNREACHABLE",
+    "USAGE",
+    "exit_code",
+    "explain",
+]
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -44,7 +55,10 @@ _CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
     (NameRefusedError, USAGE),
 )
 _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
-    (TopicMissingError, "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app"),
+    (
+        TopicMissingError,
+        "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app",
+    ),
     (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
     (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
     (NotPermittedError, "whoever runs the cluster can allow it; `sealbus config show` says which user this is"),
@@ -52,7 +66,11 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),
     (RecordTooLargeError, "put large content elsewhere and send a reference: {uri, sha256, size, media_type}"),
-    (OffsetOutOfRangeError, "retention deleted records before they were settled; `sealbus groups GROUP --skip-lost` goes on at the oldest kept"),
+    (
+        OffsetOutOfRangeError,
+        "retention deleted records before they were settled; `sealbus groups GROUP --skip-lost` goes on at the oldest "
+        "kept",
+    ),
     (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),
     (AppendUnknownError, "it may be in the log: look with `sealbus tail` before you publish it again"),
 )

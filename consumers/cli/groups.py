@@ -1,7 +1,8 @@
-"""`sealbus groups [GROUP]`: who reads what, and how far behind; `--skip-lost`, the way on for a group whose next records were deleted; and
-`--park` (`consumers.cli.park`).
+"""`sealbus groups [GROUP]`: who reads what, and how far behind; `--skip-lost`, the way on for a group whose next
+records were deleted; and `--park` (`consumers.cli.park`).
 
-Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the transport's admin).
+Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the
+transport's admin).
 """
 
 from __future__ import annotations
@@ -53,13 +54,24 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("group", required=False)
-@click.option("--skip-lost", is_flag=True, help="Let GROUP go on at the oldest record kept where what it would read next was deleted.")
-@click.option("--park", "place", metavar="PLACE", help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.")
+@click.option(
+    "--skip-lost",
+    is_flag=True,
+    help="Let GROUP go on at the oldest record kept where what it would read next was deleted.",
+)
+@click.option(
+    "--park",
+    "place",
+    metavar="PLACE",
+    help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.",
+)
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="With --skip-lost or --park: show where, and change nothing.")
 @click.option("--yes", is_flag=True, help="With --skip-lost or --park: do not ask.")
 @with_session
-def groups(session: Session, group: str | None, *, skip_lost: bool, place: str | None, why: str, dry_run: bool, yes: bool) -> int:
+def groups(
+    session: Session, group: str | None, *, skip_lost: bool, place: str | None, why: str, dry_run: bool, yes: bool
+) -> int:
     """Show groups: members, and per partition its owner, committed offset, end and lag.
 
     LAG counts the records kept that the group has not settled yet.
@@ -116,7 +128,9 @@ def _list(session: Session, settings: Settings, group: str | None) -> int:
     return execute(body)
 
 
-async def _seen(session: Session, settings: Settings, group: str | None) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
+async def _seen(
+    session: Session, settings: Settings, group: str | None
+) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
     async with session.open(settings) as transport:
         chosen = _choose(await transport.admin.groups(), group)
         return chosen, await _ranges(transport, chosen, settings.bus.namespace)
@@ -155,7 +169,9 @@ def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
     for place, committed in sorted(info.committed.items()):
         kept = ranges.get(place)
         if kept is not None and not kept.start <= committed <= kept.end:
-            yield _Lost(group=info.name, topic=place[0], partition=place[1], committed=committed, start=kept.start, end=kept.end)
+            yield _Lost(
+                group=info.name, topic=place[0], partition=place[1], committed=committed, start=kept.start, end=kept.end
+            )
 
 
 def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
@@ -163,8 +179,10 @@ def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
     if lost:
         first = lost[0]
         click.echo(
-            f"{printable(info.name)}: in {len(lost)} partitions what it would read next is not kept, as in {first.topic}/{first.partition} "
-            f"(committed {first.committed}, kept {first.start} to {first.end}); no worker reads on there before --skip-lost",
+            f"{printable(info.name)}: in {len(lost)} partitions what it would read next is not kept, as in "
+            f"{first.topic}/{first.partition} "
+            f"(committed {first.committed}, kept {first.start} to {first.end}); no worker reads on there before "
+            "--skip-lost",
             err=True,
         )
 
@@ -190,7 +208,9 @@ def _choose(infos: Sequence[GroupInfo], group: str | None) -> list[GroupInfo]:
     return chosen
 
 
-async def _ranges(transport: Transport, infos: list[GroupInfo], namespace: str) -> dict[tuple[str, int], PartitionRange]:
+async def _ranges(
+    transport: Transport, infos: list[GroupInfo], namespace: str
+) -> dict[tuple[str, int], PartitionRange]:
     ranges = {}
     for topic in sorted({topic for info in infos for topic in _topics(info)}):
         name = read_topic(topic)
@@ -229,6 +249,9 @@ def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
 
 def _print(info: GroupInfo, rows: list[_Row]) -> None:
     click.echo(f"{info.name}: {len(info.members)} members, lag {sum(row.lag for row in rows)}")
-    cells = [(row.topic, row.partition, row.owner or "-", "-" if row.committed is None else row.committed, row.end, row.lag) for row in rows]
+    cells = [
+        (row.topic, row.partition, row.owner or "-", "-" if row.committed is None else row.committed, row.end, row.lag)
+        for row in rows
+    ]
     print_table(("TOPIC", "PARTITION", "OWNER", "COMMITTED", "END", "LAG"), cells)
     click.echo()

@@ -1,7 +1,7 @@
 """Running a command's coroutine, and what SIGINT and SIGTERM do to it.
 
-Owns: the first signal ends the command in order, the second one at once; the exit code then is the signal's. The worker's own signals are
-`consumers.worker.process`'s.
+Owns: the first signal ends the command in order, the second one at once; the exit code then is the signal's. The
+worker's own signals are `consumers.worker.process`'s.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`sealbus outbox relay|list DATABASE_URL`: publish what applications have committed to their databases, and see what waits there.
+"""`sealbus outbox relay|list DATABASE_URL`: publish what applications have committed to their databases, and see what
+waits there.
 
 Owns the options, what is told to people, and the exit codes. Does not own relaying or the rows (`producers.outbox`).
 """
@@ -75,7 +76,10 @@ def relay(session: Session, *, database: str, once: bool, batch: int, interval: 
     rows = open_rows(database, clock=SystemClock())
 
     async def body(interrupts: Interrupts) -> int:
-        async with _opened(session, settings, wait=not once) as transport, _publishing(transport, settings) as publisher:
+        async with (
+            _opened(session, settings, wait=not once) as transport,
+            _publishing(transport, settings) as publisher,
+        ):
             with Progress(None, unit="sent", alone=True) as progress:
                 total = Round()
 
@@ -125,9 +129,19 @@ def list_(session: Session, *, database: str) -> int:
         if session.as_json:
             for each in backlogs:
                 age_s = _age_s(each, now_ms)
-                print_json({"topic": each.topic, "pending": each.pending, "oldest_s": age_s, "failed": each.failed, "error": each.error})
+                print_json(
+                    {
+                        "topic": each.topic,
+                        "pending": each.pending,
+                        "oldest_s": age_s,
+                        "failed": each.failed,
+                        "error": each.error,
+                    }
+                )
         elif backlogs:
-            print_table(("TOPIC", "PENDING", "OLDEST", "FAILED", "LAST ERROR"), [_cells(each, now_ms) for each in backlogs])
+            print_table(
+                ("TOPIC", "PENDING", "OLDEST", "FAILED", "LAST ERROR"), [_cells(each, now_ms) for each in backlogs]
+            )
         pending, failed = sum(each.pending for each in backlogs), sum(each.failed for each in backlogs)
         ages = [age_s for each in backlogs if (age_s := _age_s(each, now_ms)) is not None]
         oldest = f", the oldest for {_text(max(ages))}" if ages else ""

@@ -1,7 +1,8 @@
 """`sealbus groups GROUP --park PLACE`: set a message aside that a group has not settled yet.
 
-Owns finding the message, the question, and giving the order. Does not own carrying it out: the group's workers do, running or started later,
-when they come to the message, and settle it as any other (`consumers.deadletters.park_orders`).
+Owns finding the message, the question, and giving the order. Does not own carrying it out: the group's workers do,
+running or started later, when they come to the message, and settle it as any other
+(`consumers.deadletters.park_orders`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _MAX_RECORD_BYTES = 64 * 1_048_576
 
 
 def park(session: Session, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool) -> int:
-    """Have the message at *place* buried instead of run. Raises UsageError for what is no place, BusError where nothing is to be parked."""
+    """Have the message at *place* buried instead of run. Raises UsageError for what is no place, BusError where nothing
+    is to be parked."""
     name, partition, offset = parse_place((place,))
     found: list[ParkOrder] = []
 
@@ -63,7 +65,9 @@ def park(session: Session, settings: Settings, group: str, place: str, *, why: s
     return execute(give)
 
 
-async def _order(transport: Transport, settings: Settings, group: str, place: tuple[str, int, int], why: str) -> ParkOrder:
+async def _order(
+    transport: Transport, settings: Settings, group: str, place: tuple[str, int, int], why: str
+) -> ParkOrder:
     topic, partition, offset = place
     named = read_topic(topic)
     if named is None or named.namespace != settings.bus.namespace or named.kind not in ("message", "retry", "redrive"):
@@ -91,7 +95,9 @@ async def _order(transport: Transport, settings: Settings, group: str, place: tu
 
 async def _check_group(transport: Transport, group: str, named: TopicName) -> None:
     # On Kafka a group that has committed nothing is forgotten soon after its last member; its topics stay.
-    own = {name.group for topic in await transport.admin.topics() if (name := read_topic(topic)) is not None and name.group}
+    own = {
+        name.group for topic in await transport.admin.topics() if (name := read_topic(topic)) is not None and name.group
+    }
     names = sorted(own | {info.name for info in await transport.admin.groups()})
     if group not in names:
         raise BusError(f"there is no group {group!r}{nearest(group, names)}")
@@ -118,5 +124,10 @@ def _show(session: Session, order: ParkOrder) -> None:
     if session.as_json:
         print_json(order)
     else:
-        cells = (order.group, f"{order.topic}/{order.partition}/{order.offset}", order.message_id or "-", order.redrives)
+        cells = (
+            order.group,
+            f"{order.topic}/{order.partition}/{order.offset}",
+            order.message_id or "-",
+            order.redrives,
+        )
         print_table(("GROUP", "PLACE", "MESSAGE", "REDRIVES"), [cells])

@@ -1,6 +1,7 @@
 """What every command is told: which bus, which namespace, which settings, and in which form to answer.
 
-Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves (`bus.settings.schema`).
+Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves
+(`bus.settings.schema`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _SQLITE: Final = "sqlite:///"
 class Session:
     """The common options of one call."""
 
-    def __init__(self, *, bus: str | None, namespace: str | None, config: Path | None, output: str, log_level: str | None) -> None:
+    def __init__(
+        self, *, bus: str | None, namespace: str | None, config: Path | None, output: str, log_level: str | None
+    ) -> None:
         self.namespace = namespace
         self.as_json = output == "json"
         self._config = config
@@ -57,12 +60,15 @@ class Session:
         if app is None or app.namespace is None or app.namespace == loaded.bus.namespace:
             return loaded
         if self.namespace is not None:
-            raise click.UsageError(f"the app belongs to namespace {app.namespace!r}, and --namespace says {self.namespace!r}")
+            raise click.UsageError(
+                f"the app belongs to namespace {app.namespace!r}, and --namespace says {self.namespace!r}"
+            )
         return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=app.namespace))
 
     @asynccontextmanager
     async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
-        """The log of *chosen*; looking at an embedded log that is not there must not *create* one. Raises UnreachableError."""
+        """The log of *chosen*; looking at an embedded log that is not there must not *create* one. Raises
+        UnreachableError."""
         from bus.transports import open_configured
 
         if not create:
@@ -100,9 +106,9 @@ def with_session(function: Callable[..., R]) -> Callable[..., R]:
 
 def app_option(function: Callable[P, R]) -> Callable[P, R]:
     """`--app MODULE:APP`."""
-    return click.option("--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones.")(
-        function
-    )
+    return click.option(
+        "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
+    )(function)
 
 
 def registry_of(app: App | None) -> Registry:
@@ -139,10 +145,23 @@ def _check_file(url: str) -> None:
 
 
 _OPTIONS: Final = (
-    click.option("--bus", metavar="URL", help="The log: sqlite:///relative.db, sqlite:////absolute.db, kafka://host:port,host:port."),
+    click.option(
+        "--bus",
+        metavar="URL",
+        help="The log: sqlite:///relative.db, sqlite:////absolute.db, kafka://host:port,host:port.",
+    ),
     click.option("--namespace", metavar="NAME", help="The namespace of topics and messages."),
-    click.option("--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings in a TOML file."),
-    click.option("--output", type=click.Choice(["table", "json"]), default="table", help="For people, or one JSON object per line."),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Log from this level on."),
+    click.option(
+        "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings in a TOML file."
+    ),
+    click.option(
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        help="For people, or one JSON object per line.",
+    ),
+    click.option(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Log from this level on."
+    ),
     click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug."),
 )

@@ -1,4 +1,5 @@
-"""The outermost command: finding verbs without importing them all, and the edge where errors become messages and exit codes.
+"""The outermost command: finding verbs without importing them all, and the edge where errors become messages and exit
+codes.
 
 Does not own the verbs, nor which error has which exit code (`consumers.cli.exit_codes`).
 """
@@ -35,7 +36,9 @@ class Shell(click.Group):
     """A group whose commands are imported when they are called."""
 
     def __init__(self, name: str, *, verbs: Mapping[str, Verb], **options: Any) -> None:
-        super().__init__(name, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}, **options)
+        super().__init__(
+            name, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}, **options
+        )
         self._verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -58,7 +61,8 @@ class Shell(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line, also where a caller has closed standard streams, or where there is no room behind them."""
+        """Run the command line, also where a caller has closed standard streams, or where there is no room behind
+        them."""
         _open_standard_streams()
         try:
             return super().main(*args, **kwargs)
@@ -70,7 +74,8 @@ class Shell(click.Group):
             sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; no error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main` as one."""
+        """Run the verb; no error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main`
+        as one."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -95,7 +100,12 @@ class Shell(click.Group):
 def version_option() -> click.Option:
     """`--version`."""
     return click.Option(
-        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the version and exit.",
     )
 
 
@@ -118,7 +128,8 @@ def _exists(module: str) -> bool:
 
 
 class _Forgiving:
-    """Standard error, where what there is no room for is lost: it must not change what a command does and how it ends."""
+    """Standard error, where what there is no room for is lost: it must not change what a command does and how it
+    ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -140,7 +151,8 @@ def _open_standard_streams() -> None:
     """A stream that is closed is an empty one, and no file that is opened later takes its number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - lives until the process ends
+            # Lives until the process ends.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a locale has no letters for, as on standard error: ids and keys may hold any.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,6 +1,7 @@
 """`sealbus types list|show`: message types and their schemas.
 
-Owns showing them. Does not own the types (`bus.vocabulary`, the user's app) or examples (`consumers.cli.io.payload_examples`).
+Owns showing them. Does not own the types (`bus.vocabulary`, the user's app) or examples
+(`consumers.cli.io.payload_examples`).
 """
 
 from __future__ import annotations
@@ -44,9 +45,20 @@ def list_(session: Session, target: str | None) -> int:
         for kind in kinds:
             fields = {field.encode_name: field.required for field in msgspec.structs.fields(kind.cls)}
             required = [name for name, needed in fields.items() if needed]
-            print_json({"type": kind.name, "version": kind.version, "risk": kind.risk, "fields": list(fields), "required": required})
+            print_json(
+                {
+                    "type": kind.name,
+                    "version": kind.version,
+                    "risk": kind.risk,
+                    "fields": list(fields),
+                    "required": required,
+                }
+            )
     else:
-        print_table(("TYPE", "VERSION", "RISK", "FIELDS"), [(kind.name, kind.version, kind.risk, _fields(kind)) for kind in kinds])
+        print_table(
+            ("TYPE", "VERSION", "RISK", "FIELDS"),
+            [(kind.name, kind.version, kind.risk, _fields(kind)) for kind in kinds],
+        )
     return 0
 
 
@@ -69,9 +81,13 @@ def show(session: Session, name: str, target: str | None) -> int:
     schema = msgspec.json.schema(kind.cls)
     example = example_of(kind)
     if session.as_json:
-        print_json({"type": kind.name, "version": kind.version, "risk": kind.risk, "schema": schema, "example": example})
+        print_json(
+            {"type": kind.name, "version": kind.version, "risk": kind.risk, "schema": schema, "example": example}
+        )
         return 0
-    click.echo(f"{kind.name} {kind.version}, risk {kind.risk}: {(kind.cls.__doc__ or '').strip().partition(chr(10))[0]}")
+    click.echo(
+        f"{kind.name} {kind.version}, risk {kind.risk}: {(kind.cls.__doc__ or '').strip().partition(chr(10))[0]}"
+    )
     click.echo(msgspec.json.format(encode_json(schema), indent=2).decode())
     if example is not None:
         app = f" --app {target}" if target else ""

@@ -1,8 +1,9 @@
 """The witness: notes what a worker runs, and says of a message what is held against it.
 
-Owns when deaths are counted (when partitions arrive: whatever a dead process was running comes back with them), what a run that ended in order
-forgives, and records that cost the session while they were judged. Does not own files (`roll`), the rule (`rules`), or running alone
-(`consumers.handling.executor`). A directory that fails is said once a minute, and nothing waits for it.
+Owns when deaths are counted (when partitions arrive: whatever a dead process was running comes back with them), what a
+run that ended in order forgives, and records that cost the session while they were judged. Does not own files (`roll`),
+the rule (`rules`), or running alone (`consumers.handling.executor`). A directory that fails is said once a minute, and
+nothing waits for it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Witness:
                 self._failed(error)
 
     def end_in_order(self) -> None:
-        """Whatever ends the process from now on, it is told to end, and no message is to blame. May be called by a signal handler."""
+        """Whatever ends the process from now on, it is told to end, and no message is to blame. May be called by a
+        signal handler."""
         if self._slots is not None:
             self._slots.end_in_order()
 
@@ -92,7 +94,8 @@ class Witness:
         self._slots = None
 
     def begin(self, delivery: Delivery, kept: bool) -> int:
-        """The handler of *delivery* begins; what `end` is to be given. *kept*: it has a row in an inbox, where its deaths are counted."""
+        """The handler of *delivery* begins; what `end` is to be given. *kept*: it has a row in an inbox, where its
+        deaths are counted."""
         slots, message = self._slots, delivery.message
         if slots is None or message is None:
             return 0
@@ -133,7 +136,9 @@ class Witness:
         toll = self._toll_of(delivery)
         if toll is None or not is_given_up(toll, control.redrive_count):
             return None
-        return Failure(reason="crash_loop", error=CrashLoop.__name__, text=f"{toll.deaths} workers died while they ran it alone")
+        return Failure(
+            reason="crash_loop", error=CrashLoop.__name__, text=f"{toll.deaths} workers died while they ran it alone"
+        )
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """Whether it is to run alone."""
@@ -187,14 +192,21 @@ class Witness:
         if slots is None:
             return judge(record, partition, now_ms)
         # Its id is not known yet. A topic that was made anew has another record here.
-        mark = Mark(record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged")
+        mark = Mark(
+            record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged"
+        )
         control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
         order = self._order_for(control)
         if order is not None:
             return _refused(record, partition, control, Parked(order.why))
         toll = self.tolls.get(mark.key) if self.tolls else None
         if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
-            return _refused(record, partition, control, CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"))
+            return _refused(
+                record,
+                partition,
+                control,
+                CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"),
+            )
         slots.judge(mark)
         started_s = self._clock.monotonic_s()
         try:
@@ -207,7 +219,11 @@ class Witness:
                 self._ended(mark.key)
 
     def _order_for(self, control: Control) -> ParkOrder | None:
-        order = self.orders.get((control.origin_topic, control.origin_partition, control.origin_offset)) if self.orders else None
+        order = (
+            self.orders.get((control.origin_topic, control.origin_partition, control.origin_offset))
+            if self.orders
+            else None
+        )
         return order if order is not None and control.redrive_count <= order.redrives else None
 
     def _toll_of(self, delivery: Delivery) -> Toll | None:
@@ -231,7 +247,8 @@ class Witness:
         try:
             # What was held against it since then is news, and stays.
             self.tolls = self._roll.change(
-                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll}, self._clock.now_ms()
+                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll},
+                self._clock.now_ms(),
             )
         except OSError as error:
             self._failed(error)
@@ -241,7 +258,8 @@ class Witness:
             _log.error(
                 "deaths.not_counted",
                 error=str(error),
-                detail="a message without an idempotency key that ends its process is repeated until this works; see worker.state_dir",
+                detail="a message without an idempotency key that ends its process is repeated until this works; see "
+                "worker.state_dir",
             )
 
 

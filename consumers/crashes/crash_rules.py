@@ -1,10 +1,12 @@
 """Who is to blame for the death of a process: what was running is known, the rest is this decision. Pure.
 
-Owns what a death counts for each message that was running, when a message is under suspicion, and when it is given up. It is the inbox's rule
-(`consumers.inbox.claim_rules`) for messages without a row there. Those with one are company, and are not counted here.
+Owns what a death counts for each message that was running, when a message is under suspicion, and when it is given up.
+It is the inbox's rule (`consumers.inbox.claim_rules`) for messages without a row there. Those with one are company, and
+are not counted here.
 
-A death counts against the message that ran alone; whoever ran among others at two deaths is a suspect. A record that was being judged stands
-alone whatever ran beside it: judging takes a moment and lets nothing else begin, so a death in that moment is no chance.
+A death counts against the message that ran alone; whoever ran among others at two deaths is a suspect. A record that
+was being judged stands alone whatever ran beside it: judging takes a moment and lets nothing else begin, so a death in
+that moment is no chance.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Kind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
 class Key(NamedTuple):
-    """What deaths are counted for: the place where a message was first read, or, while it is *judged*, the place of its record."""
+    """What deaths are counted for: the place where a message was first read, or, while it is *judged*, the place of its
+    record."""
 
     topic: str
     partition: int
@@ -39,7 +42,8 @@ class Key(NamedTuple):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One message that was running. *name*: its id; of a record that was being judged, a checksum. "inbox": it has a row there."""
+    """One message that was running. *name*: its id; of a record that was being judged, a checksum. "inbox": it has a
+    row there."""
 
     topic: str
     partition: int

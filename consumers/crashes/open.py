@@ -1,6 +1,7 @@
 """Where the roll of a group lies, by its settings and the log it works on.
 
-Owns the defaults: beside the embedded log, and on Kafka where this user's programs keep their state. Does not own what lies there (`roll`).
+Owns the defaults: beside the embedded log, and on Kafka where this user's programs keep their state. Does not own what
+lies there (`roll`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def open_roll(settings: Settings, group: str) -> Roll | None:
         _log.warning(
             "deaths.not_counted",
             error=str(error),
-            detail="a message without an idempotency key that ends its process is repeated for ever: give worker.state_dir a directory",
+            detail="a message without an idempotency key that ends its process is repeated for ever: give "
+            "worker.state_dir a directory",
         )
         return None
     return Roll(path)

@@ -1,8 +1,9 @@
-"""What one process is running, in a file that outlives it: fixed slots in shared memory, written when a handler begins and cleared when it ends.
+"""What one process is running, in a file that outlives it: fixed slots in shared memory, written when a handler begins
+and cleared when it ends.
 
-Owns the file's layout, taking and clearing slots, and reading those of others. A write is a copy in memory, without a system call: the pages are
-the kernel's, so they survive kill -9, `os._exit` and the lack of memory, and only the machine's own end loses them. Does not own which files
-there are, nor what a death means (`roll`, `rules`).
+Owns the file's layout, taking and clearing slots, and reading those of others. A write is a copy in memory, without a
+system call: the pages are the kernel's, so they survive kill -9, `os._exit` and the lack of memory, and only the
+machine's own end loses them. Does not own which files there are, nor what a death means (`roll`, `rules`).
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ _write = _SLOT.pack_into
 
 
 class Slots:
-    """The slots of this process, a *member* of its group, in the file behind *descriptor*, which is new. Raises OSError where there is no room
-    for it."""
+    """The slots of this process, a *member* of its group, in the file behind *descriptor*, which is new. Raises OSError
+    where there is no room for it."""
 
     __slots__ = ("_free", "_judging", "_map")
 
     def __init__(self, descriptor: int, count: int, member: str) -> None:
         count = min(count, MOST_SLOTS)
         size = _HEADER + (count + 1) * _SIZE
-        # Written, and not only made that long: a page of a file that finds no room when it is first touched would end the process.
+        # Written, and not only made that long: a page of a file that finds no room when it is first touched would end
+        # the process.
         os.write(descriptor, _MAGIC.ljust(size, b"\0"))
         if os.fstat(descriptor).st_size != size:
             raise OSError("no space left for its slots")
@@ -82,7 +84,9 @@ class Slots:
 
     def judge(self, mark: Mark) -> None:
         """Note that this record is being judged, until `judged`: one at a time."""
-        _write(self._map, self._judging, mark.offset, mark.partition, 0, mark.topic.encode(), mark.name.encode(), JUDGED)
+        _write(
+            self._map, self._judging, mark.offset, mark.partition, 0, mark.topic.encode(), mark.name.encode(), JUDGED
+        )
 
     def judged(self) -> None:
         """It has been."""
@@ -94,8 +98,8 @@ class Slots:
 
 
 def read(descriptor: int) -> tuple[str, list[Mark]]:
-    """Which member a process that has ended was, and what was running in it, by its file: nothing where it ended in order, or the file is none
-    of ours."""
+    """Which member a process that has ended was, and what was running in it, by its file: nothing where it ended in
+    order, or the file is none of ours."""
     data = os.pread(descriptor, _HEADER + (MOST_SLOTS + 1) * _SIZE, 0)
     if not data.startswith(_MAGIC) or len(data) < _HEADER:
         return "", []

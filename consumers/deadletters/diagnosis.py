@@ -1,7 +1,7 @@
 """Why a letter died, found out anew: the gates are run on its stored bytes.
 
-Owns what was expected at the pointer and what stands there, and which field was probably meant. Does not own the gates, nor the layout
-(`consumers.cli.dlq.letter_view`).
+Owns what was expected at the pointer and what stands there, and which field was probably meant. Does not own the gates,
+nor the layout (`consumers.cli.dlq.letter_view`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _WORDS: Final = {
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gates say of the stored bytes today. *reason* is empty where all those that can be asked here let them pass."""
+    """What the gates say of the stored bytes today. *reason* is empty where all those that can be asked here let them
+    pass."""
 
     gate: str = ""
     reason: str = ""
@@ -78,7 +79,11 @@ def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
         # One is missing and one is unknown: nothing else can have been meant, however it is spelt.
         found = others
     if found and (wrong or name not in data):
-        yield f"the nearest known field is {found[0]!r}" if wrong else f"{found[0]!r} is unknown: perhaps {name!r} was meant"
+        yield (
+            f"the nearest known field is {found[0]!r}"
+            if wrong
+            else f"{found[0]!r} is unknown: perhaps {name!r} was meant"
+        )
 
 
 def _judge(letter: DeadLetter, record: Record, registry: Registry, namespace: str, max_message_bytes: int) -> None:
@@ -119,7 +124,11 @@ def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> st
         case "type_mismatch" if name is not None:
             return f"{name.message_type}, which the topic is for"
         case "key_mismatch":
-            return f"the record's key, {preview(letter.record.key)}" if letter.record.key is not None else "a record with a key"
+            return (
+                f"the record's key, {preview(letter.record.key)}"
+                if letter.record.key is not None
+                else "a record with a key"
+            )
         case "expired":
             return f"later than {letter.failed_at}, when it was looked at"
         case "schema_violation" if by_type:
@@ -147,7 +156,15 @@ def _type_words(kind: Any) -> str:
     if isinstance(kind, inspect.LiteralType):
         return "one of " + ", ".join(map(repr, kind.values))
     words = _WORDS.get(type(kind).__name__, type(kind).__name__.removesuffix("Type").lower())
-    limits = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >=", "max_length": "length <=", "pattern": "matching"}
+    limits = {
+        "ge": ">=",
+        "gt": ">",
+        "le": "<=",
+        "lt": "<",
+        "min_length": "length >=",
+        "max_length": "length <=",
+        "pattern": "matching",
+    }
     told = [f"{sign} {value}" for name, sign in limits.items() if (value := getattr(kind, name, None)) is not None]
     return ", ".join([words, *told])
 
@@ -161,7 +178,12 @@ def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
     if isinstance(kind, inspect.StructType):
         if not tokens:
             return list(kind.fields)
-        return [found for field in kind.fields if field.encode_name == tokens[0] for found in _fields_at(field.type, tokens[1:])]
+        return [
+            found
+            for field in kind.fields
+            if field.encode_name == tokens[0]
+            for found in _fields_at(field.type, tokens[1:])
+        ]
     if tokens and isinstance(kind, inspect.ListType | inspect.VarTupleType):
         return _fields_at(kind.item_type, tokens[1:])
     return _fields_at(kind.value_type, tokens[1:]) if tokens and isinstance(kind, inspect.DictType) else []

@@ -1,7 +1,7 @@
 """The journal of what operators do to dead letters: states of letters, and runs of commands.
 
-Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), who is written down as having done it, and finding runs that never ended. What
-a state may become is `consumers.deadletters.letter_state`'s.
+Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), who is written down as having done it, and finding
+runs that never ended. What a state may become is `consumers.deadletters.letter_state`'s.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ _log = get_logger("journal")
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """An entry of the journal, as far as it says which run began, by whom, when and where; *pid* is of a *process* on *host*."""
+    """An entry of the journal, as far as it says which run began, by whom, when and where; *pid* is of a *process* on
+    *host*."""
 
     event: str
     run: str
@@ -78,7 +79,9 @@ _decode = msgspec.json.Decoder(Begun).decode
 class Journal:
     """What one run of a command writes down."""
 
-    def __init__(self, transport: Transport, settings: Settings, clock: Clock, *, verb: str, why: str, by: str | None = None) -> None:
+    def __init__(
+        self, transport: Transport, settings: Settings, clock: Clock, *, verb: str, why: str, by: str | None = None
+    ) -> None:
         self._transport = transport
         self._settings = settings
         self._clock = clock
@@ -110,13 +113,20 @@ class Journal:
 
     async def note(self, event: str, *, run: str | None = None, **facts: Any) -> None:
         """Write down that `VERB.event` happened in this run, or to an earlier *run*."""
-        entry = {"at": format_ms(self._clock.now_ms()), "by": self.by, "event": f"{self._verb}.{event}", "run": run or self.run, **facts}
+        entry = {
+            "at": format_ms(self._clock.now_ms()),
+            "by": self.by,
+            "event": f"{self._verb}.{event}",
+            "run": run or self.run,
+            **facts,
+        }
         key = str(entry["run"]).encode()
         await self._append([NewRecord(own_topic(self._namespace, "_audit"), key, canonical.encode(entry))])
 
     @asynccontextmanager
     async def repeating(self, event: str, facts: Mapping[str, Any]) -> AsyncIterator[None]:
-        """Note *event* again whenever nothing was written for a while: from another machine there is nothing else to be seen of this run."""
+        """Note *event* again whenever nothing was written for a while: from another machine there is nothing else to be
+        seen of this run."""
         turn = asyncio.Lock()
         repeating = asyncio.create_task(self._repeat(event, facts, turn))
         try:
@@ -139,8 +149,14 @@ class Journal:
         """Append all, repeating what may pass: a repeated record says the same."""
         waiting, pause_s = list(records), _FIRST_PAUSE_S
         for attempt in range(_PATIENCE):
-            outcomes = await self._transport.append(waiting, timeout_s=self._settings.publish.timeout_s) if waiting else []
-            failed = [(record, outcome) for record, outcome in zip(waiting, outcomes, strict=True) if not isinstance(outcome, Appended)]
+            outcomes = (
+                await self._transport.append(waiting, timeout_s=self._settings.publish.timeout_s) if waiting else []
+            )
+            failed = [
+                (record, outcome)
+                for record, outcome in zip(waiting, outcomes, strict=True)
+                if not isinstance(outcome, Appended)
+            ]
             if not failed:
                 self._wrote_s = self._clock.monotonic_s()
                 return
@@ -162,13 +178,16 @@ def operator() -> str:
 
 
 async def prepare_journal(transport: Transport, settings: Settings, *, create: bool = True) -> None:
-    """Have the topics of states and journal, or raise TopicMissingError saying how to get them; without *create* nothing is changed."""
+    """Have the topics of states and journal, or raise TopicMissingError saying how to get them; without *create*
+    nothing is changed."""
     existing = await transport.admin.topics()
     missing = [spec for spec in namespace_topics(settings) if spec.name not in existing]
     if missing and not creates_topics(settings, transport.features):
         names = [spec.name for spec in missing]
         does = "does" if len(names) == 1 else "do"
-        error = TopicMissingError(f"the states of dead letters and the journal have no topic: {', '.join(names)} {does} not exist")
+        error = TopicMissingError(
+            f"the states of dead letters and the journal have no topic: {', '.join(names)} {does} not exist"
+        )
         error.add_note("`sealbus topics apply MODULE:APP` creates the topics of an app, these among them")
         raise error
     if missing and create:
@@ -195,7 +214,8 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
 
 
 def log_time_ms(unended: Mapping[str, Begun]) -> int:
-    """What time it is by the log's clock: when the last of these said that it had begun, which for who asks is its own run."""
+    """What time it is by the log's clock: when the last of these said that it had begun, which for who asks is its own
+    run."""
     return max((begun.appended_ms for begun in unended.values()), default=0)
 
 
@@ -209,17 +229,21 @@ def whereabouts() -> dict[str, Any]:
 
 
 def process_of(pid: int) -> str:
-    """What tells the process *pid* from all others that have had, or will have, its number; empty where the system does not say."""
+    """What tells the process *pid* from all others that have had, or will have, its number; empty where the system does
+    not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        # The second field is the program's name in parentheses, which may hold anything; the twenty-second is when the process began.
+        # The second field is the program's name in parentheses, which may hold anything; the twenty-second is when the
+        # process began.
         began = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
     except (OSError, ValueError, IndexError):
         return ""
     return f"{boot}/{began.decode('ascii', 'replace')}"
 
 
-def is_at_work(begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None) -> bool:
+def is_at_work(
+    begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None
+) -> bool:
     """Whether the run that *begun* tells of, and that last wrote at *wrote_ms*, is at work now, as seen from *here*.
 
     Times are the log's: that of another machine may be wrong by more than anybody is silent.

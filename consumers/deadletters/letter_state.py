@@ -1,7 +1,9 @@
-"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but for reading them.
+"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but
+for reading them.
 
-Owns the records of the compacted topic `<ns>._deadletters` (bus/protocol/PROTOCOL.md, section 6): their key, their form, and which step may follow which.
-Writing them is `consumers.deadletters.journal`'s, deciding about a letter `consumers.deadletters.redrive_rules`'s.
+Owns the records of the compacted topic `<ns>._deadletters` (bus/protocol/PROTOCOL.md, section 6): their key, their
+form, and which step may follow which. Writing them is `consumers.deadletters.journal`'s, deciding about a letter
+`consumers.deadletters.redrive_rules`'s.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ MAX_REDRIVES: Final = 3
 """How often a message is sent back before its next letter is parked."""
 
 _MAX_STEPS: Final = 32
-# By step, the states it may follow and the one it leads to. `sending` is the note before the append: until it is known what became of it the
-# letter stays open.
+# By step, the states it may follow and the one it leads to. `sending` is the note before the append: until it is known
+# what became of it the letter stays open.
 _RULES: Final[Mapping[Action, tuple[frozenset[State], State | None]]] = MappingProxyType(
     {
         "sending": (frozenset({"open", "parked"}), None),
@@ -72,7 +74,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one letter. *origin*, *group*, *count* (redrives before this death) and *content* say which death of which message it is.
+    """The state of one letter. *origin*, *group*, *count* (redrives before this death) and *content* say which death of
+    which message it is.
 
     Older versions wrote no *content*: empty, it is that of any letter.
     """
@@ -91,7 +94,9 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     def record(self, namespace: str, place: str) -> NewRecord:
         """The record that says so, of the letter at *place*."""
-        return NewRecord(own_topic(namespace, "_deadletters"), place.encode(), canonical.encode(msgspec.to_builtins(self)))
+        return NewRecord(
+            own_topic(namespace, "_deadletters"), place.encode(), canonical.encode(msgspec.to_builtins(self))
+        )
 
 
 _decode = msgspec.json.Decoder(LetterState).decode
@@ -108,8 +113,8 @@ def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None
 
 
 def state_of(letter: DeadLetter, known: LetterState | None) -> State:
-    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked by itself, and so is one
-    that an operator had set aside before it ran."""
+    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked
+    by itself, and so is one that an operator had set aside before it ran."""
     told = told_of(letter, known)
     if told is not None and told.state != "open":
         return told.state
@@ -119,7 +124,8 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> State:
 def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
     """Whether *run* may send *letter* back: nobody has sent it or purged it, and no other run is sending it.
 
-    Another one may be at work though only one should: seen from another machine a run that writes nothing for a minute looks cut off.
+    Another one may be at work though only one should: seen from another machine a run that writes nothing for a minute
+    looks cut off.
     """
     told = told_of(letter, known)
     return told is None or (told.state in ("open", "parked") and told.sending in ("", run))
@@ -133,7 +139,14 @@ def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterS
     if before not in allowed:
         raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
     steps = told.steps if told is not None else ()
-    now = LetterState(state=before, origin=letter.origin, group=letter.group, count=letter.redrive_count, content=letter.content, steps=steps)
+    now = LetterState(
+        state=before,
+        origin=letter.origin,
+        group=letter.group,
+        count=letter.redrive_count,
+        content=letter.content,
+        steps=steps,
+    )
     return _added(now, after or before, step)
 
 
@@ -147,7 +160,8 @@ def _added(known: LetterState, state: State, step: Step) -> LetterState:
 
 
 def read_state(record: Record) -> tuple[str, LetterState | None] | None:
-    """Place and state that *record* tells; the state is None where it is taken back. None for what is no such record."""
+    """Place and state that *record* tells; the state is None where it is taken back. None for what is no such
+    record."""
     try:
         place = (record.key or b"").decode()
         return place, _decode(record.value) if record.value else None

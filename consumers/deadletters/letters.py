@@ -1,7 +1,7 @@
 """Reading dead letters back: one value per letter, and the letters of a namespace.
 
-Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletters.records`'s, what became of a letter since
-`consumers.deadletters.letter_state`'s.
+Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletters.records`'s, what
+became of a letter since `consumers.deadletters.letter_state`'s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class _Stub(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter; *message* is None where its bytes are no message. *topic*, *partition*, *offset* are where it died."""
+    """One dead letter; *message* is None where its bytes are no message. *topic*, *partition*, *offset* are where it
+    died."""
 
     reason: str
     gate: str
@@ -61,7 +62,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter has the same unless the topic is deleted and made anew."""
+        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter has the same unless the topic is
+        deleted and made anew."""
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
     @property
@@ -76,7 +78,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """Hash of the value that died, which a stub tells of the one it stands for; a null value's is that of no bytes."""
+        """Hash of the value that died, which a stub tells of the one it stands for; a null value's is that of no
+        bytes."""
         value = self.record.value or b""
         if self.is_stub:
             try:
@@ -107,7 +110,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_dead_letter(record: Record) -> DeadLetter:
     """What the dead letter in *record* says; a header that is missing reads as empty."""
-    # The bus's own headers come last. Not all of them are always there, and what a sender put under their names before them is not theirs.
+    # The bus's own headers come last. Not all of them are always there, and what a sender put under their names before
+    # them is not theirs.
     own = record.headers[_added_at(record.headers) or 0 :]
     headers = {name: value.decode("utf-8", "replace") for name, value in own}
     return DeadLetter(
@@ -128,12 +132,19 @@ def read_dead_letter(record: Record) -> DeadLetter:
     )
 
 
-async def dead_letter_ends(transport: Transport, namespace: str, message_type: str | None = None) -> dict[tuple[str, int], int]:
+async def dead_letter_ends(
+    transport: Transport, namespace: str, message_type: str | None = None
+) -> dict[tuple[str, int], int]:
     """Where the topics of dead letters of *namespace* (of one type) end now, by (topic, partition)."""
     ends = {}
     for topic in sorted(await transport.admin.topics()):
         name = read_topic(topic)
-        if name is None or name.kind != "dlq" or name.namespace != namespace or message_type not in (None, name.message_type):
+        if (
+            name is None
+            or name.kind != "dlq"
+            or name.namespace != namespace
+            or message_type not in (None, name.message_type)
+        ):
             continue
         for partition, kept in (await transport.admin.ranges(topic)).items():
             ends[topic, partition] = kept.end
@@ -141,9 +152,14 @@ async def dead_letter_ends(transport: Transport, namespace: str, message_type: s
 
 
 async def list_dead_letters(
-    transport: Transport, namespace: str, message_type: str | None = None, *, ends: Mapping[tuple[str, int], int] | None = None
+    transport: Transport,
+    namespace: str,
+    message_type: str | None = None,
+    *,
+    ends: Mapping[tuple[str, int], int] | None = None,
 ) -> AsyncIterator[DeadLetter]:
-    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition; only those before *ends*, if given."""
+    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition; only those
+    before *ends*, if given."""
     if ends is None:
         ends = await dead_letter_ends(transport, namespace, message_type)
     for topic in sorted({topic for topic, _ in ends}):

@@ -1,6 +1,7 @@
 """Marking dead letters as dealt with: their state becomes `purged`, their records stay until retention.
 
-Owns going through the letters that are meant. States and journal are `consumers.deadletters.letter_state`'s and `consumers.deadletters.journal`'s.
+Owns going through the letters that are meant. States and journal are `consumers.deadletters.letter_state`'s and
+`consumers.deadletters.journal`'s.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ class Purge:
     async def plan(self) -> Counter[tuple[str, str, str]]:
         """How many letters would be purged, by (reason, message type, group); writes nothing."""
         states = await load_states(self._transport, self._namespace)
-        return Counter([(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)])
+        return Counter(
+            [(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)]
+        )
 
-    async def run(self, journal: Journal, *, stop: asyncio.Event, on_progress: Callable[[Purged], object] = lambda _: None) -> Purged:
+    async def run(
+        self, journal: Journal, *, stop: asyncio.Event, on_progress: Callable[[Purged], object] = lambda _: None
+    ) -> Purged:
         """Purge until none is left or *stop* is set."""
         result = Purged(run=journal.run)
         states = await load_states(self._transport, self._namespace)
@@ -81,7 +86,9 @@ class Purge:
     async def _meant(
         self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
     ) -> AsyncIterator[DeadLetter]:
-        async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+        async for letter in list_dead_letters(
+            self._transport, self._namespace, self._selection.message_type, ends=ends
+        ):
             if stop is not None and stop.is_set():
                 return
             known = states.get(letter.place)

@@ -1,7 +1,7 @@
 """Records that leave the main path: dead letters, their stubs, and retries. Pure.
 
-Owns the headers of design section 3: what is added, what is kept byte for byte, what is stripped. Appending them is `consumers.settling.durable_append`'s,
-listing them `consumers.deadletters.letters`'s.
+Owns the headers of design section 3: what is added, what is kept byte for byte, what is stripped. Appending them is
+`consumers.settling.durable_append`'s, listing them `consumers.deadletters.letters`'s.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _FIRST_REASON: Final = "__dlq.errors.topic"
 
 
 class Control(msgspec.Struct, frozen=True):
-    """What the control headers of a retry or redrive record say; on any other topic they count for nothing and the defaults stand."""
+    """What the control headers of a retry or redrive record say; on any other topic they count for nothing and the
+    defaults stand."""
 
     origin_topic: str
     origin_partition: int
@@ -55,7 +56,8 @@ class Control(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a record dies: *reason* of the closed set, *error* as class name, *pointer* to the field where there is one."""
+    """Why a record dies: *reason* of the closed set, *error* as class name, *pointer* to the field where there is
+    one."""
 
     reason: str
     error: str
@@ -65,12 +67,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_control(record: Record) -> Control:
-    """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as absent."""
+    """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as
+    absent."""
     headers = dict(record.headers)
     origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
     place = record.topic, record.partition, record.offset
     if is_origin(origin, record.topic):
-        place = origin, _number(headers, "sb-origin-partition", record.partition), _number(headers, "sb-origin-offset", record.offset)
+        place = (
+            origin,
+            _number(headers, "sb-origin-partition", record.partition),
+            _number(headers, "sb-origin-offset", record.offset),
+        )
     return Control(
         *place,
         attempt=_number(headers, "sb-attempt", 0),
@@ -83,7 +90,8 @@ def read_control(record: Record) -> Control:
 
 
 def is_origin(topic: str, beside: str) -> bool:
-    """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no dead letters."""
+    """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no
+    dead letters."""
     try:
         check_topic_name(dead_letter_topic(topic))
     except NameRefusedError:
@@ -113,17 +121,25 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
     return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)
 
 
-def bury(record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool) -> NewRecord:
-    """The dead letter of *record*; *honoured* when it came from a topic of the bus's own, whose control headers are not the sender's."""
+def bury(
+    record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool
+) -> NewRecord:
+    """The dead letter of *record*; *honoured* when it came from a topic of the bus's own, whose control headers are not
+    the sender's."""
     kept = _own_headers(record) if honoured else record.headers
     return NewRecord(
-        dead_letter_topic(control.origin_topic), record.key, record.value, kept + _reasons(control, failure, group, now_ms, details=details)
+        dead_letter_topic(control.origin_topic),
+        record.key,
+        record.value,
+        kept + _reasons(control, failure, group, now_ms, details=details),
     )
 
 
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
     """What is kept of a record that can't be stored whole: hash, size, reason; its coordinates are in the headers."""
-    value = canonical.encode({"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")})
+    value = canonical.encode(
+        {"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")}
+    )
     names = [name for name, _ in letter.headers]
     # Ours come last: whatever the sender put under these names is left behind.
     added = letter.headers[len(names) - 1 - names[::-1].index(_FIRST_REASON) :]
@@ -144,7 +160,11 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
         ("sb-dlq-failed-at", format_ms(now_ms).encode()),
         ("sb-redrive-count", b"%d" % control.redrive_count),
     )
-    return (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER])) if failure.pointer else headers
+    return (
+        (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER]))
+        if failure.pointer
+        else headers
+    )
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:
@@ -169,4 +189,5 @@ def _moment_ms(headers: dict[str, bytes], name: str) -> int:
 
 def _number(headers: dict[str, bytes], name: str, default: int) -> int:
     text = headers.get(name, b"")
-    return int(text) if text.isdigit() and len(text) <= 15 else default  # noqa: PLR2004 - beyond any time in milliseconds
+    # Beyond any time in milliseconds.
+    return int(text) if text.isdigit() and len(text) <= 15 else default  # noqa: PLR2004

@@ -1,8 +1,9 @@
 """Sending dead letters back to the groups they died in, so that it can be interrupted at any moment and taken up again.
 
-Owns the order of things: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. Whoever comes after a run that was
-killed looks into the redrive topic for what `sending` left open. The decisions are `consumers.deadletters.redrive_rules`'s, the journal `consumers.deadletters.journal`'s,
-seeing letters die again `consumers.deadletters.redrive_watch`'s.
+Owns the order of things: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. Whoever
+comes after a run that was killed looks into the redrive topic for what `sending` left open. The decisions are
+`consumers.deadletters.redrive_rules`'s, the journal `consumers.deadletters.journal`'s, seeing letters die again
+`consumers.deadletters.redrive_watch`'s.
 """
 
 from __future__ import annotations
@@ -57,7 +58,14 @@ class Redrive:
     """One redrive: `plan` as often as one likes, then `run` once."""
 
     def __init__(
-        self, transport: Transport, settings: Settings, clock: Clock, selection: Selection, orders: Orders, *, journal: Journal | None = None
+        self,
+        transport: Transport,
+        settings: Settings,
+        clock: Clock,
+        selection: Selection,
+        orders: Orders,
+        *,
+        journal: Journal | None = None,
     ) -> None:
         self._transport = transport
         self._namespace = settings.bus.namespace
@@ -107,7 +115,9 @@ class Redrive:
                     return result
                 await self._take_over(journal, result, earlier)
                 pace = Pace(rate=rate, watchful=stop_after is not None)
-                result.outcome = await self._send_all(journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress)
+                result.outcome = await self._send_all(
+                    journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress
+                )
         finally:
             # A log that is gone can't be told; the next run then says that this one was cut off.
             with contextlib.suppress(BusError):
@@ -159,7 +169,9 @@ class Redrive:
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), log_time_ms(unended)
 
-    async def _look(self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None) -> str | None:
+    async def _look(
+        self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None
+    ) -> str | None:
         """The outcome of the run when it must end here."""
         if watch is None or stop_after is None:
             return None
@@ -193,7 +205,9 @@ class Redrive:
         self._sent_ms |= _sent(news.values())
         by_run = Counter((state.sending, news[place].state == "redriven") for place, state in unresolved.items())
         for run in earlier:
-            await journal.note("abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False])
+            await journal.note(
+                "abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False]
+            )
 
     async def _arrived(self, group: str) -> set[Death]:
         """The deaths that records in the redrive topic of *group* undo, in all their forms."""
@@ -205,12 +219,16 @@ class Redrive:
     async def _judged(
         self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None, *, create: bool
     ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
-        async for letter in list_dead_letters(self._transport, self._namespace, self._selection.message_type, ends=ends):
+        async for letter in list_dead_letters(
+            self._transport, self._namespace, self._selection.message_type, ends=ends
+        ):
             if stop is not None and stop.is_set():
                 return
             known = self._states.get(letter.place)
             if self._selection.takes(letter, state_of(letter, known)):
-                sent_ms = max((self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None)
+                sent_ms = max(
+                    (self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None
+                )
                 verdict = decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
                 if isinstance(verdict, Send) and not await self._destinations.has(letter.group, create=create):
                     verdict = Leave("unreachable")
@@ -236,11 +254,14 @@ class Redrive:
             yield piece
 
     async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
-        """*piece* without what others than *run* have dealt with since it was judged: a paced redrive may take hours."""
+        """*piece* without what others than *run* have dealt with since it was judged: a paced redrive may take
+        hours."""
         await self._recorded.read_on()
         return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
 
-    async def _pass_piece(self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None) -> None:
+    async def _pass_piece(
+        self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None
+    ) -> None:
         states: dict[str, LetterState] = {}
         records: dict[str, NewRecord] = {}
         letters = {letter.place: letter for letter, _ in piece}
@@ -259,12 +280,19 @@ class Redrive:
         outcomes = await self._transport.append(list(records.values()), timeout_s=_APPEND_S) if records else []
         by_place = dict(zip(records, outcomes, strict=True))
         await self._note_states(
-            journal, {place: after for place in records if (after := self._after(letters[place], by_place[place])) is not None}
+            journal,
+            {place: after for place in records if (after := self._after(letters[place], by_place[place])) is not None},
         )
         result.sent += sum(isinstance(outcome, Appended) for outcome in outcomes)
         result.refused += sum(isinstance(outcome, RecordTooLargeError) for outcome in outcomes)
         if watch is not None:
-            watch.sent([(death_of(letters[place]), outcome) for place, outcome in by_place.items() if isinstance(outcome, Appended)])
+            watch.sent(
+                [
+                    (death_of(letters[place]), outcome)
+                    for place, outcome in by_place.items()
+                    if isinstance(outcome, Appended)
+                ]
+            )
         for place, outcome in by_place.items():
             if isinstance(outcome, TopicMissingError):
                 # It was there when it was asked for.
@@ -280,7 +308,9 @@ class Redrive:
         return self._followed(letter, "redriven" if isinstance(outcome, Appended) else "unsent")
 
     def _followed(self, letter: DeadLetter, action: Action, extend_until_ms: int = 0) -> LetterState:
-        return follow(letter, self._states.get(letter.place), self._written().step(action, extend_until_ms=extend_until_ms))
+        return follow(
+            letter, self._states.get(letter.place), self._written().step(action, extend_until_ms=extend_until_ms)
+        )
 
     async def _note_states(self, journal: Journal, states: Mapping[str, LetterState]) -> None:
         await journal.write(states)
@@ -306,7 +336,11 @@ class Redrive:
 
 def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
     """When each death was undone, as far as states tell."""
-    return {death_noted(state): parse_ms(state.steps[-1].at) or 0 for state in states if state.state == "redriven" and state.steps}
+    return {
+        death_noted(state): parse_ms(state.steps[-1].at) or 0
+        for state in states
+        if state.state == "redriven" and state.steps
+    }
 
 
 def _name(verdict: Verdict) -> str:
@@ -324,7 +358,8 @@ class Destinations:
         """By group, why it can't be sent anything back."""
 
     async def has(self, group: str, *, create: bool) -> bool:
-        """Whether *group* can be sent something back; its topic is made where it is missing, that is wanted, and *create* says so."""
+        """Whether *group* can be sent something back; its topic is made where it is missing, that is wanted, and
+        *create* says so."""
         if group not in self._prepared and group not in self.unreachable:
             try:
                 await self._prepare(group, create=create)
@@ -346,4 +381,6 @@ class Destinations:
             raise TopicMissingError(f"{topic} does not exist")
         if create:
             wanted = {topic, dead_letter_topic(topic)} - existing.keys()
-            await self._transport.admin.create_topics([spec for spec in group_topics(self._settings, group) if spec.name in wanted])
+            await self._transport.admin.create_topics(
+                [spec for spec in group_topics(self._settings, group) if spec.name in wanted]
+            )

@@ -1,7 +1,7 @@
 """Sending a dead letter back: whether, as what, and how fast. Pure.
 
-Owns the decision about one letter, the record that goes to `<ns>._redrive.<group>`, what tells one death of a message from another, and the
-size of the pieces in which letters are sent. Doing it is `consumers.deadletters.redrive`'s.
+Owns the decision about one letter, the record that goes to `<ns>._redrive.<group>`, what tells one death of a message
+from another, and the size of the pieces in which letters are sent. Doing it is `consumers.deadletters.redrive`'s.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator asked for besides the selection; *extend_ms* is the least lifetime that letters get from now on, 0 for none."""
+    """What the operator asked for besides the selection; *extend_ms* is the least lifetime that letters get from now
+    on, 0 for none."""
 
     force: bool = False
     extend_ms: int = 0
@@ -112,7 +113,9 @@ def death_told(record: Record, group: str) -> Death:
     return Death(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
 
 
-def decide(letter: DeadLetter, known: LetterState | None, orders: Orders, *, sent_ms: int | None, now_ms: int) -> Verdict:
+def decide(
+    letter: DeadLetter, known: LetterState | None, orders: Orders, *, sent_ms: int | None, now_ms: int
+) -> Verdict:
     """What shall become of *letter*; *sent_ms* says when a letter of the same death was sent back, if one was."""
     state = state_of(letter, known)
     if state in ("redriven", "purged"):
@@ -133,7 +136,8 @@ def decide(letter: DeadLetter, known: LetterState | None, orders: Orders, *, sen
 
 
 def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRecord:
-    """The record that goes to the group *letter* died in: the original bytes and headers, attempts anew, one redrive more."""
+    """The record that goes to the group *letter* died in: the original bytes and headers, attempts anew, one redrive
+    more."""
     original = msgspec.structs.replace(letter.record, headers=letter.headers)
     control = Control(
         letter.topic,
@@ -148,7 +152,8 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRe
 
 
 class Pace(msgspec.Struct, kw_only=True):
-    """How many letters go next: as many as the rate allows and, where failures are watched for, few at first and more while none is seen."""
+    """How many letters go next: as many as the rate allows and, where failures are watched for, few at first and more
+    while none is seen."""
 
     rate: float | None = None
     watchful: bool = False
@@ -183,7 +188,8 @@ def _with_lifetime(letter: DeadLetter, orders: Orders, now_ms: int) -> Verdict:
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What letters of a plan have in common: what becomes of them (`send`, `park`, `twin`, or why they are left), and what they are."""
+    """What letters of a plan have in common: what becomes of them (`send`, `park`, `twin`, or why they are left), and
+    what they are."""
 
     verdict: str
     reason: str
@@ -215,7 +221,8 @@ class Plan(msgspec.Struct, kw_only=True):
 class Result(msgspec.Struct, kw_only=True):
     """What a redrive did.
 
-    *outcome* is `finished`, `interrupted`, `stopped` (too many died again), `unread`, `withdrawn` (another is at work) or `failed`.
+    *outcome* is `finished`, `interrupted`, `stopped` (too many died again), `unread`, `withdrawn` (another is at work)
+    or `failed`.
     """
 
     run: str

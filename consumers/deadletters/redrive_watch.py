@@ -1,6 +1,7 @@
 """Seeing whether what was sent back dies again.
 
-Owns waiting until the groups have been through what was sent, and counting new dead letters among it. Does not own sending.
+Owns waiting until the groups have been through what was sent, and counting new dead letters among it. Does not own
+sending.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _log = get_logger("redrive")
 class Watch:
     """Follows the topics of dead letters from where they ended when it began."""
 
-    def __init__(self, transport: Transport, namespace: str, clock: Clock, positions: dict[tuple[str, int], int]) -> None:
+    def __init__(
+        self, transport: Transport, namespace: str, clock: Clock, positions: dict[tuple[str, int], int]
+    ) -> None:
         self._transport = transport
         self._namespace = namespace
         self._clock = clock
@@ -53,7 +56,8 @@ class Watch:
             ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
 
     async def settled(self, stop: asyncio.Event) -> bool:
-        """Wait until the groups have been through all that was sent; False when *stop* was set or they do not get on."""
+        """Wait until the groups have been through all that was sent; False when *stop* was set or they do not get
+        on."""
         moved_s, said, left_before = self._clock.monotonic_s(), False, -1
         while not stop.is_set():
             left = await self._left()
@@ -66,7 +70,12 @@ class Watch:
                 return False
             if now_s - moved_s > _SAY_AFTER_S and not said:
                 said = True
-                _log.warning("redrive.waiting", groups=sorted(self._behind), records=left, hint="is a worker of the group running?")
+                _log.warning(
+                    "redrive.waiting",
+                    groups=sorted(self._behind),
+                    records=left,
+                    hint="is a worker of the group running?",
+                )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _GLANCE_S)
         return False
@@ -77,7 +86,9 @@ class Watch:
             topic, partition = place
             offset = self._positions.get(place, 0)
             while offset < end:
-                records = await self._transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+                records = await self._transport.read(
+                    topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
+                )
                 if not records:
                     break
                 for record in records:

@@ -45,7 +45,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (self.until_ms is None or letter.failed_ms <= self.until_ms)
             and (not self.states or state in self.states)
             and (not self.places or letter.place in self.places)
-            and (self.ends is None or letter.record.offset < self.ends.get((letter.record.topic, letter.record.partition), 0))
+            and (
+                self.ends is None
+                or letter.record.offset < self.ends.get((letter.record.topic, letter.record.partition), 0)
+            )
         )
 
     def describe(self) -> dict[str, object]:

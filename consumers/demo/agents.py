@@ -1,7 +1,7 @@
 """The demo's three agents: a researcher reads code, a writer drafts a report, a reviewer judges it.
 
-Owns what each does with a message; nothing here knows about processes, kills or tables. Each is an ordinary `App`, run by
-`sealbus worker consumers.demo.agents:researcher` (or `:writer`, `:reviewer`).
+Owns what each does with a message; nothing here knows about processes, kills or tables. Each is an ordinary `App`, run
+by `sealbus worker consumers.demo.agents:researcher` (or `:writer`, `:reviewer`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,13 @@ async def research(request: ResearchRequest, context: Context) -> ResearchOutput
         pr_number=request.pr_number,
         repository=request.repository,
         findings=tuple(
-            Finding(file=found.file, line_range=str(found.line), issue=found.issue, severity=found.severity, suggestion=found.suggestion)
+            Finding(
+                file=found.file,
+                line_range=str(found.line),
+                issue=found.issue,
+                severity=found.severity,
+                suggestion=found.suggestion,
+            )
             for found in findings[:MAX_FINDINGS]
         ),
         sources_analyzed=(f"{result.files_scanned} Python files, {result.lines} lines",),
@@ -96,7 +102,9 @@ async def revise(review: ReviewOutput, context: Context) -> DraftOutput | None:
 @writer.on(TaskHandoff, retry=Retry(attempts=ATTEMPTS, backoff="constant", base_s=0.3, cap_s=0.3))
 async def chore(task: TaskHandoff, context: Context) -> ToolResult:
     """A chore with a tool that may be flaky (fails twice) or broken (fails always)."""
-    if task.task_spec.action == "use-broken-tool" or (task.task_spec.action == "use-flaky-tool" and context.attempt < ATTEMPTS):
+    if task.task_spec.action == "use-broken-tool" or (
+        task.task_spec.action == "use-flaky-tool" and context.attempt < ATTEMPTS
+    ):
         raise RetryLater("the tool did not answer")
     return ToolResult(tool_call_id=task.task_id, tool_name=task.task_spec.action, output={"attempt": context.attempt})
 
@@ -109,7 +117,11 @@ async def review(report: DraftOutput) -> ReviewOutput:
         for section in report.sections
         if section.content.count("\n  Fix: ") < len(section.findings_referenced)
     )
-    severe = sum(len(section.findings_referenced) for section in report.sections if section.heading.startswith(("Critical", "High")))
+    severe = sum(
+        len(section.findings_referenced)
+        for section in report.sections
+        if section.heading.startswith(("Critical", "High"))
+    )
     score = 100 - (_NO_FIX_PENALTY if issues else 0) - min(_MOST_SEVERE_PENALTY, _SEVERE_PENALTY * severe)
     return ReviewOutput(
         pr_number=report.pr_number,
@@ -126,7 +138,9 @@ def _scan(request: ResearchRequest) -> ScanResult:
     parts = [(package, scan(Path(package.__file__ or "").parent)) for package in (bus, producers, consumers)]
     return ScanResult(
         findings=tuple(
-            msgspec.structs.replace(found, file=f"{package.__name__}/{found.file}") for package, part in parts for found in part.findings
+            msgspec.structs.replace(found, file=f"{package.__name__}/{found.file}")
+            for package, part in parts
+            for found in part.findings
         ),
         files_scanned=sum(part.files_scanned for _, part in parts),
         lines=sum(part.lines for _, part in parts),
@@ -162,7 +176,9 @@ def _sections(output: ResearchOutput, *, with_fixes: bool) -> Iterable[Section]:
         if chosen:
             lines = [_line(found, with_fix=with_fixes) for _, found in chosen]
             heading = f"{severity.capitalize()} ({len(chosen)})"
-            yield Section(heading=heading, content="\n".join(lines), findings_referenced=tuple(index for index, _ in chosen))
+            yield Section(
+                heading=heading, content="\n".join(lines), findings_referenced=tuple(index for index, _ in chosen)
+            )
 
 
 def _line(found: Finding, *, with_fix: bool) -> str:
@@ -171,7 +187,11 @@ def _line(found: Finding, *, with_fix: bool) -> str:
 
 
 def _summary(output: ResearchOutput) -> str:
-    counts = [f"{count} {severity}" for severity in _SEVERITIES if (count := sum(found.severity == severity for found in output.findings))]
+    counts = [
+        f"{count} {severity}"
+        for severity in _SEVERITIES
+        if (count := sum(found.severity == severity for found in output.findings))
+    ]
     gaps = f" {len(output.gaps)} gaps: {output.gaps[0]}." if output.gaps else ""
     return f"{output.sources_analyzed[0]}: {', '.join(counts) or 'nothing'} found.{gaps}"
 

@@ -30,8 +30,14 @@ _NAMESPACE = "demo"
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("--bus", "url", help="Use this log instead of a temporary embedded one: sqlite:///demo.db, kafka://localhost:9092.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the log, the workers' logs and the report in this folder.")
+@click.option(
+    "--bus", "url", help="Use this log instead of a temporary embedded one: sqlite:///demo.db, kafka://localhost:9092."
+)
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the log, the workers' logs and the report in this folder.",
+)
 def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     """Watch three agents review Python code over the bus, while things go wrong.
 
@@ -55,7 +61,12 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     try:
         settings = _settings(_absolute(url) if url else _fresh_log(folder))
         story = asyncio.run(
-            tell(settings, folder, repository, lambda line: console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}"))
+            tell(
+                settings,
+                folder,
+                repository,
+                lambda line: console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}"),
+            )
         )
         _keep_report(story, folder if keep else None)
         show(story, console)

@@ -1,10 +1,11 @@
-"""Payments that are booked once: a ledger in the inbox's own database, while messages are repeated and workers are killed.
+"""Payments that are booked once: a ledger in the inbox's own database, while messages are repeated and workers are
+killed.
 
     python -m consumers.demo.payments
     python -m consumers.demo.payments --inbox postgresql://user@host/database --payments 20000
 
-Owns the example: its app is what a user would write (`app`, below), the rest publishes three payments in ten twice, kills workers in the middle
-of their work, and compares the ledger with the arithmetic.
+Owns the example: its app is what a user would write (`app`, below), the rest publishes three payments in ten twice,
+kills workers in the middle of their work, and compares the ledger with the arithmetic.
 """
 
 from __future__ import annotations
@@ -75,8 +76,12 @@ app = App("ledger@payments")
 async def book(payment: Payment, context: Context) -> Booked:
     """Both the booking and the answer become durable with the inbox's row, or none of them."""
     transaction = await context.transaction()
-    await transaction.execute("INSERT INTO sealbus_demo_bookings VALUES ($1, $2, $3)", payment.number, payment.account, payment.cents)
-    row = await transaction.fetchrow("SELECT CAST(sum(cents) AS BIGINT) FROM sealbus_demo_bookings WHERE account = $1", payment.account)
+    await transaction.execute(
+        "INSERT INTO sealbus_demo_bookings VALUES ($1, $2, $3)", payment.number, payment.account, payment.cents
+    )
+    row = await transaction.fetchrow(
+        "SELECT CAST(sum(cents) AS BIGINT) FROM sealbus_demo_bookings WHERE account = $1", payment.account
+    )
     return Booked(number=payment.number, account=payment.account, balance=row[0] if row else 0)
 
 
@@ -108,7 +113,15 @@ class _Crew:
             "SEALBUS_BUS__NAMESPACE": settings.bus.namespace,
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
-        self._command = [sys.executable, "-m", "consumers.cli", "worker", "consumers.demo.payments:app", "--bus", settings.bus.url]
+        self._command = [
+            sys.executable,
+            "-m",
+            "consumers.cli",
+            "worker",
+            "consumers.demo.payments:app",
+            "--bus",
+            settings.bus.url,
+        ]
         self._folder = folder
         self._running = [self._started(), self._started()]
         self.killed = 0
@@ -136,17 +149,26 @@ class _Crew:
 
 
 @click.command()
-@click.option("--inbox", help="Where the ledger and the inbox are: postgresql://user@host/database. Default: a SQLite file.")
-@click.option("--payments", "count", default=2_000, show_default=True, type=click.IntRange(10), help="How many messages are sent.")
+@click.option(
+    "--inbox", help="Where the ledger and the inbox are: postgresql://user@host/database. Default: a SQLite file."
+)
+@click.option(
+    "--payments", "count", default=2_000, show_default=True, type=click.IntRange(10), help="How many messages are sent."
+)
 @click.option("--seed", default=1, show_default=True, help="Which payments are repeated.")
 def main(inbox: str | None, count: int, seed: int) -> None:
     """Book payments once each, while messages are repeated and workers are killed."""
     console = Console(highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="sealbus-payments-"))
-    flags = {"bus.url": f"sqlite:///{folder}/log.db", "inbox.url": inbox or f"sqlite:///{folder}/ledger.db", "bus.namespace": "payments"}
+    flags = {
+        "bus.url": f"sqlite:///{folder}/log.db",
+        "inbox.url": inbox or f"sqlite:///{folder}/ledger.db",
+        "bus.namespace": "payments",
+    }
     try:
         settings = load(flags=flags, env={}, file=None).settings
-        holds = asyncio.run(_tell(settings, folder, count, random.Random(seed), console))  # noqa: S311 - to be repeated, not to be secret
+        # To be repeated, not to be secret.
+        holds = asyncio.run(_tell(settings, folder, count, random.Random(seed), console))  # noqa: S311
     except (BusError, OSError, TimeoutError) as error:
         raise click.ClickException(f"{error}\n{_tail(folder / 'workers.log')}") from error
     finally:
@@ -171,7 +193,9 @@ async def _tell(settings: Settings, folder: Path, count: int, chance: random.Ran
         answers = await _answered(settings, crew, len(single), console)
     finally:
         crew.end()
-    rows = await ledger.ask("SELECT count(*), count(DISTINCT payment), CAST(sum(cents) AS BIGINT) FROM sealbus_demo_bookings")
+    rows = await ledger.ask(
+        "SELECT count(*), count(DISTINCT payment), CAST(sum(cents) AS BIGINT) FROM sealbus_demo_bookings"
+    )
     checks = [
         ("payments ordered, repeats among them", count, len(orders)),
         ("payments booked", len(single), rows[0][0]),
@@ -191,13 +215,16 @@ async def _publish(settings: Settings, orders: list[Payment], console: Console) 
     async with connect(agent="shop@payments", settings=settings) as bus:
         for start in track(range(0, len(orders), _BATCH), "ordering", console=console, disable=not console.is_terminal):
             batch = orders[start : start + _BATCH]
-            outcomes = await asyncio.gather(*(bus.publish(order, idempotency_key=order.number, key=str(order.account)) for order in batch))
+            outcomes = await asyncio.gather(
+                *(bus.publish(order, idempotency_key=order.number, key=str(order.account)) for order in batch)
+            )
             if not all(isinstance(outcome, Receipt) for outcome in outcomes):
                 raise ConfigurationError("the log in a temporary folder did not take a message")
 
 
 async def _answered(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
-    """By payment, every answer as it lies in the log; waits for *count* payments, killing a worker whenever some are done."""
+    """By payment, every answer as it lies in the log; waits for *count* payments, killing a worker whenever some are
+    done."""
     transport = open_configured(settings)
     deadline_s = time.monotonic() + _PATIENCE_S
     before = 0

@@ -1,7 +1,7 @@
 """Static findings in Python source, for the demo's agents to talk about.
 
-Owns which files are read, the rules, and their findings with exact lines. Foreign source is only parsed, never imported or run; what cannot
-be parsed is a gap with its reason. Does not own who asks for a scan or what becomes of a finding.
+Owns which files are read, the rules, and their findings with exact lines. Foreign source is only parsed, never imported
+or run; what cannot be parsed is a gap with its reason. Does not own who asks for a scan or what becomes of a finding.
 """
 
 from __future__ import annotations
@@ -34,9 +34,58 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BROAD: Final = frozenset({"BaseException", "Exception"})
 # Curated: builtins that code needs again a few lines later. Names like `copyright` or `exit` are left out.
 _BUILTINS: Final = frozenset(
-    "abs all any bool bytes callable dict dir enumerate eval exec filter float format frozenset getattr hash help id input int isinstance "  # noqa: SIM905 - else one word per line
-    "iter len list map max min next object open ord pow print property range repr reversed round set setattr slice sorted str sum super "
-    "tuple type vars zip".split()
+    [
+        "abs",
+        "all",
+        "any",
+        "bool",
+        "bytes",
+        "callable",
+        "dict",
+        "dir",
+        "enumerate",
+        "eval",
+        "exec",
+        "filter",
+        "float",
+        "format",
+        "frozenset",
+        "getattr",
+        "hash",
+        "help",
+        "id",
+        "input",
+        "int",
+        "isinstance",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "next",
+        "object",
+        "open",
+        "ord",
+        "pow",
+        "print",
+        "property",
+        "range",
+        "repr",
+        "reversed",
+        "round",
+        "set",
+        "setattr",
+        "slice",
+        "sorted",
+        "str",
+        "sum",
+        "super",
+        "tuple",
+        "type",
+        "vars",
+        "zip",
+    ]
 )
 
 
@@ -81,8 +130,9 @@ class _Report(NamedTuple):
 def scan(root: Path, *, max_files: int = 2000) -> ScanResult:
     """Findings in the Python files under *root*, a folder or one file; the same tree gives the same result.
 
-    Hidden folders, environments, build output, symbolic links and special files are passed over. Larger files than 1 MiB, files beyond the
-    first *max_files*, and files that cannot be read or parsed are gaps. Raises nothing for what it finds on the disk.
+    Hidden folders, environments, build output, symbolic links and special files are passed over. Larger files than 1
+    MiB, files beyond the first *max_files*, and files that cannot be read or parsed are gaps. Raises nothing for what
+    it finds on the disk.
     """
     files, gaps = _python_files(root)
     reports = [_scan_file(path, _relative(path, root)) for path in files[:max_files]]
@@ -90,13 +140,14 @@ def scan(root: Path, *, max_files: int = 2000) -> ScanResult:
     if len(files) > max_files:
         gaps.append(f"{len(files) - max_files} more files: over the limit of {max_files}")
     findings = sorted(
-        (finding for report in reports for finding in report.findings), key=lambda found: (found.file, found.line, found.rule, found.issue)
+        (finding for report in reports for finding in report.findings),
+        key=lambda found: (found.file, found.line, found.rule, found.issue),
     )
     parsed = [report.lines for report in reports if report.lines >= 0]
     return ScanResult(findings=tuple(findings), files_scanned=len(parsed), lines=sum(parsed), gaps=tuple(gaps))
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def _python_files(root: Path) -> tuple[list[Path], list[str]]:
@@ -163,7 +214,14 @@ def _reason(error: Exception) -> str:
 
 def _findings(tree: ast.Module, name: str) -> list[Finding]:
     return [
-        Finding(file=name, line=getattr(node, "lineno", 1), rule=rule.name, issue=issue, severity=rule.severity, suggestion=rule.suggestion)
+        Finding(
+            file=name,
+            line=getattr(node, "lineno", 1),
+            rule=rule.name,
+            issue=issue,
+            severity=rule.severity,
+            suggestion=rule.suggestion,
+        )
         for place in _places(tree)
         for rule in _RULES
         for node, issue in rule.hits(place)
@@ -176,11 +234,13 @@ def _places(tree: ast.Module) -> Iterator[_Place]:
     while waiting:
         place = waiting.pop()
         yield place
-        inside = isinstance(place.node, ast.ClassDef) or (place.in_class_body and not isinstance(place.node, (*_FUNCTIONS, ast.Lambda)))
+        inside = isinstance(place.node, ast.ClassDef) or (
+            place.in_class_body and not isinstance(place.node, (*_FUNCTIONS, ast.Lambda))
+        )
         waiting += [_Place(child, inside) for child in ast.iter_child_nodes(place.node)]
 
 
-# --- rules --------------------------------------------------------------------------------------------------------------------------
+# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 def _markers(source: bytes, name: str) -> list[Finding]:
@@ -188,7 +248,14 @@ def _markers(source: bytes, name: str) -> list[Finding]:
         return []
     comments = (token for token in tokenize.tokenize(io.BytesIO(source).readline) if token.type == tokenize.COMMENT)
     return [
-        Finding(file=name, line=token.start[0], rule="todo", issue=f"{found[1]} left in a comment", severity="low", suggestion=_TODO_SUGGESTION)
+        Finding(
+            file=name,
+            line=token.start[0],
+            rule="todo",
+            issue=f"{found[1]} left in a comment",
+            severity="low",
+            suggestion=_TODO_SUGGESTION,
+        )
         for token in comments
         if (found := _MARKER.search(token.string))
     ]
@@ -201,7 +268,12 @@ def _bare_except(place: _Place) -> Iterator[tuple[ast.AST, str]]:
 
 def _swallowed_exception(place: _Place) -> Iterator[tuple[ast.AST, str]]:
     node = place.node
-    if isinstance(node, ast.ExceptHandler) and node.type is not None and _is_broad(node.type) and all(map(_does_nothing, node.body)):
+    if (
+        isinstance(node, ast.ExceptHandler)
+        and node.type is not None
+        and _is_broad(node.type)
+        and all(map(_does_nothing, node.body))
+    ):
         yield node, "every exception is swallowed without a trace"
 
 
@@ -211,7 +283,9 @@ def _is_broad(caught: ast.expr) -> bool:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
 
 
 def _mutable_default(place: _Place) -> Iterator[tuple[ast.AST, str]]:
@@ -232,7 +306,10 @@ def _name(node: ast.expr) -> str:
 
 def _long_function(place: _Place) -> Iterator[tuple[ast.AST, str]]:
     node = place.node
-    if isinstance(node, _FUNCTIONS) and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > _MAX_FUNCTION_LINES:
+    if (
+        isinstance(node, _FUNCTIONS)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > _MAX_FUNCTION_LINES
+    ):
         yield node, f"{node.name} is {length} lines long"
 
 

@@ -1,7 +1,7 @@
 """The demo's story: what happens in which order, what is observed, and whether it is what was expected.
 
-Owns the run itself; the agents, the trouble, the processes and the pictures are modules of their own. Every observation is read back from the
-log: nothing is believed because a process said so.
+Owns the run itself; the agents, the trouble, the processes and the pictures are modules of their own. Every observation
+is read back from the log: nothing is believed because a process said so.
 """
 
 from __future__ import annotations
@@ -106,7 +106,12 @@ class _Log:
 
     async def lag(self, groups: Sequence[str]) -> int:
         """Records not settled by *groups*."""
-        committed = [place for group in await self.transport.admin.groups() if group.name in groups for place in group.committed.items()]
+        committed = [
+            place
+            for group in await self.transport.admin.groups()
+            if group.name in groups
+            for place in group.committed.items()
+        ]
         ranges = {topic: await self.transport.admin.ranges(topic) for topic in {topic for (topic, _), _ in committed}}
         return sum(ranges[topic][partition].end - offset for (topic, partition), offset in committed)
 
@@ -129,7 +134,9 @@ async def _play(log: _Log, crew: Crew, settings: Settings, repository: str, say:
     say("starting three agents, each a process of its own")
     first_pid = {role: crew.start(role) for role in _ROLES}["researcher"]
     await _until(crew, "all three agents to join", lambda: _all_joined(log))
-    request = await publisher.publish(Draft(payload=ResearchRequest(repository=repository), to=agents.researcher.agent_id))
+    request = await publisher.publish(
+        Draft(payload=ResearchRequest(repository=repository), to=agents.researcher.agent_id)
+    )
     conversation = request.message_id
     say(f"asked {agents.researcher.agent_id} to look at {repository}")
     await _until(crew, "the researcher's progress", lambda: _progress_of(log, conversation))
@@ -145,7 +152,11 @@ async def _play(log: _Log, crew: Crew, settings: Settings, repository: str, say:
     await publisher.close()
     timeline = await log.events(conversation)
     checks = [
-        Check("the researcher was killed at work", "taken over by another process", _taken_over(timeline, first_pid, second_pid)),
+        Check(
+            "the researcher was killed at work",
+            "taken over by another process",
+            _taken_over(timeline, first_pid, second_pid),
+        ),
         *_conversation_checks(timeline),
         *(Check(trouble.what, trouble.expected, outcome) for trouble, outcome in zip(troubles, outcomes, strict=True)),
         Check("messages neither done, skipped nor dead", "0", str(await log.lag(list(_GROUPS.values())))),
@@ -171,7 +182,8 @@ async def _make_trouble(
 
 
 async def freeze(crew: Crew, role: str, path: str | None) -> None:
-    """Freeze a worker, but not in the middle of a transaction: it would keep the lock of the log at *path*, and nobody could write."""
+    """Freeze a worker, but not in the middle of a transaction: it would keep the lock of the log at *path*, and nobody
+    could write."""
     crew.freeze(role)
     for _ in range(_FREEZES):
         if path is None or not is_locked(path):
@@ -217,10 +229,18 @@ async def _approved(log: _Log, conversation: str) -> ReviewOutput | None:
 
 
 async def _settled(log: _Log, troubles: Sequence[Trouble]) -> list[str] | None:
-    dead = {(letter.topic, letter.partition, letter.offset): letter.reason async for letter in list_dead_letters(log.transport, log.namespace)}
-    done = {event.message.metadata.causation_id for event in await log.events() if event.message.message_type == payload_type(ToolResult).name}
+    dead = {
+        (letter.topic, letter.partition, letter.offset): letter.reason
+        async for letter in list_dead_letters(log.transport, log.namespace)
+    }
+    done = {
+        event.message.metadata.causation_id
+        for event in await log.events()
+        if event.message.message_type == payload_type(ToolResult).name
+    }
     outcomes = [
-        "done" if trouble.message_id in done else dead.get((trouble.topic, trouble.partition, trouble.offset), "") for trouble in troubles
+        "done" if trouble.message_id in done else dead.get((trouble.topic, trouble.partition, trouble.offset), "")
+        for trouble in troubles
     ]
     return outcomes if all(outcomes) else None
 
@@ -242,7 +262,9 @@ def _conversation_checks(timeline: Sequence[Event]) -> list[Check]:
     good = sum(event.sealed for event in timeline)
     return [
         Check("the reviewer's verdicts", expected, ", ".join(verdicts)),
-        Check("seals of the conversation that hold", f"{len(timeline)} of {len(timeline)}", f"{good} of {len(timeline)}"),
+        Check(
+            "seals of the conversation that hold", f"{len(timeline)} of {len(timeline)}", f"{good} of {len(timeline)}"
+        ),
     ]
 
 

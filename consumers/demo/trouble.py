@@ -1,7 +1,7 @@
 """The trouble the demo makes, and what the bus is expected to do with each.
 
-Owns making it: a record altered in the log's file, an expired message, flaky and broken tools, bytes that are no message. Observing the outcome
-is `consumers.demo.story`'s.
+Owns making it: a record altered in the log's file, an expired message, flaky and broken tools, bytes that are no
+message. Observing the outcome is `consumers.demo.story`'s.
 """
 
 from __future__ import annotations
@@ -44,9 +44,14 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
 
-async def make_trouble(transport: Transport, settings: Settings, publisher: Publisher, run: str, *, altered: bool) -> list[Trouble]:
-    """Append the troublesome records; the altered one is *altered* before, or later where it lies, see `alter_in_file`."""
-    past = make_publisher(transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics())
+async def make_trouble(
+    transport: Transport, settings: Settings, publisher: Publisher, run: str, *, altered: bool
+) -> list[Trouble]:
+    """Append the troublesome records; the altered one is *altered* before, or later where it lies, see
+    `alter_in_file`."""
+    past = make_publisher(
+        transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics()
+    )
     sealed = {
         "a record altered in the log": (publisher.seal(_task(f"altered-{run}", "pay-invoice")), "hash_mismatch"),
         "a message that had expired": (past.seal(_task(f"expired-{run}", "use-tool", ttl_s=60)), "expired"),
@@ -94,7 +99,10 @@ def _altered(sealed: Sealed) -> Sealed:
 
 def _task(task_id: str, action: str, *, ttl_s: float | None = None) -> Draft:
     payload = TaskHandoff(
-        task_id=task_id, from_agent=PLANNER, to_agent="writer@demo", task_spec=TaskSpec(action=action, input={"invoice": "4821"})
+        task_id=task_id,
+        from_agent=PLANNER,
+        to_agent="writer@demo",
+        task_spec=TaskSpec(action=action, input={"invoice": "4821"}),
     )
     return Draft(payload=payload, ttl_s=ttl_s)
 
@@ -104,4 +112,11 @@ async def _append(transport: Transport, record: NewRecord, what: str, expected: 
     if not isinstance(outcome, Appended):
         raise outcome
     message_id = sealed.message_id if sealed else None
-    return Trouble(what=what, expected=expected, topic=outcome.topic, partition=outcome.partition, offset=outcome.offset, message_id=message_id)
+    return Trouble(
+        what=what,
+        expected=expected,
+        topic=outcome.topic,
+        partition=outcome.partition,
+        offset=outcome.offset,
+        message_id=message_id,
+    )

@@ -30,7 +30,11 @@ def show(story: Story, console: Console) -> None:
 
 def report_text(report: DraftOutput) -> str:
     """The whole report as Markdown."""
-    parts = [f"# {report.title}", report.summary, *(f"## {section.heading}\n\n{section.content}" for section in report.sections)]
+    parts = [
+        f"# {report.title}",
+        report.summary,
+        *(f"## {section.heading}\n\n{section.content}" for section in report.sections),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -42,14 +46,22 @@ def _timeline(events: tuple[Event, ...]) -> Table:
         record, metadata = event.record, event.message.metadata
         place = f"{record.topic}/{record.partition}/{record.offset}"
         seal = "[green]verified[/]" if event.sealed else "[red]broken[/]"
-        table.add_row(format_ms(record.timestamp_ms)[11:23], escape(metadata.sender.id or ""), metadata.message_type, place, seal)
+        table.add_row(
+            format_ms(record.timestamp_ms)[11:23], escape(metadata.sender.id or ""), metadata.message_type, place, seal
+        )
     return table
 
 
 def _report(report: DraftOutput, review: ReviewOutput | None) -> str:
-    lines = [line for section in report.sections for line in (f"[bold]{escape(section.heading)}[/]", *escape(section.content).splitlines())]
+    lines = [
+        line
+        for section in report.sections
+        for line in (f"[bold]{escape(section.heading)}[/]", *escape(section.content).splitlines())
+    ]
     left_out = len(lines) - _SHOWN_LINES
-    shown = lines[:_SHOWN_LINES] + ([f"[dim]... {left_out} more lines; --keep DIR keeps the whole report[/]"] if left_out > 0 else [])
+    shown = lines[:_SHOWN_LINES] + (
+        [f"[dim]... {left_out} more lines; --keep DIR keeps the whole report[/]"] if left_out > 0 else []
+    )
     verdict = f"[bold]{review.verdict}[/], score {review.score}" if review else "not judged"
     return "\n".join([f"[bold]{escape(report.title)}[/] ({verdict})", escape(report.summary), *shown])
 
@@ -59,5 +71,7 @@ def _outcomes(checks: tuple[Check, ...]) -> Table:
     for column in ("what happened", "expected", "observed", ""):
         table.add_column(column, overflow="fold")
     for check in checks:
-        table.add_row(check.what, check.expected, escape(check.observed), "[green]ok[/]" if check.holds else "[red]NO[/]")
+        table.add_row(
+            check.what, check.expected, escape(check.observed), "[green]ok[/]" if check.holds else "[red]NO[/]"
+        )
     return table

@@ -1,8 +1,9 @@
 """Parking: deliveries that wait for the inbox while no runner waits with them.
 
-Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is asked for by many at once is
-answered to many at once, and a coroutine that waits for each would cost more than its row. Owns what follows from a result, when it is durable.
-Does not own what follows from a claim, or from a store that fails: a runner takes the lane again for that (`consumers.handling.executor`).
+Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is
+asked for by many at once is answered to many at once, and a coroutine that waits for each would cost more than its row.
+Owns what follows from a result, when it is durable. Does not own what follows from a claim, or from a store that fails:
+a runner takes the lane again for that (`consumers.handling.executor`).
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Parking:
             if end.answer is True:
                 try:
                     self._done(lane, delivery)
-                except Exception as error:  # noqa: BLE001 - raised where it ends the worker, instead of being lost in a callback
+                # Raised where it ends the worker, instead of being lost in a callback.
+                except Exception as error:  # noqa: BLE001
                     end.answer = error
             elif end.answer is False:
                 # Another worker has claimed it since: what counts is what that one makes of it.

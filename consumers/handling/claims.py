@@ -1,8 +1,9 @@
 """Claims: what a worker asks its inbox, and insists on.
 
-Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched meanwhile, nothing is
-handled without a claim), giving up later what could not be given up while the store was away, and counting the answers. The decision is
-`consumers.inbox.claim_rules`', what follows from it `consumers.handling.executor`'s.
+Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched
+meanwhile, nothing is handled without a claim), giving up later what could not be given up while the store was away, and
+counting the answers. The decision is `consumers.inbox.claim_rules`', what follows from it
+`consumers.handling.executor`'s.
 """
 
 from __future__ import annotations
@@ -86,14 +87,19 @@ class Claims:
         message = delivery.message
         assert message is not None  # noqa: S101 - it gave the key
         content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
-        return Asked(key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane)
+        return Asked(
+            key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
+        )
 
     def claim_soon(self, asks: Sequence[Asked], told: Callable[[Sequence[Asked]], object]) -> None:
         """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
         self._inbox.claim_soon(asks, told)
 
-    async def claim(self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None) -> Claim:
-        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store has failed once.
+    async def claim(
+        self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None
+    ) -> Claim:
+        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store
+        has failed once.
 
         Raises GaveUpError when its partition has gone meanwhile.
         """
@@ -102,7 +108,12 @@ class Claims:
 
         async def ask() -> Claim:
             return await self._inbox.claim(
-                key, content_hash, keep_until_ms=keep_until_ms, reopen=reopen, alone=alone, message_id=message.message_id
+                key,
+                content_hash,
+                keep_until_ms=keep_until_ms,
+                reopen=reopen,
+                alone=alone,
+                message_id=message.message_id,
             )
 
         try:
@@ -112,7 +123,8 @@ class Claims:
             raise
 
     async def done_before(self, delivery: Delivery) -> Done | None:
-        """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises GaveUpError."""
+        """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises
+        GaveUpError."""
         if delivery.message is None or delivery.subscription is None or (key := self.key_of(delivery)) is None:
             return None
         content_hash = delivery.message.verification.content_hash
@@ -128,12 +140,16 @@ class Claims:
         return claim
 
     def finish_soon(self, ends: Sequence[Ended], told: Callable[[Sequence[Ended]], object]) -> None:
-        """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it since."""
+        """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it
+        since."""
         self._inbox.finish_soon(ends, told)
 
-    async def finish(self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None) -> bool:
-        """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result stands there already.
-        Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's connection: what was written in it is, too."""
+    async def finish(
+        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
+    ) -> bool:
+        """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result
+        stands there already. Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's
+        connection: what was written in it is, too."""
         partition = delivery.partition
         if hold.transaction is not None:
             try:
@@ -159,7 +175,8 @@ class Claims:
         self._abandoned.count += 1
 
     async def give_back(self) -> None:
-        """Give up what could not be given up while the store was away: for as long as this owner lives, no other could have those messages."""
+        """Give up what could not be given up while the store was away: for as long as this owner lives, no other could
+        have those messages."""
         with contextlib.suppress(InboxError):
             while self._owed or self._doubtful:
                 if self._owed:
@@ -177,10 +194,11 @@ class Claims:
             _log.warning("inbox.release_failed", error=str(error))
 
     async def _is_done(self, hold: Hold, delivery: Delivery) -> bool:
-        """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost then, and what was
-        done must not be called a failure."""
+        """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost
+        then, and what was done must not be called a failure."""
         message = delivery.message
-        assert message is not None and hold.transaction is not None  # noqa: S101, PT018 - it gave the key, and was to be committed
+        # It gave the key, and was to be committed.
+        assert message is not None and hold.transaction is not None  # noqa: S101, PT018
         await hold.transaction.rollback()
         # Until it is given up this process counts as running it, and is given no other claim.
         if not isinstance(await self.claim(hold.key, delivery, message), Done):
@@ -189,8 +207,11 @@ class Claims:
         return True
 
     async def _clear_up(self, ask: Ask) -> None:
-        # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give up.
-        claim = await self._inbox.claim(ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id)
+        # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give
+        # up.
+        claim = await self._inbox.claim(
+            ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id
+        )
         if isinstance(claim, Claimed):
             self._owed.append((ask.key, claim.token))
 
@@ -203,15 +224,20 @@ class Claims:
             raise
 
     async def begin(self, hold: Hold, partition: Partition) -> Transaction:
-        """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store takes to open one: a handler
-        that failed for that would have its work to do again, and a good message would die of it.
+        """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store
+        takes to open one: a handler that failed for that would have its work to do again, and a good message would die
+        of it.
 
         Raises InboxError once the handler has ended, GaveUpError when *partition* has gone meanwhile.
         """
         if hold.turn is None:
             hold.turn = asyncio.Lock()
         async with hold.turn:
-            begun = None if hold.over else hold.transaction or await self._answer(partition, lambda: self._begun(hold), None)
+            begun = (
+                None
+                if hold.over
+                else hold.transaction or await self._answer(partition, lambda: self._begun(hold), None)
+            )
             if begun is None:
                 raise InboxError(_OVER)
             return begun
@@ -264,7 +290,8 @@ class Claims:
 
 
 async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
-    """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait for that."""
+    """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait
+    for that."""
     if hold.over:
         await begun.rollback()
         return None

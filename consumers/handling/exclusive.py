@@ -1,6 +1,7 @@
 """Solitude: handlers run side by side, but for one that must run alone in its process.
 
-Owns waiting for the others to end, and making them wait. Does not own who must be alone: see `consumers.inbox.claim_rules`.
+Owns waiting for the others to end, and making them wait. Does not own who must be alone: see
+`consumers.inbox.claim_rules`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ __all__ = ["Solitude"]
 
 
 class Solitude:
-    """Handlers of one worker enter and leave; whoever enters alone waits for the rest to leave, and keeps others out meanwhile.
+    """Handlers of one worker enter and leave; whoever enters alone waits for the rest to leave, and keeps others out
+    meanwhile.
 
-    While `closed` is False, entering is no more than counting: whoever is in a hurry adds one to `inside` then, and calls `enter` else.
+    While `closed` is False, entering is no more than counting: whoever is in a hurry adds one to `inside` then, and
+    calls `enter` else.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Execution: driving one lane's deliveries to their outcomes.
 
-Owns the order in which a delivery is asked about, run and settled: its lifetime, what it depends on, the inbox, the handler, its result. Each
-outcome is `consumers.settling.dispositions`', claims are `consumers.handling.claims`', slots and deadlines `consumers.handling.slots`'.
+Owns the order in which a delivery is asked about, run and settled: its lifetime, what it depends on, the inbox, the
+handler, its result. Each outcome is `consumers.settling.dispositions`', claims are `consumers.handling.claims`', slots
+and deadlines `consumers.handling.slots`'.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Execution:
             delivery = following
 
     def _waits(self, lane: Lane[Delivery], wait_s: float) -> bool:
-        """Have *lane* wait, to be tried again here; False for one whose partition has gone, and what waited for it with it."""
+        """Have *lane* wait, to be tried again here; False for one whose partition has gone, and what waited for it with
+        it."""
         if lane.head.partition.closed:
             self._flight.drop(lane.head)
             return False
@@ -135,7 +137,8 @@ class Execution:
         return True
 
     async def _turn_away(self, lane: Lane[Delivery]) -> float | None:
-        """Send its head back to its tier while it may wait there, and bury what was refused or would be due only after the end of its life."""
+        """Send its head back to its tier while it may wait there, and bury what was refused or would be due only after
+        the end of its life."""
         delivery = lane.head
         if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
             if delivery.refusal is not None:
@@ -148,7 +151,8 @@ class Execution:
         return None
 
     async def _refuse(self, delivery: Delivery, error: ContractError) -> float | None:
-        """Bury *delivery*, unless it is done: clocks and policies may have moved on since, and what it sent may not have left."""
+        """Bury *delivery*, unless it is done: clocks and policies may have moved on since, and what it sent may not
+        have left."""
         if self._claims is not None and gate_of(error.reason) in _AFTER_DONE:
             done = await self._claims.done_before(delivery)
             if done is not None:
@@ -157,7 +161,8 @@ class Execution:
         return None
 
     def _instead(self, delivery: Delivery) -> Awaitable[float | None] | None:
-        """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None when it is settled."""
+        """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None
+        when it is settled."""
         message = delivery.message
         assert message is not None  # noqa: S101 - every gate passed
         if (self._witness.tolls or self._witness.orders) and (failure := self._witness.end_of(delivery)) is not None:
@@ -174,7 +179,11 @@ class Execution:
         if not wait_s and self._dependencies.any_down:
             # Last, for whoever gets 0 of it may be the one that tries for all, and must not sleep then.
             wait_s = self._dependencies.delay_s(message.message_type, message.message_id)
-        return self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S)) if wait_s else None
+        return (
+            self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
+            if wait_s
+            else None
+        )
 
     async def _go_on(self, lane: Lane[Delivery], asked: Ask | End, runner: Runner) -> float | None:
         """The inbox has answered: run it if nobody has, or insist where the store has failed."""
@@ -190,7 +199,9 @@ class Execution:
         assert isinstance(asked, Asked)  # noqa: S101 - a lane waits for nothing else
         claim = asked.answer
         if claim is None or isinstance(claim, Exception):
-            claim = await claims.claim(asked.key, delivery, message, after=answer if isinstance(answer, InboxError) else None)
+            claim = await claims.claim(
+                asked.key, delivery, message, after=answer if isinstance(answer, InboxError) else None
+            )
         else:
             claims.heard(claim)
         if isinstance(claim, Claimed):
@@ -206,7 +217,12 @@ class Execution:
 
     async def _handle(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None = None) -> float | None:
         """`_run` beside others, after a claim where there is to be one: then it is _PARKED until it has that."""
-        if hold is None and self._parking is not None and self._claims is not None and (key := self._claims.key_of(lane.head)) is not None:
+        if (
+            hold is None
+            and self._parking is not None
+            and self._claims is not None
+            and (key := self._claims.key_of(lane.head)) is not None
+        ):
             self._parking.ask(key, lane)
             return _PARKED
         if hold is None and self._witness.tolls and self._witness.is_suspect(lane.head):
@@ -223,13 +239,15 @@ class Execution:
             self._solitude.leave(alone=False)
 
     async def _run(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None) -> float | None:
-        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there, or _PARKED."""
+        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there,
+        or _PARKED."""
         delivery = lane.head
         message, subscription = delivery.message, delivery.subscription
         assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
         started_s = self._clock.monotonic_s()
         remaining_s = delivery.ends_s - started_s + _EXPIRED_S
-        # Whoever has gone on meanwhile may have handled the next of its key; or the store, or its turn, has let it wait beyond its life.
+        # Whoever has gone on meanwhile may have handled the next of its key; or the store, or its turn, has let it wait
+        # beyond its life.
         if (subscription.order == "key_strict" and delivery.partition.in_doubt()) or remaining_s <= 0:
             await self._release(hold)
             return _FRESH_S
@@ -243,7 +261,9 @@ class Execution:
         outputs: Sequence[NewRecord] = ()
         try:
             try:
-                returned = await runner.call(subscription.handler, arguments, deadline_s, delivery, kept=hold is not None)
+                returned = await runner.call(
+                    subscription.handler, arguments, deadline_s, delivery, kept=hold is not None
+                )
             finally:
                 self._has_run(delivery, runner, hold, context, started_s)
             reach("handled")
@@ -268,14 +288,19 @@ class Execution:
             self._outcomes.succeeded(delivery)
         return None
 
-    async def _sealed(self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None) -> Sequence[NewRecord]:
-        """What a run sends, as records. What no topic takes is found out before a result is committed. Raises ContractError, PublishRejected."""
+    async def _sealed(
+        self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None
+    ) -> Sequence[NewRecord]:
+        """What a run sends, as records. What no topic takes is found out before a result is committed. Raises
+        ContractError, PublishRejected."""
         outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
         if hold is not None:
             await self._outcomes.check(outputs)
         return outputs
 
-    def _has_run(self, delivery: Delivery, runner: Runner, hold: Hold | None, context: Context | None, started_s: float) -> None:
+    def _has_run(
+        self, delivery: Delivery, runner: Runner, hold: Hold | None, context: Context | None, started_s: float
+    ) -> None:
         runner.seen_s = self._clock.monotonic_s()
         self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
         if hold is not None:
@@ -302,9 +327,15 @@ class Execution:
         return None
 
     async def _finish(
-        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, runner: Runner, after: InboxError | None = None
+        self,
+        hold: Hold,
+        outputs: Sequence[NewRecord],
+        delivery: Delivery,
+        runner: Runner,
+        after: InboxError | None = None,
     ) -> bool:
-        """Make the result durable; False when what counts is what stands in the inbox by now: another worker's, or this one's own."""
+        """Make the result durable; False when what counts is what stands in the inbox by now: another worker's, or this
+        one's own."""
         runner.step_aside()
         assert self._claims is not None  # noqa: S101 - it gave the claim
         if not await self._claims.finish(hold, outputs, delivery, after=after):
@@ -340,6 +371,8 @@ class Contexts:
             publisher=self._publisher,
             requests=self._requests,
             clock=self._clock,
-            begin=None if hold is None or self._claims is None else partial(self._claims.begin, hold, delivery.partition),
+            begin=None
+            if hold is None or self._claims is None
+            else partial(self._claims.begin, hold, delivery.partition),
             has_inbox=self._claims is not None,
         )

@@ -1,7 +1,8 @@
 """Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
 
-Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that must end now; one that overruns its
-deadline is `consumers.deadlines`'s. Does not know what driving a delivery means: that is the `drive` it is given.
+Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that must end now; one
+that overruns its deadline is `consumers.deadlines`'s. Does not know what driving a delivery means: that is the `drive`
+it is given.
 """
 
 from __future__ import annotations
@@ -37,7 +38,18 @@ class Work(NamedTuple):
 class Runner:
     """One slot of concurrency."""
 
-    __slots__ = ("_step_aside", "_watch", "_witness", "aside", "cut", "deadline_s", "delivery", "ending", "seen_s", "task")
+    __slots__ = (
+        "_step_aside",
+        "_watch",
+        "_witness",
+        "aside",
+        "cut",
+        "deadline_s",
+        "delivery",
+        "ending",
+        "seen_s",
+        "task",
+    )
 
     def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None], witness: Witness) -> None:
         self._watch = watch
@@ -60,10 +72,16 @@ class Runner:
         return self.deadline_s != math.inf
 
     async def call(
-        self, handler: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], deadline_s: float, delivery: Delivery, *, kept: bool
+        self,
+        handler: Callable[..., Awaitable[Any]],
+        arguments: tuple[Any, ...],
+        deadline_s: float,
+        delivery: Delivery,
+        *,
+        kept: bool,
     ) -> Any:
-        """Run *handler* for *delivery*, *kept* in an inbox or not; raises HandlerTimeoutError or HandlerCutError when it was cancelled for
-        that, HandlerGoneError see there."""
+        """Run *handler* for *delivery*, *kept* in an inbox or not; raises HandlerTimeoutError or HandlerCutError when
+        it was cancelled for that, HandlerGoneError see there."""
         self.deadline_s = deadline_s
         self._watch(deadline_s)
         noted = self._witness.begin(delivery, kept)
@@ -84,10 +102,12 @@ class Runner:
         except Exception:
             raise
         except BaseException as error:
-            # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever handles the next one.
+            # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever
+            # handles the next one.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         finally:
-            # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit what comes after.
+            # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit
+            # what comes after.
             self.deadline_s = math.inf
             self._witness.end(noted, delivery)
             if self.cut is not None:
@@ -96,7 +116,8 @@ class Runner:
                     self.task.uncancel()
 
     async def _come_round(self) -> None:
-        """Take a cancellation that a handler, however it ended, has asked for and not waited for: it would hit what settles its message."""
+        """Take a cancellation that a handler, however it ended, has asked for and not waited for: it would hit what
+        settles its message."""
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         if self.ending:
@@ -168,8 +189,8 @@ class Runners:
     def kick(self) -> None:
         """There are ready lanes: wake or start runners unless some are already on their way.
 
-        As many as are at work, each in a handler or waiting for a claim: where handlers do not wait one is enough for all lanes, and where
-        they do, waking one after another would cost each a turn of the loop.
+        As many as are at work, each in a handler or waiting for a claim: where handlers do not wait one is enough for
+        all lanes, and where they do, waking one after another would cost each a turn of the loop.
         """
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):
@@ -283,7 +304,9 @@ class Runners:
     def _ended(self, runner: Runner, task: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
         if task.cancelled():
-            failure: BaseException | None = None if runner.ending else RuntimeError("a runner was cancelled, and not because the worker ends")
+            failure: BaseException | None = (
+                None if runner.ending else RuntimeError("a runner was cancelled, and not because the worker ends")
+            )
         else:
             failure = task.exception()
         if failure is not None:
@@ -346,6 +369,7 @@ def _overrun(runner: Runner) -> float:
             "handler.does_not_end",
             message_id=delivery.message.message_id if delivery.message else None,
             type=delivery.label,
-            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait for it",
+            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait "
+            "for it",
         )
     return _AGAIN_S

@@ -1,7 +1,8 @@
 """Handlers that block: ordinary functions, each call in a thread of its own.
 
-Owns the thread and waiting for it. A thread cannot be cancelled, so a cut or timed-out handler keeps its slot, and its key, until it ends:
-nothing of its message is decided while it still runs. The threads are daemons: one that hangs for ever does not keep the process.
+Owns the thread and waiting for it. A thread cannot be cancelled, so a cut or timed-out handler keeps its slot, and its
+key, until it ends: nothing of its message is decided while it still runs. The threads are daemons: one that hangs for
+ever does not keep the process.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = loop.create_future()
         call = functools.partial(contextvars.copy_context().run, function, *arguments)
-        threading.Thread(target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True).start()
+        threading.Thread(
+            target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
+        ).start()
         try:
-            # Not shielded: from Python 3.14 on asyncio reports what is raised behind a shield that nobody waits at any more.
+            # Not shielded: from Python 3.14 on asyncio reports what is raised behind a shield that nobody waits at any
+            # more.
             await asyncio.wait((ended,))
             return ended.result()
         except asyncio.CancelledError:
@@ -35,7 +39,8 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             await _ended(ended)
             raise
         finally:
-            # What the call raised has this frame in its traceback, and `_call`'s: each would hold the other, and the message.
+            # What the call raised has this frame in its traceback, and `_call`'s: each would hold the other, and the
+            # message.
             del ended, call
 
     return handler
@@ -56,14 +61,24 @@ def _call(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, ended: async
         result = call()
     except BaseException as error:  # noqa: BLE001 - whatever it was, the handler's slot must hear of it
         # A future cannot carry it, and outside a coroutine it would mean something else.
-        _tell(loop, _fail, ended, RuntimeError("the handler raised StopIteration") if isinstance(error, StopIteration) else error)
+        _tell(
+            loop,
+            _fail,
+            ended,
+            RuntimeError("the handler raised StopIteration") if isinstance(error, StopIteration) else error,
+        )
     else:
         _tell(loop, _finish, ended, result)
     finally:
         del ended
 
 
-def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[asyncio.Future[Any], Any], None], ended: asyncio.Future[Any], value: Any) -> None:
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    told: Callable[[asyncio.Future[Any], Any], None],
+    ended: asyncio.Future[Any],
+    value: Any,
+) -> None:
     try:
         loop.call_soon_threadsafe(told, ended, value)
     except RuntimeError:

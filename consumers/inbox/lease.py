@@ -2,8 +2,8 @@
 
 Owns when to renew, and when an owner may call others dead. Does not own the stored leases, nor who reads them.
 
-When all are held up at once (the store was away, the machine slept), every lease has run out, and whoever is back first must not take the
-others for dead: it gives them as long as a lease lasts.
+When all are held up at once (the store was away, the machine slept), every lease has run out, and whoever is back first
+must not take the others for dead: it gives them as long as a lease lasts.
 """
 
 from __future__ import annotations

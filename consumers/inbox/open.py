@@ -1,7 +1,7 @@
 """Which inbox a worker gets, by its settings and the log it works on.
 
-Owns the defaults: beside the embedded log a file of its own, on Kafka none; and the refusal of a store on Kafka that only one machine sees,
-since the next owner of a partition may be elsewhere. Does not own opening it.
+Owns the defaults: beside the embedded log a file of its own, on Kafka none; and the refusal of a store on Kafka that
+only one machine sees, since the next owner of a partition may be elsewhere. Does not own opening it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _log = get_logger("inbox")
 
 
 def inbox_url(settings: Settings) -> str | None:
-    """Where the inbox is; None for no inbox. Raises ConfigurationError for one that other machines' workers would not see."""
+    """Where the inbox is; None for no inbox. Raises ConfigurationError for one that other machines' workers would not
+    see."""
     log, wanted = settings.bus.url, settings.inbox.url
     scheme = log.partition("://")[0]
     if wanted == "off":
@@ -33,7 +34,8 @@ def inbox_url(settings: Settings) -> str | None:
         return None if scheme == "kafka" else beside(log)
     if scheme == "kafka" and not wanted.startswith("postgres") and not settings.inbox.local:
         raise ConfigurationError(
-            f"inbox.url {wanted} is seen by this machine only, and on Kafka the next worker of a partition may be elsewhere: "
+            f"inbox.url {wanted} is seen by this machine only, and on Kafka the next worker of a partition may be "
+            "elsewhere: "
             "use postgresql://..., or say inbox.local = true where all workers of the group are here"
         )
     return wanted
@@ -49,7 +51,10 @@ def beside(log_url: str) -> str:
 
 def has_inbox(app: Declaration, settings: Settings) -> bool:
     """Whether a worker of *app* gets one. Raises ConfigurationError as `inbox_url`."""
-    return any(subscription.dedup != "off" for subscription in app.subscriptions.values()) and inbox_url(settings) is not None
+    return (
+        any(subscription.dedup != "off" for subscription in app.subscriptions.values())
+        and inbox_url(settings) is not None
+    )
 
 
 def log_file(log_url: str) -> Path:
@@ -67,9 +72,14 @@ def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clo
     url = inbox_url(settings)
     if url is None:
         if settings.inbox.url == "auto":
-            _log.warning("inbox.none", detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off")
+            _log.warning(
+                "inbox.none",
+                detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off",
+            )
         return None
-    return open_inbox(url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s, shared_files=settings.bus.shared_files)
+    return open_inbox(
+        url, owner=owner, clock=clock, lease_s=settings.inbox.lease_s, shared_files=settings.bus.shared_files
+    )
 
 
 LEASE_S: Final = 20.0

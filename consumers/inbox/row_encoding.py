@@ -17,7 +17,9 @@ __all__ = ["decode_outputs", "encode_outputs", "key_digest", "key_text"]
 
 _VERSION = 1
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, tuple[tuple[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int | None], ...]])
+_decoder = msgspec.msgpack.Decoder(
+    tuple[int, tuple[tuple[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int | None], ...]]
+)
 _json = msgspec.json.Encoder()
 
 
@@ -25,7 +27,9 @@ def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
     """*outputs* as msgpack; nothing at all for none."""
     if not outputs:
         return b""
-    return _encoder.encode((_VERSION, [(each.topic, each.key, each.value, each.headers, each.partition) for each in outputs]))
+    return _encoder.encode(
+        (_VERSION, [(each.topic, each.key, each.value, each.headers, each.partition) for each in outputs])
+    )
 
 
 def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:

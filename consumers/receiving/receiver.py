@@ -1,7 +1,8 @@
 """Admission: from fetched records to deliveries in their lanes, some at a time.
 
-Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received and skipped, and
-the pieces a fetch is taken in. Verdicts are `consumers.receiving.verification`'s; fetching and running are the worker's.
+Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received
+and skipped, and the pieces a fetch is taken in. Verdicts are `consumers.receiving.verification`'s; fetching and running
+are the worker's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from consumers.state.partition import Partition
 
 __all__ = ["Admission"]
 
-# Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of it.
+# Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of
+# it.
 _PIECE_RECORDS = 48
 _SLICE_S = 0.01
 """After so long others have their turn."""
@@ -39,7 +41,8 @@ _log = get_logger("worker")
 
 
 class _Fetch:
-    """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries among what was taken."""
+    """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries
+    among what was taken."""
 
     __slots__ = ("begun_s", "found", "glanced_s", "left_bytes", "passed_over", "retries")
 
@@ -81,9 +84,13 @@ class Admission:
         self._log_clock = log_clock
 
     def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
-        """Take *records* in pieces, as long as they become at most *most_bytes*; between two pieces the caller may wait."""
-        # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the same place.
-        found = {place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}}
+        """Take *records* in pieces, as long as they become at most *most_bytes*; between two pieces the caller may
+        wait."""
+        # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the
+        # same place.
+        found = {
+            place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}
+        }
         for (topic, number), partition in found.items():
             if partition is not None and partition.tier is not None:
                 last = max(record.offset for record in records if record.partition == number and record.topic == topic)
@@ -120,7 +127,9 @@ class Admission:
                 partition.taken_ms = record.timestamp_ms
                 self._take(record, partition, now_ms, now_s, fetch)
                 # The clock is not looked at for each of many small ones.
-                if (not count % _GLANCE_RECORDS or len(record.value or b"") > _GLANCE_BYTES) and self._has_taken_long(record, partition, fetch):
+                if (not count % _GLANCE_RECORDS or len(record.value or b"") > _GLANCE_BYTES) and self._has_taken_long(
+                    record, partition, fetch
+                ):
                     return count
         return len(records)
 
@@ -138,11 +147,13 @@ class Admission:
         _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
-        """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so long."""
+        """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so
+        long."""
         by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
         moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
         if moment_ms < partition.passed_ms - _BACKWARDS_MS:
-            # It lies behind what was appended later: a clock was wrong, nobody here saw when, and what it says would be too early.
+            # It lies behind what was appended later: a clock was wrong, nobody here saw when, and what it says would be
+            # too early.
             return by_sight_s
         wait_s = min(by_sight_s, tier.delay_s - (round(now_s * 1000) - moment_ms) / 1000)
         if wait_s <= 0:
@@ -167,13 +178,20 @@ class Admission:
 def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:
     """Whether *delivery*, from a tier, is one more copy of a retry of the same fetch, whose *retries* so far these are.
 
-    Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it twice. Each copy would be
-    run, wait and be moved for itself, and be doubled again by the next death; one is enough. Nothing is lost with this one: the commit passes
-    it only when the other is settled. Of the same fetch, because what comes later may be what the other has become, which settles it. Only the
-    very same bytes, because headers can be forged.
+    Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it
+    twice. Each copy would be run, wait and be moved for itself, and be doubled again by the next death; one is enough.
+    Nothing is lost with this one: the commit passes it only when the other is settled. Of the same fetch, because what
+    comes later may be what the other has become, which settles it. Only the very same bytes, because headers can be
+    forged.
     """
     control, partition = delivery.control, delivery.partition
-    origin = partition.assignment, control.origin_topic, control.origin_partition, control.origin_offset, control.redrive_count
+    origin = (
+        partition.assignment,
+        control.origin_topic,
+        control.origin_partition,
+        control.origin_offset,
+        control.redrive_count,
+    )
     if origin not in retries:
         retries[origin] = delivery.record.value
         return False

@@ -1,7 +1,8 @@
 """Intake: from a fetched record to a delivery that carries its verdict.
 
-Owns running the gates in order for one record, the short way for a record like one that passed them all before, the way a retry tier holds
-records until they are due, and what is skipped. Pure but for the clock it is given. Does not own what follows from the verdict.
+Owns running the gates in order for one record, the short way for a record like one that passed them all before, the way
+a retry tier holds records until they are due, and what is skipped. Pure but for the clock it is given. Does not own
+what follows from the verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = ["Intake"]
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """What was found about a message that passed every gate, and holds for all of its mould: sender, recipient, type and route are the same."""
+    """What was found about a message that passed every gate, and holds for all of its mould: sender, recipient, type
+    and route are the same."""
 
     kind: PayloadType
     subscription: Subscription
@@ -49,9 +51,15 @@ class Intake:
         return self._judge_alike(record, partition, now_ms) or self._judge_any(record, partition, now_ms)
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every gate."""
+        """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every
+        gate."""
         view, value, key = self._view, record.value, record.key
-        if value is None or len(value) > view.max_message_bytes or partition.own or len(record.headers) > gates.MOST_HEADERS:
+        if (
+            value is None
+            or len(value) > view.max_message_bytes
+            or partition.own
+            or len(record.headers) > gates.MOST_HEADERS
+        ):
             return None
         header_size = header_bytes(record.headers)
         if header_size > gates.MOST_HEADER_BYTES:
@@ -64,7 +72,9 @@ class Intake:
         kind = passed.kind
         if partition.expected_type != kind.name or key != cast.key:
             return None
-        if not gates.is_in_time(cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms, max_ttl_ms=view.max_ttl_ms):
+        if not gates.is_in_time(
+            cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms, max_ttl_ms=view.max_ttl_ms
+        ):
             return None
         payload = message.payload
         try:
@@ -74,7 +84,8 @@ class Intake:
                 return None
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001 - a policy is anybody's code, and a type's own is in `open`: every gate says what it was
+        # A policy is anybody's code, and a type's own is in `open`: every gate says what it was.
+        except BaseException:  # noqa: BLE001
             return None
         subscription, priority = passed.subscription, message.routing.priority
         return Delivery(
@@ -95,7 +106,13 @@ class Intake:
     def _judge_any(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
         size = size_of(record)
-        delivery = Delivery(record=record, partition=partition, control=control, key=(record.partition, record.offset, record.topic), size=size)
+        delivery = Delivery(
+            record=record,
+            partition=partition,
+            control=control,
+            key=(record.partition, record.offset, record.topic),
+            size=size,
+        )
         try:
             return self._pass(delivery, now_ms)
         except ContractError as error:
@@ -121,7 +138,8 @@ class Intake:
     def _pass(self, delivery: Delivery, now_ms: int) -> Delivery | None:
         view, record = self._view, delivery.record
         gates.size_gate(record, view.max_message_bytes, CONTROL_HEADERS if delivery.partition.own else ())
-        # Where keys are configured nothing typed is built of what nobody has proven yet: it would run code of its type on a stranger's data.
+        # Where keys are configured nothing typed is built of what nobody has proven yet: it would run code of its type
+        # on a stranger's data.
         message = gates.parse_gate(record, view.registry if view.verifier is None else None)
         gates.integrity_gate(message)
         delivery.message = message
@@ -151,7 +169,8 @@ class Intake:
 
     def check_lifetime(self, delivery: Delivery, message: Message, now_ms: int) -> None:
         """The lifetime gate; raises ContractError."""
-        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was judged at the first.
+        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was
+        # judged at the first.
         append_ms = delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
         gates.lifetime_gate(
             message,
@@ -185,7 +204,8 @@ def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
 
 
 def _alone(refusal: ContractError) -> ContractError:
-    """*refusal* without the way it came: a frame in that has the delivery, and both would wait in memory for the garbage collector."""
+    """*refusal* without the way it came: a frame in that has the delivery, and both would wait in memory for the
+    garbage collector."""
     refusal.__cause__ = refusal.__context__ = None
     return refusal.with_traceback(None)
 

@@ -1,7 +1,7 @@
 """Waiting for dependencies: the breakers of a worker, with everything that has to follow when one opens or closes.
 
-Owns telling which types wait, of which only a few are fetched then, the series that says so, and the log lines. The rules are
-`consumers.resilience.circuit_breaker`'s.
+Owns telling which types wait, of which only a few are fetched then, the series that says so, and the log lines. The
+rules are `consumers.resilience.circuit_breaker`'s.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Dependencies:
             self._follow()
 
     def release(self, message: Message | None) -> None:
-        """A run ended in a way that says nothing about any dependency, or there was none: were the message still to count as the probe, no
-        other of its type would be let through."""
+        """A run ended in a way that says nothing about any dependency, or there was none: were the message still to
+        count as the probe, no other of its type would be let through."""
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
 
@@ -108,7 +108,8 @@ class Dependencies:
 
 
 FORGOTTEN_S = 600.0
-"""Unasked for so long: longer than any wait here, and than the longest of the usual retry tiers, where what waits is not seen."""
+"""Unasked for so long: longer than any wait here, and than the longest of the usual retry tiers, where what waits is
+not seen."""
 
 
 _BASE_S = 1.0
@@ -165,7 +166,9 @@ class _Breaker:
     def _others_wait(self, now_s: float) -> bool:
         """Whether somebody who has not had a turn is still there; else a new round begins."""
         # Who has not asked for that long was settled in another way, or given away.
-        self.asked_s = {name: asked_s for name, asked_s in self.asked_s.items() if now_s - asked_s <= self.backoff_s + 2 * _BASE_S}
+        self.asked_s = {
+            name: asked_s for name, asked_s in self.asked_s.items() if now_s - asked_s <= self.backoff_s + 2 * _BASE_S
+        }
         if any(name not in self.probed for name in self.asked_s):
             return True
         self.probed.clear()
@@ -173,7 +176,8 @@ class _Breaker:
 
 
 class _Doubt:
-    """What speaks against a dependency that is not known to be down, and how often it was said to be down and was not."""
+    """What speaks against a dependency that is not known to be down, and how often it was said to be down and was
+    not."""
 
     __slots__ = ("blamers", "contradicted", "last_s", "types")
 
@@ -217,7 +221,11 @@ class Breakers:
 
     def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
         """0 when the message may run now, perhaps as a probe; else seconds after which to ask again."""
-        needed = [breaker for breaker in self._open.values() if message_type in breaker.types and breaker.probing != message_id]
+        needed = [
+            breaker
+            for breaker in self._open.values()
+            if message_type in breaker.types and breaker.probing != message_id
+        ]
         wait_s = max((breaker.wait_s(message_id, now_s) for breaker in needed), default=0.0)
         if not wait_s:
             for breaker in needed:
@@ -225,9 +233,17 @@ class Breakers:
         return wait_s
 
     def blame(
-        self, dependency: str, message_type: str, message_id: str, now_s: float, *, lively: bool = False, certain: bool = False
+        self,
+        dependency: str,
+        message_type: str,
+        message_id: str,
+        now_s: float,
+        *,
+        lively: bool = False,
+        certain: bool = False,
     ) -> float | None:
-        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as the message's own.
+        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as
+        the message's own.
 
         *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
         *certain*: no other message's success can speak against it.
@@ -270,7 +286,11 @@ class Breakers:
         Without *message_type* it may be of any type.
         """
         for name, doubt in self._doubts.items():
-            if doubt.blamers and (message_type is None or message_type in doubt.types) and doubt.blamers != {message_id}:
+            if (
+                doubt.blamers
+                and (message_type is None or message_type in doubt.types)
+                and doubt.blamers != {message_id}
+            ):
                 self._contradict(name, doubt)
         for name in self._closings:
             self._blamed.pop((name, message_id), None)
@@ -284,7 +304,8 @@ class Breakers:
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
-        """A message is not probing any more: its probe *failed*, or it was cut short or given away, which says nothing."""
+        """A message is not probing any more: its probe *failed*, or it was cut short or given away, which says
+        nothing."""
         for breaker in self._open.values():
             if breaker.probing == message_id:
                 breaker.probing = None
@@ -294,7 +315,11 @@ class Breakers:
 
     def forget(self, now_s: float) -> list[str]:
         """Let go of those that nobody has asked for long, which says nothing about their dependencies; their names."""
-        forgotten = [name for name, breaker in self._open.items() if breaker.probing is None and now_s - breaker.last_s >= FORGOTTEN_S]
+        forgotten = [
+            name
+            for name, breaker in self._open.items()
+            if breaker.probing is None and now_s - breaker.last_s >= FORGOTTEN_S
+        ]
         for name in forgotten:
             del self._open[name]
         return forgotten

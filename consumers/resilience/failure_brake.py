@@ -20,7 +20,9 @@ _log = get_logger("brake")
 class Braking:
     """The brake of one group. *rest* is told which message types are not to be fetched now."""
 
-    def __init__(self, brake: Brake, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, brake: Brake, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
+    ) -> None:
         self._brake = brake
         self._group = group
         self._clock = clock
@@ -43,7 +45,13 @@ class Braking:
             return
         pause_s = self._brake.note(message_type, self._clock.monotonic_s(), died=True)
         if pause_s is not None:
-            _log.error("brake.pulled", type=message_type, group=self._group, paused_s=pause_s, detail="too large a share of its messages dies")
+            _log.error(
+                "brake.pulled",
+                type=message_type,
+                group=self._group,
+                paused_s=pause_s,
+                detail="too large a share of its messages dies",
+            )
             self._show(message_type, is_on=True)
             self._clock.call_later(pause_s, lambda: self._release(message_type))
 
@@ -79,7 +87,8 @@ class _Window:
 
 
 class Brake:
-    """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths; a share of 1 never does."""
+    """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths; a share of 1 never
+    does."""
 
     def __init__(self, *, share: float, window: int, pause_s: float) -> None:
         self._share = share

@@ -1,7 +1,7 @@
 """What becomes of a message whose handler failed: a pure decision that the worker executes.
 
-Owns the schedule (constant, linear, exponential with jitter and cap), the choice between waiting in the lane and a tier, and giving up
-(design section 5). Time and randomness are arguments. Does not own appending anything.
+Owns the schedule (constant, linear, exponential with jitter and cap), the choice between waiting in the lane and a
+tier, and giving up (design section 5). Time and randomness are arguments. Does not own appending anything.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ Decision: TypeAlias = WaitInLane | WaitInTier | Die
 
 def asked_of(policy: RetryPolicy) -> Retry:
     """What a message asks for, as a group would say it."""
-    return Retry(attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000)
+    return Retry(
+        attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000
+    )
 
 
 def decide(
@@ -85,8 +87,9 @@ def decide(
 ) -> Decision:
     """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
 
-    The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer. *remaining_s* is what is
-    left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is `consumers.resilience.circuit_breaker`'s.
+    The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer.
+    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is
+    `consumers.resilience.circuit_breaker`'s.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
@@ -104,7 +107,9 @@ def decide(
     # What counts is when it could run: a tier is left when its whole delay has passed.
     back_s = math.ceil(delay_s / tier.delay_s) * tier.delay_s
     if back_s >= remaining_s:
-        return Die("retries_exhausted", f"the next attempt in {back_s:.1f} s (tier {tier.name}) would outlive the message")
+        return Die(
+            "retries_exhausted", f"the next attempt in {back_s:.1f} s (tier {tier.name}) would outlive the message"
+        )
     return WaitInTier(tier, delay_s, attempt)
 
 

@@ -1,9 +1,10 @@
 """When records were appended, by this process's own clock: what retry tiers are read by.
 
-Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it, else by the last append
-that a broker acknowledged, and before the first by nothing; and the alarm when their clock and ours differ. A wall clock may be wrong and may
-jump, and the records from before and after may lie side by side: where a time may stand for two moments, it stands for the later one. Does not
-own lifetimes, which are the wall clock's (`bus.gates`).
+Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it,
+else by the last append that a broker acknowledged, and before the first by nothing; and the alarm when their clock and
+ours differ. A wall clock may be wrong and may jump, and the records from before and after may lie side by side: where a
+time may stand for two moments, it stands for the later one. Does not own lifetimes, which are the wall clock's
+(`bus.gates`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ __all__ = ["LogClock", "Sightings"]
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
 _JUMP_MS = 50
-"""What is less is no jump: both clocks are read one after the other, and some systems correct a wall clock little by little."""
+"""What is less is no jump: both clocks are read one after the other, and some systems correct a wall clock little by
+little."""
 _MOST_SPANS = 16
 
 _log = get_logger("clock")
 
 
 class _Span(msgspec.Struct):
-    """A time, on the monotonic clock, in which the wall clock did not jump: it was ahead by so much, give or take what is no jump."""
+    """A time, on the monotonic clock, in which the wall clock did not jump: it was ahead by so much, give or take what
+    is no jump."""
 
     start_ms: float
     end_ms: float
@@ -43,7 +46,8 @@ class _Span(msgspec.Struct):
 
 
 class LogClock:
-    """Of one worker. *own*: append times are this machine's wall clock, as on the embedded log; else they are the brokers'."""
+    """Of one worker. *own*: append times are this machine's wall clock, as on the embedded log; else they are the
+    brokers'."""
 
     def __init__(self, clock: Clock, *, own: bool) -> None:
         self._clock = clock
@@ -58,17 +62,20 @@ class LogClock:
         """Append time minus this machine's clock, as of the last acknowledged append."""
 
     def moment_ms(self, appended_ms: int) -> float:
-        """When, on the monotonic clock, a record was appended that says *appended_ms*: never earlier than it was, as far as is known here."""
+        """When, on the monotonic clock, a record was appended that says *appended_ms*: never earlier than it was, as
+        far as is known here."""
         if self._own:
             self.watch()
             moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
             return moment_ms if moment_ms > -math.inf else self._now_ms()
-        # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been appended just now.
+        # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been
+        # appended just now.
         return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
     def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
-        """When, on the wall clock as it is now, what was to wait until *not_before_ms* as of its append is due; it has waited *waited_s* at
-        least. Where brokers wrote the append time nothing tells our jumps from a difference of the clocks."""
+        """When, on the wall clock as it is now, what was to wait until *not_before_ms* as of its append is due; it has
+        waited *waited_s* at least. Where brokers wrote the append time nothing tells our jumps from a difference of the
+        clocks."""
         if not self._own:
             return not_before_ms
         waited_ms = max(waited_s * 1000, self._now_ms() - self.moment_ms(appended_ms))
@@ -85,7 +92,9 @@ class LogClock:
         if abs(self.offset_s) > _TOLERANCE_S and (self._alarmed_s is None or now_s - self._alarmed_s >= _ALARM_S):
             self._alarmed_s = now_s
             _log.error(
-                "clock.differs", log_minus_ours_s=round(self.offset_s, 1), detail="lifetimes are judged by this machine's clock: set it right"
+                "clock.differs",
+                log_minus_ours_s=round(self.offset_s, 1),
+                detail="lifetimes are judged by this machine's clock: set it right",
             )
 
     def watch(self) -> None:
@@ -111,7 +120,8 @@ _MOST = 1_000
 
 
 class Sightings:
-    """Marks of (last offset seen, monotonic seconds), both rising. A mark that is forgotten makes nothing due earlier."""
+    """Marks of (last offset seen, monotonic seconds), both rising. A mark that is forgotten makes nothing due
+    earlier."""
 
     __slots__ = ("_marks",)
 

@@ -1,7 +1,8 @@
 """Outcomes: what becomes of one delivery, made durable and counted.
 
-Owns the four ends of a run: done with its outputs sent, tried again in its lane or a tier, dead with its requester told, or turned away before
-it ran. The decision about a failure is `consumers.resilience.retry`'s, durability `consumers.settling.durable_append`'s, running handlers `consumers.handling.executor`'s.
+Owns the four ends of a run: done with its outputs sent, tried again in its lane or a tier, dead with its requester
+told, or turned away before it ran. The decision about a failure is `consumers.resilience.retry`'s, durability
+`consumers.settling.durable_append`'s, running handlers `consumers.handling.executor`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import Any
 import msgspec
 
 from bus.clock import Clock, Ration
-from bus.errors import BusError, ContractError, DependencyDown, HandlerError, RecordTooLargeError, SettingMissing, SigningError, text_of
+from bus.errors import (
+    BusError,
+    ContractError,
+    DependencyDown,
+    HandlerError,
+    RecordTooLargeError,
+    SettingMissing,
+    SigningError,
+    text_of,
+)
 from bus.failpoints import reach
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
@@ -108,7 +118,8 @@ class Outcomes:
         reach("settled")
 
     async def repeat(self, delivery: Delivery, answer: Claim) -> float | None:
-        """Nothing is to be run: do again what was done then, or what else the inbox's *answer* says; seconds to wait in the lane, or None."""
+        """Nothing is to be run: do again what was done then, or what else the inbox's *answer* says; seconds to wait in
+        the lane, or None."""
         match answer:
             case Done(outputs=outputs):
                 return await self._done_before(delivery, outputs)
@@ -133,7 +144,8 @@ class Outcomes:
         return None
 
     async def wait(self, delivery: Delivery, wait_s: float) -> float | None:
-        """Wait for something outside, without using an attempt: in the lane, or again in the tier it came from, whose head it must not block."""
+        """Wait for something outside, without using an attempt: in the lane, or again in the tier it came from, whose
+        head it must not block."""
         if delivery.partition.tier is None:
             return wait_s
         await self.move(delivery, delivery.partition.tier, delivery.control)
@@ -144,13 +156,18 @@ class Outcomes:
         undecided = await self._settlement.send(outputs, delivery.partition)
         elapsed_s = self._clock.monotonic_s() - started_s
         for record in outputs:
-            label = self._plan.view.registry.label(next((value.decode() for name, value in record.headers if name == "sb-type"), ""))
+            label = self._plan.view.registry.label(
+                next((value.decode() for name, value in record.headers if name == "sb-type"), "")
+            )
             self._metrics.accepted(label).count += 1
             self._metrics.publish_seconds.of(label).observe(elapsed_s)
         return undecided
 
-    async def fail(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception) -> float | None:
-        """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled elsewhere."""
+    async def fail(
+        self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception
+    ) -> float | None:
+        """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled
+        elsewhere."""
         attempt = delivery.control.attempt + 1
         if (breach := _breaks_contract(error)) is not None and breach.reason == "signature_missing":
             # No sender is to blame for it, and no repetition would help before the setting is there.
@@ -177,7 +194,13 @@ class Outcomes:
         if isinstance(decision, Die):
             why = text_of(error)
             text = why if why == decision.text else f"{decision.text}: {why}"
-            failure = Failure(reason=decision.reason, error=type(error).__name__, text=text, pointer=_pointer_of(error), exception=error)
+            failure = Failure(
+                reason=decision.reason,
+                error=type(error).__name__,
+                text=text,
+                pointer=_pointer_of(error),
+                exception=error,
+            )
             await self.bury(delivery, failure)
             return None
         # Said only where the tier alone would let it go too early: it is this machine's clock, and that may jump.
@@ -185,7 +208,9 @@ class Outcomes:
         await self.move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
         return None
 
-    def _decide(self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int) -> Decision:
+    def _decide(
+        self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int
+    ) -> Decision:
         if _breaks_contract(error) is not None:
             # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
             return Die("rejected", "what it sends or asks for is refused")
@@ -201,9 +226,11 @@ class Outcomes:
         )
 
     async def pass_on(self, delivery: Delivery, tier: Tier) -> None:
-        """Append *delivery*, whose type is unknown here, to the next partition of *tier*: it may be a worker's that knows it.
+        """Append *delivery*, whose type is unknown here, to the next partition of *tier*: it may be a worker's that
+        knows it.
 
-        In the one of its key it would come back here until it expires. The next, and not any: what was passed on twice stays together.
+        In the one of its key it would come back here until it expires. The next, and not any: what was passed on twice
+        stays together.
         """
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
         if topic not in self._counts:
@@ -227,7 +254,9 @@ class Outcomes:
 
     async def refuse(self, delivery: Delivery, error: ContractError) -> None:
         """A gate has refused *delivery*."""
-        await self.bury(delivery, Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
+        await self.bury(
+            delivery, Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer)
+        )
 
     async def bury(self, delivery: Delivery, failure: Failure) -> None:
         """*delivery* dies, and its requester is told."""
@@ -272,12 +301,16 @@ class Outcomes:
         if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
             _log.warning("handler.failed", again_in_s=again_in_s, **facts)
         else:
-            # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as many messages.
-            _log.warning("handler.failed", again_in_s=again_in_s, exc_info=error if self._traces.take() else None, **facts)
+            # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as
+            # many messages.
+            _log.warning(
+                "handler.failed", again_in_s=again_in_s, exc_info=error if self._traces.take() else None, **facts
+            )
 
 
 def _breaks_contract(error: BaseException) -> ContractError | None:
-    """The breach of the contract behind *error*: a payload or options that receivers would refuse. None for a log that failed."""
+    """The breach of the contract behind *error*: a payload or options that receivers would refuse. None for a log that
+    failed."""
     cause = error.__cause__ if isinstance(error, PublishRejected) else error
     return cause if isinstance(cause, ContractError) else None
 

@@ -1,8 +1,8 @@
 """Settling: making an outcome durable before its offset counts (design section 5).
 
-Owns appends that must succeed however long it takes: outputs, retries, dead letters and reports of them. An append that fails for a reason that
-may pass pauses the partition and is repeated with an alarm; a dead letter that can never be stored becomes a stub. Deciding the outcome is
-`consumers.resilience.retry`'s.
+Owns appends that must succeed however long it takes: outputs, retries, dead letters and reports of them. An append that
+fails for a reason that may pass pauses the partition and is repeated with an alarm; a dead letter that can never be
+stored becomes a stub. Deciding the outcome is `consumers.resilience.retry`'s.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Settlement:
         """By topic of answers that was not there, or not to be written: until when nobody looks again."""
 
     async def check(self, records: Sequence[NewRecord]) -> None:
-        """Raise ContractError for the first of *records* that its topic would never take: found out after a commit, it would be too late."""
+        """Raise ContractError for the first of *records* that its topic would never take: found out after a commit, it
+        would be too late."""
         for fault in await self._publisher.transport.refusals(records):
             if fault is not None:
                 raise ContractError(f"its output is too large for the log: {fault}", "/data", "oversized")
@@ -77,11 +78,12 @@ class Settlement:
     async def send(
         self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None, at_last: bool = False
     ) -> Sequence[NewRecord]:
-        """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is given.
+        """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is
+        given.
 
-        An answer for which there is no place is dropped and counted: anybody can name one in a message, and it must hold up nobody. A broker may
-        not know yet of a topic that was made a moment ago: such answers come back, to be sent once more, *at_last*, a moment later.
-        Raises GaveUpError, RecordTooLargeError.
+        An answer for which there is no place is dropped and counted: anybody can name one in a message, and it must
+        hold up nobody. A broker may not know yet of a topic that was made a moment ago: such answers come back, to be
+        sent once more, *at_last*, a moment later. Raises GaveUpError, RecordTooLargeError.
         """
         waiting, undecided = [record for record in records if not self._has_no_place(record)], []
         with _Patience(partition, self._clock, self._hold) as patience:
@@ -90,25 +92,36 @@ class Settlement:
                 undecided += self._without_a_place(placeless, at_last=at_last)
                 if not waiting:
                     return undecided
-                # Not the outcome itself: raised, it would have this frame in its traceback, and they would hold each other and the records.
+                # Not the outcome itself: raised, it would have this frame in its traceback, and they would hold each
+                # other and the records.
                 if isinstance(error, RecordTooLargeError):
                     raise RecordTooLargeError(str(error))
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
                 pause_s = patience.pause_s
-                _log.error("settlement.append_failed", topic=waiting[0].topic, error=str(error), records=len(waiting), again_in_s=pause_s)
+                _log.error(
+                    "settlement.append_failed",
+                    topic=waiting[0].topic,
+                    error=str(error),
+                    records=len(waiting),
+                    again_in_s=pause_s,
+                )
                 await patience.wait()
 
     async def seal(self, make: Callable[[], Sealed], partition: Partition, *, within_s: float) -> Sealed:
-        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds. Raises GaveUpError, PublishRejected."""
+        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds. Raises GaveUpError,
+        PublishRejected."""
         ends_s = self._clock.monotonic_s() + within_s
         with _Patience(partition, self._clock, self._hold) as patience:
             while True:
                 try:
                     return make()
                 except PublishRejected as error:
-                    if not isinstance(error.__cause__, SigningError) or self._clock.monotonic_s() + patience.pause_s > ends_s:
+                    if (
+                        not isinstance(error.__cause__, SigningError)
+                        or self._clock.monotonic_s() + patience.pause_s > ends_s
+                    ):
                         raise
                     _log.error("settlement.not_signed", error=str(error), again_in_s=patience.pause_s)
                 await patience.wait()
@@ -137,7 +150,8 @@ class Settlement:
             offset=control.origin_offset,
             message_id=delivery.message.message_id if delivery.message else None,
         )
-        # The origin that a record of our own topics names may be forged: its dead letters then lie beside the topic it came from.
+        # The origin that a record of our own topics names may be forged: its dead letters then lie beside the topic it
+        # came from.
         otherwise = dead_letter_topic(delivery.record.topic) if partition.own else None
         try:
             await self.send([letter], partition, otherwise=otherwise)
@@ -162,7 +176,12 @@ class Settlement:
             self._gone.move_to_end(record.topic)
             if len(self._gone) > _MOST_GONE:
                 self._gone.popitem(last=False)
-            _log.warning("settlement.answer_dropped", topic=record.topic, error=str(error), detail="its agent makes the topic before it asks")
+            _log.warning(
+                "settlement.answer_dropped",
+                topic=record.topic,
+                error=str(error),
+                detail="its agent makes the topic before it asks",
+            )
             self._drop(record)
         return []
 
@@ -170,13 +189,17 @@ class Settlement:
         kind = next((value.decode("ascii", "replace") for name, value in record.headers if name == "sb-type"), "")
         self._metrics.dropped_answers.labels(self._group, "report" if kind == "error.reported" else "answer").inc()
 
-    async def _try(self, records: list[NewRecord]) -> tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]:
+    async def _try(
+        self, records: list[NewRecord]
+    ) -> tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]:
         """What is not durable yet, and why; and the answers for which there is no place.
 
         A record whose fate is unknown is sent again: it has the same bytes and id.
         """
         try:
-            await self._publisher.prepare_topics({record.topic for record in records if not _is_for_answers(record.topic)})
+            await self._publisher.prepare_topics(
+                {record.topic for record in records if not _is_for_answers(record.topic)}
+            )
         except BusError as error:
             return records, error, ()
         outcomes = await self._publisher.batcher.append(records, timeout_s=self._publisher.settings.publish.timeout_s)

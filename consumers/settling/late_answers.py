@@ -1,7 +1,8 @@
 """Late answers: those whose topic a broker did not know of a moment ago, sent again while nobody waits for them.
 
-Owns these pauses, outside every slot, and settling the message when its answers are sent or dropped. Does not own which answers these are
-(`consumers.settling.durable_append`). What it settles is given; a message that is not settled when the worker ends is delivered again.
+Owns these pauses, outside every slot, and settling the message when its answers are sent or dropped. Does not own which
+answers these are (`consumers.settling.durable_append`). What it settles is given; a message that is not settled when
+the worker ends is delivered again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class LateAnswers:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _send(self, delivery: Delivery, records: Sequence[NewRecord], settle: Callable[[], object], pauses_s: Sequence[float]) -> None:
+    async def _send(
+        self, delivery: Delivery, records: Sequence[NewRecord], settle: Callable[[], object], pauses_s: Sequence[float]
+    ) -> None:
         try:
             for pause_s in pauses_s:
                 await self._clock.sleep(pause_s)

@@ -1,7 +1,8 @@
 """Answers: what goes back to whoever asked, be it a handler's outcome or the report of a death.
 
-Owns whom an answer is for and where it goes (design section 5, outputs and settlement). Pure but for the publisher's clock and ids. Making it
-durable is `consumers.settling.durable_append`'s; believing it is the requester's (`producers.requests.reply_reader`).
+Owns whom an answer is for and where it goes (design section 5, outputs and settlement). Pure but for the publisher's
+clock and ids. Making it durable is `consumers.settling.durable_append`'s; believing it is the requester's
+(`producers.requests.reply_reader`).
 """
 
 from __future__ import annotations
@@ -44,12 +45,16 @@ def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output
     sealed = [publisher.seal(output.draft, cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
-    sealed += [publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to) for answer in answers]
+    sealed += [
+        publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to)
+        for answer in answers
+    ]
     return sealed
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
-    """*outputs*; where *message* is another request than the one that was answered under its key, the answers are made out to it.
+    """*outputs*; where *message* is another request than the one that was answered under its key, the answers are made
+    out to it.
 
     As they are they answer the earlier request. A repeat of the same message is answered with the same bytes.
     Raises ContractError, SigningError.
@@ -62,8 +67,8 @@ def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRec
 def wants_report(message: Message | None, reason: str) -> bool:
     """Whether anybody is to be told that *message* died.
 
-    Never about a report. Nor where it failed at integrity, audience or authenticity: whom it names need not have sent it, and a bystander's
-    request would end with the report of a record that somebody else has forged.
+    Never about a report. Nor where it failed at integrity, audience or authenticity: whom it names need not have sent
+    it, and a bystander's request would end with the report of a record that somebody else has forged.
     """
     if message is None or message.routing.reply_to is None or gate_of(reason) in _UNPROVEN:
         return False
@@ -80,8 +85,8 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
         timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
     )
     ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
-    # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop further than its cause might:
-    # the cause may have died of just that.
+    # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop
+    # further than its cause might: the cause may have died of just that.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
     draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
     if _bears_another(message, now_ms, origin.max_hops):
@@ -105,7 +110,9 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> N
         return record
     kind = untyped(answer.message_type, answer.metadata.schema_version)
     draft = Draft(payload=kind.cls(), to=_requester(message))
-    return publisher.seal_data(draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to).record
+    return publisher.seal_data(
+        draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to
+    ).record
 
 
 def _requester(message: Message) -> Agent:

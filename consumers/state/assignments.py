@@ -1,7 +1,7 @@
 """The partitions a worker holds: which there are, and why one of them is not fetched from just now.
 
-Owns the view of assignments (`Partition` by assignment and by place) and counted reasons to pause. Nothing is remembered across a rebalance:
-a new assignment starts with no reason, and its records say everything anew.
+Owns the view of assignments (`Partition` by assignment and by place) and counted reasons to pause. Nothing is
+remembered across a rebalance: a new assignment starts with no reason, and its records say everything anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from consumers.state.partition import Partition
 __all__ = ["AssignmentObserver", "Partitions", "names_of"]
 
 _FEW, _FEWEST = 64, 2
-"""Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that never finds it over."""
+"""Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that
+never finds it over."""
 
 
 class AssignmentObserver(Protocol):
@@ -157,7 +158,8 @@ class Partitions:
         if message_type in self._waiting:
             return max(_FEWEST, _FEW // counts[message_type])
         if message_type in self._strict:
-            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others (`Flight.room`): so many.
+            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others
+            # (`Flight.room`): so many.
             return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // sum(counts[kind] for kind in self._strict)))
         return MAX_SPAN
 

@@ -1,6 +1,7 @@
 """A record on its way through the worker, and the partition it came from.
 
-Owns the state that the stages share: what was parsed, which run this is, whether the partition is still ours. No behaviour beyond that.
+Owns the state that the stages share: what was parsed, which run this is, whether the partition is still ours. No
+behaviour beyond that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ __all__ = ["Delivery"]
 
 
 class Delivery(msgspec.Struct, kw_only=True):
-    """One record between being fetched and being settled. *refusal* is set when a gate refused it; else message and the rest are."""
+    """One record between being fetched and being settled. *refusal* is set when a gate refused it; else message and the
+    rest are."""
 
     record: Record
     partition: Partition
@@ -47,4 +49,5 @@ class Delivery(msgspec.Struct, kw_only=True):
     """Set while it waits for a claim, or when its result failed, until a runner goes on with the answer."""
     sealed_ms: int = 0
     expires_ms: int = 0
-    """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was parsed."""
+    """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was
+    parsed."""

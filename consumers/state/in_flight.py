@@ -38,16 +38,20 @@ class Flight:
         """Whether one type may have taken so much that others should come first."""
         return 2 * len(self._deliveries) >= self._max_count or 2 * self._bytes >= self._max_bytes
 
-    def room(self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple) -> tuple[int, int]:
+    def room(
+        self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple
+    ) -> tuple[int, int]:
         """Records and bytes that may still be taken; both 0 when either bound is reached.
 
-        Where it is, messages of the types *waiting* do not count: few of those are taken while they wait, and what was taken before must not
-        keep out all that has nothing to wait for. Nor do those *held_up* behind a retry of their key, as long as they are no more than there is
-        room at all.
+        Where it is, messages of the types *waiting* do not count: few of those are taken while they wait, and what was
+        taken before must not keep out all that has nothing to wait for. Nor do those *held_up* behind a retry of their
+        key, as long as they are no more than there is room at all.
         """
         count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
         if waiting and (count <= 0 or size <= 0):
-            excused = [delivery.size for delivery in self._deliveries.values() if delivery.partition.expected_type in waiting]
+            excused = [
+                delivery.size for delivery in self._deliveries.values() if delivery.partition.expected_type in waiting
+            ]
             count, size = count + len(excused), size + sum(excused)
         if count <= 0 or size <= 0:
             excused = [delivery.size for delivery in held_up() if delivery.partition.expected_type not in waiting]
@@ -55,7 +59,8 @@ class Flight:
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
     def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
-        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come first.
+        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come
+        first.
 
         What is *held_up* behind a retry of its key takes no room.
         """

@@ -1,6 +1,7 @@
 """Lanes that wait for a moment: until a retry, or until something outside may be asked again.
 
-Owns waking them then, and at once where the partition of what waits has gone. Does not own lanes (`lanes`) or what is waited for.
+Owns waking them then, and at once where the partition of what waits has gone. Does not own lanes (`lanes`) or what is
+waited for.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Waiting:
             yield from lane.behind or ()
 
     def let_go(self) -> None:
-        """Partitions have gone: what waits for their sake would only take up room, and hold up what comes when they are back."""
+        """Partitions have gone: what waits for their sake would only take up room, and hold up what comes when they are
+        back."""
         for lane, timer in list(self._timers.items()):
             if lane.head.partition.closed:
                 timer.cancel()

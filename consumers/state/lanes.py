@@ -1,11 +1,12 @@
 """Lanes: the queue of one key, and which lane runs next. Pure data, no tasks.
 
-Owns per-key order (one delivery of a lane runs at a time), whose turn it is among ready lanes, and lanes that wait: for a retry, for a claim, or
-for a result to be durable. A lane exists only while it has deliveries, so any number of keys costs nothing.
+Owns per-key order (one delivery of a lane runs at a time), whose turn it is among ready lanes, and lanes that wait: for
+a retry, for a claim, or for a result to be durable. A lane exists only while it has deliveries, so any number of keys
+costs nothing.
 
-Whose turn it is: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type holds up no other. Within a
-flow the higher priority goes first, and one that has waited for 32 turns goes before all that came so much later with one priority more: what a
-sender chooses must not keep others waiting for ever.
+Whose turn it is: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type
+holds up no other. Within a flow the higher priority goes first, and one that has waited for 32 turns goes before all
+that came so much later with one priority more: what a sender chooses must not keep others waiting for ever.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
                     taken --settle--> settling --settled--> taken --put_back--> back
@@ -88,7 +89,8 @@ class Lanes(Generic[T]):
         return len(self._lanes)
 
     def add(self, key: Hashable, delivery: T, priority: int, flow: str = "") -> None:
-        """Queue *delivery* of *flow* behind its key; a new lane is ready at once, ordered by its head's *priority* (9 first)."""
+        """Queue *delivery* of *flow* behind its key; a new lane is ready at once, ordered by its head's *priority* (9
+        first)."""
         lane = self._lanes.get(key)
         if lane is None:
             own = self._flows.get(flow)
@@ -147,7 +149,8 @@ class Lanes(Generic[T]):
         return self.back.popleft()
 
     def finish(self, lane: Lane[T]) -> T | None:
-        """The head is done: drop it and answer with the next one, which the caller runs or releases; None ends the lane."""
+        """The head is done: drop it and answer with the next one, which the caller runs or releases; None ends the
+        lane."""
         if lane.behind:
             lane.head = lane.behind.popleft()
             return lane.head

@@ -1,4 +1,5 @@
-"""One partition that a worker holds: its frontier, what it is for, and what may still happen to it. State without behaviour."""
+"""One partition that a worker holds: its frontier, what it is for, and what may still happen to it. State without
+behaviour."""
 
 from __future__ import annotations
 
@@ -40,7 +41,13 @@ class Partition:
     )
 
     def __init__(
-        self, assignment: Assignment, *, expected_type: str | None, own: bool, tier: Tier | None, in_doubt: Callable[[], bool] = bool
+        self,
+        assignment: Assignment,
+        *,
+        expected_type: str | None,
+        own: bool,
+        tier: Tier | None,
+        in_doubt: Callable[[], bool] = bool,
     ) -> None:
         self.assignment = assignment
         self.in_doubt = in_doubt

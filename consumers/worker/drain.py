@@ -1,6 +1,7 @@
 """Draining: letting what runs for some partitions come to its end, and cutting what does not.
 
-Owns the patience, and what is done about a handler that will not stop although the order of its key depends on it. Does not own commits.
+Owns the patience, and what is done about a handler that will not stop although the order of its key depends on it. Does
+not own commits.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ _log = get_logger("worker")
 
 
 async def drain(
-    runners: Runners, partitions: Collection[Partition], timeout_s: float, clock: Clock, told: Callable[[int], object] = lambda _: None
+    runners: Runners,
+    partitions: Collection[Partition],
+    timeout_s: float,
+    clock: Clock,
+    told: Callable[[int], object] = lambda _: None,
 ) -> int:
-    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut, which is *told* at once.
+    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut,
+    which is *told* at once.
 
-    One that goes on all the same is left behind. But the next owner would start the next message of its key, so where the order is strict
-    (`key_strict`) the process ends at once, which is safe at any moment.
+    One that goes on all the same is left behind. But the next owner would start the next message of its key, so where
+    the order is strict (`key_strict`) the process ends at once, which is safe at any moment.
     """
     for partition in partitions:
         partition.draining = True
@@ -62,8 +68,17 @@ def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os
     """End the process if one of these holds a key whose order is strict."""
     for runner in running:
         delivery = runner.delivery
-        if runner.in_handler and delivery is not None and delivery.subscription is not None and delivery.subscription.order == "key_strict":
-            _log.critical("worker.ends", type=delivery.label, detail="a handler does not stop, and its partition goes to another worker")
+        if (
+            runner.in_handler
+            and delivery is not None
+            and delivery.subscription is not None
+            and delivery.subscription.order == "key_strict"
+        ):
+            _log.critical(
+                "worker.ends",
+                type=delivery.label,
+                detail="a handler does not stop, and its partition goes to another worker",
+            )
             end(_EXIT_SOFTWARE)
             return
 

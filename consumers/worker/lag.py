@@ -1,7 +1,7 @@
 """Lag: how far a group is behind the end of each partition it holds, in records and in seconds.
 
-Owns measuring, publishing it as gauges, and noting what a tier holds. Committing is the worker's; the lag of groups that nobody works for is
-`sealbus groups`'s.
+Owns measuring, publishing it as gauges, and noting what a tier holds. Committing is the worker's; the lag of groups
+that nobody works for is `sealbus groups`'s.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
             messages, seconds = kept.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
         partition.measured = at
         if partition.tier is not None:
-            # Whatever is in a tier now is due after its delay, also where no clock says when it came and it is fetched much later.
+            # Whatever is in a tier now is due after its delay, also where no clock says when it came and it is fetched
+            # much later.
             partition.seen.see(kept.end - 1, clock.monotonic_s())
         lags.append(Lag(topic, number, messages, seconds))
     return lags
 
 
 def _known(partition: Partition) -> int | None:
-    """Where the group stands, as far as this member can tell; None until something is delivered, or the group's commit was looked up once."""
+    """Where the group stands, as far as this member can tell; None until something is delivered, or the group's commit
+    was looked up once."""
     frontier = partition.frontier.committable
     return partition.measured if frontier is None else frontier
 
@@ -75,7 +77,9 @@ async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int
     if partition.taken_ms and (partition.measured is None or partition.measured < at):
         # It moves: the last record that was taken is about as old, and reading costs a fetch for each partition.
         return partition.taken_ms
-    oldest = await transport.read(partition.assignment.topic, partition.assignment.partition, at, max_records=1, max_bytes=1)
+    oldest = await transport.read(
+        partition.assignment.topic, partition.assignment.partition, at, max_records=1, max_bytes=1
+    )
     return oldest[0].timestamp_ms if oldest else None
 
 
@@ -88,11 +92,13 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
 
 
-async def watch(transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str) -> None:
+async def watch(
+    transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str
+) -> None:
     """Measure and publish at intervals what is *held* then, for ever.
 
-    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes seconds. The first
-    time soon, for retries in a tier count their wait from when they were seen there.
+    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes
+    seconds. The first time soon, for retries in a tier count their wait from when they were seen there.
     """
     pause_s = _FIRST_S
     while True:
@@ -101,7 +107,9 @@ async def watch(transport: Transport, held: Callable[[], Sequence[Partition]], c
         pause_s = _EVERY_S
 
 
-async def show(transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str) -> None:
+async def show(
+    transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str
+) -> None:
     """Measure and publish; a log that does not answer leaves the gauges as they are."""
     try:
         publish(await measure(transport, partitions, clock, group), metrics, group)

@@ -1,7 +1,7 @@
 """Who blocks the event loop: a thread that measures how late the loop runs, and names the handler that keeps it.
 
-Owns the thread, the largest lag since it was last asked for, and one warning per stall. The loop itself only notes that it still turns: a loop
-that is blocked cannot say so.
+Owns the thread, the largest lag since it was last asked for, and one warning per stall. The loop itself only notes that
+it still turns: a loop that is blocked cannot say so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _log = get_logger("loop")
 
 
 class LoopWatch:
-    """Watches the running loop from `__enter__` to `__exit__`. *work_of* names what a task handles; it is called from another thread."""
+    """Watches the running loop from `__enter__` to `__exit__`. *work_of* names what a task handles; it is called from
+    another thread."""
 
     def __init__(self, work_of: Callable[[asyncio.Task[Any]], Work | None]) -> None:
         self._work_of = work_of
@@ -49,14 +50,17 @@ class LoopWatch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._over.set()
         if self._timer is not None:
             self._timer.cancel()
         self._thread.join(1.0)
 
     def take_lag_s(self) -> float:
-        """The largest lag since the last call, in seconds; of a stall that still lasts, its length so far. From any thread."""
+        """The largest lag since the last call, in seconds; of a stall that still lasts, its length so far. From any
+        thread."""
         largest_s, self._largest_s = max(self._largest_s, time.monotonic() - self._due_s), 0.0
         return max(0.0, largest_s)
 
@@ -77,7 +81,8 @@ class LoopWatch:
             if warned_s is not None and due_s != warned_s:
                 _log.info("loop.free", blocked_s=round(due_s - _TICK_S - warned_s, 1))
                 warned_s = None
-            # Where this thread is late itself the whole process was stopped, or the interpreter held: one more look tells.
+            # Where this thread is late itself the whole process was stopped, or the interpreter held: one more look
+            # tells.
             if warned_s is None and woken_s - due_s > _WARN_S and late_s < _WARN_S / 2:
                 warned_s = due_s
                 self._warn(woken_s - due_s)
@@ -90,10 +95,13 @@ class LoopWatch:
             work = None if task is None else self._work_of(task)
             if work is not None:
                 said |= {"handler": work.handler, "type": work.message_type, "message_id": work.message_id}
-            frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the documented way to another thread's stack
+            # The documented way to another thread's stack.
+            frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001
             if frame is not None:
                 said["stack"] = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()
         except Exception as error:  # noqa: BLE001 - the loop moves on while it is looked at
             said["unseen"] = text_of(error)
-        said["detail"] = "blocks the event loop: heartbeats, commits and deadlines stand still; use blocking=True, or await"
+        said["detail"] = (
+            "blocks the event loop: heartbeats, commits and deadlines stand still; use blocking=True, or await"
+        )
         _log.warning("loop.blocked", **said)

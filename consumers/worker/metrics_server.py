@@ -1,7 +1,7 @@
 """Serving metrics: `/metrics` in the Prometheus text format, and nothing else, to few connections at a time.
 
-Owns the socket and its bounds: connections, idle time, and the time of one answer. Whoever may connect can learn types, groups and lag, so the
-default is this machine alone.
+Owns the socket and its bounds: connections, idle time, and the time of one answer. Whoever may connect can learn types,
+groups and lag, so the default is this machine alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class MetricsServer:
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             why = f"metrics cannot be served on {place}: {error.strerror or error}; choose another --metrics-port or --metrics-host"
             raise ConfigurationError(why) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="sealbus-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="sealbus-metrics", daemon=True
+        )
         self._thread.start()
         _log.info("metrics.served", host=host, port=self._server.server_port, path=_PATH)
         return self
@@ -124,7 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The metrics, or what is wrong with the path."""
         if self.path.partition("?")[0] != _PATH:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not here: metrics are at {_PATH}\n".encode())
+            self._send(
+                HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not here: metrics are at {_PATH}\n".encode()
+            )
             return
         encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
         self._send(HTTPStatus.OK, content_type, encoder(self.server.registry))

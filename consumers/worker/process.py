@@ -1,7 +1,7 @@
 """The worker's process: composing its parts from settings, signals, and how it ends.
 
-Owns what a process does once: open the log, build publisher and worker, serve metrics, stop on SIGTERM, SIGINT and an error with a deadline, and
-exit at once on a second signal. The only place in this package that touches signals.
+Owns what a process does once: open the log, build publisher and worker, serve metrics, stop on SIGTERM, SIGINT and an
+error with a deadline, and exit at once on a second signal. The only place in this package that touches signals.
 """
 
 from __future__ import annotations
@@ -102,7 +102,11 @@ async def run_process(
         check_needs(app, has_inbox=has_inbox(app, settings))
         member = _member_name(clock)
         worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)
-        with MetricsServer(metrics.registry, metrics_host, metrics_port), _rarer_collections(), LoopWatch(worker.runners.work_of) as loop:
+        with (
+            MetricsServer(metrics.registry, metrics_host, metrics_port),
+            _rarer_collections(),
+            LoopWatch(worker.runners.work_of) as loop,
+        ):
             metrics.loop_lag_seconds.set_function(loop.take_lag_s)
             witness.open(settings.worker.concurrency, member)
             await _bury_the_dead(transport, app.group, witness.gone_members())
@@ -132,12 +136,17 @@ async def run_process(
 
 
 async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
-    """Have processes of this machine that have died leave *group*: what they held would wait for their sessions' end."""
+    """Have processes of this machine that have died leave *group*: what they held would wait for their sessions'
+    end."""
     if members:
         try:
             await transport.admin.expel(group, members)
         except BusError as error:
-            _log.info("process.dead_not_expelled", error=str(error), detail="their partitions go to others when their sessions have timed out")
+            _log.info(
+                "process.dead_not_expelled",
+                error=str(error),
+                detail="their partitions go to others when their sessions have timed out",
+            )
 
 
 async def _orders(transport: Transport, settings: Settings, group: str, witness: Witness) -> Orders:
@@ -147,7 +156,11 @@ async def _orders(transport: Transport, settings: Settings, group: str, witness:
         if await orders.read_on():
             witness.ordered(orders.known)
     except BusError as error:
-        _log.warning("process.park_orders_unread", error=str(error), detail="what was set aside with `sealbus groups --park` may run")
+        _log.warning(
+            "process.park_orders_unread",
+            error=str(error),
+            detail="what was set aside with `sealbus groups --park` may run",
+        )
     return orders
 
 
@@ -155,8 +168,8 @@ async def _orders(transport: Transport, settings: Settings, group: str, witness:
 def _rarer_collections() -> Iterator[None]:
     """Let Python's garbage collector look less often for cycles, unless the program has chosen that itself.
 
-    What is made for a message is freed when the message is settled, without the collector; at its usual threshold it would look through all
-    that is in flight every fifty messages, a tenth of a worker's time.
+    What is made for a message is freed when the message is settled, without the collector; at its usual threshold it
+    would look through all that is in flight every fifty messages, a tenth of a worker's time.
     """
     before = gc.get_threshold()
     if before[0] in _USUAL_THRESHOLDS:
@@ -169,7 +182,8 @@ def _rarer_collections() -> Iterator[None]:
 
 @contextmanager
 def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the first.
+    """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the
+    first.
 
     *stopping* is called with the first.
 
@@ -204,8 +218,8 @@ def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> It
 def _end_after(limit_s: float) -> None:
     """End the process after *limit_s*, if it has not ended by then.
 
-    A thread of its own: a handler that blocks the event loop, or ignores being cancelled, must not keep the process. Ending it is safe at any
-    moment: whatever is not settled is delivered again.
+    A thread of its own: a handler that blocks the event loop, or ignores being cancelled, must not keep the process.
+    Ending it is safe at any moment: whatever is not settled is delivered again.
     """
     timer = Timer(limit_s, os._exit, (1,))
     timer.daemon = True

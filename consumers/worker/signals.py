@@ -1,7 +1,8 @@
 """Whether a signal asks a second time, or is the first one once more.
 
-Owns that judgement. `timeout` signals a process and then its group, which the process is in; of a service that is stopped systemd signals every
-process, the supervisor among them, which hands it on to its children. What a signal does is its receiver's.
+Owns that judgement. `timeout` signals a process and then its group, which the process is in; of a service that is
+stopped systemd signals every process, the supervisor among them, which hands it on to its children. What a signal does
+is its receiver's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an app declares that it needs, held against the settings before anything is read.
 
-Owns what can be known at start; what only a run shows is raised as `SettingMissing`, and its messages wait. A deployment that lacks a setting
-must not turn sound messages into dead letters. Pure.
+Owns what can be known at start; what only a run shows is raised as `SettingMissing`, and its messages wait. A
+deployment that lacks a setting must not turn sound messages into dead letters. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ def check_needs(app: Declaration, *, has_inbox: bool) -> None:
 
 
 def check_hash_seed(environment: Mapping[str, str]) -> None:
-    """Raise ConfigurationError where Python hashes texts with a seed that can be known: then anybody can make the keys of an object collide."""
+    """Raise ConfigurationError where Python hashes texts with a seed that can be known: then anybody can make the keys
+    of an object collide."""
     seed = environment.get("PYTHONHASHSEED", "")
     if seed.isdecimal():
         raise ConfigurationError(
-            f"PYTHONHASHSEED is {seed}: unset it, or say `random`; texts from strangers must not hash to what they can work out"
+            f"PYTHONHASHSEED is {seed}: unset it, or say `random`; texts from strangers must not hash to what they can "
+            "work out"
         )
 
 

@@ -1,8 +1,8 @@
 """A worker's topics at its start: what is missing is made, what is left over from other settings is found.
 
-Owns that nothing else is changed then: fewer days of retention delete records, more partitions move keys, and whoever starts a worker with other
-settings than the last one had has asked for neither. Does not own which topics there shall be (`bus.topics.specs`), nor bringing them into line
-(`sealbus topics apply`).
+Owns that nothing else is changed then: fewer days of retention delete records, more partitions move keys, and whoever
+starts a worker with other settings than the last one had has asked for neither. Does not own which topics there shall
+be (`bus.topics.specs`), nor bringing them into line (`sealbus topics apply`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _log = get_logger("worker")
 
 
 async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
-    """Create those of *specs* that are missing, and say which of the others are not as they shall be. Raises what `Admin.create_topics` does."""
+    """Create those of *specs* that are missing, and say which of the others are not as they shall be. Raises what
+    `Admin.create_topics` does."""
     existing = await admin.topics()
     if missing := [spec for spec in specs if spec.name not in existing]:
         await admin.create_topics(missing)
@@ -34,7 +35,8 @@ async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             _log.warning(
                 "worker.topics_differ",
                 topics=differing,
-                detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into line",
+                detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into "
+                "line",
             )
 
 

@@ -72,25 +72,45 @@ def assemble(
     """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
-    partitions = Partitions(plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness)
+    partitions = Partitions(
+        plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness
+    )
     requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
-    flight = Flight(group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes)
+    flight = Flight(
+        group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
+    )
     log_clock = LogClock(clock, own=transport.features.own_clock)
     intake = Intake(plan.view, clock, log_clock)
     judge = witness.judging(intake.judge)
-    admission = Admission(partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge)
+    admission = Admission(
+        partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge
+    )
     dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
     brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
     braking = Braking(brake, group, clock, metrics, partitions.let_rest)
     settlement = Settlement(
-        publisher, group=group, clock=clock, log_clock=log_clock, metrics=metrics, details=deadletter.details, hold=partitions.hold
+        publisher,
+        group=group,
+        clock=clock,
+        log_clock=log_clock,
+        metrics=metrics,
+        details=deadletter.details,
+        hold=partitions.hold,
     )
     late = LateAnswers(settlement, flight, clock)
     claims = None
     if inbox is not None:
         keep_s = settings.inbox.keep_s
-        claims = Claims(inbox, namespace=plan.namespace, group=group, keep_s=keep_s, clock=clock, metrics=metrics, hold=partitions.hold)
+        claims = Claims(
+            inbox,
+            namespace=plan.namespace,
+            group=group,
+            keep_s=keep_s,
+            clock=clock,
+            metrics=metrics,
+            hold=partitions.hold,
+        )
     outcomes = Outcomes(
         plan,
         admin=transport.admin,
@@ -106,7 +126,9 @@ def assemble(
     )
     solitude = Solitude()
     waiting = Waiting(lanes, clock, wake)
-    parking = None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
+    parking = (
+        None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
+    )
     execution = Execution(
         plan,
         outcomes,
@@ -126,4 +148,6 @@ def assemble(
         witness=witness,
     )
     runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
-    return Parts(partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late)
+    return Parts(
+        partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late
+    )

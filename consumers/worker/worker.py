@@ -1,7 +1,8 @@
 """The worker: one group member that takes records from a log and settles each of them in exactly one way.
 
-Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is `consumers.receiving.receiver`'s, running handlers
-`consumers.handling.executor`'s, durable outcomes `consumers.settling.durable_append`'s, putting these together `consumers.worker.wiring`'s, the process around it
+Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is
+`consumers.receiving.receiver`'s, running handlers `consumers.handling.executor`'s, durable outcomes
+`consumers.settling.durable_append`'s, putting these together `consumers.worker.wiring`'s, the process around it
 `consumers.worker.process`'s.
 """
 
@@ -100,7 +101,8 @@ class Worker:
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create missing topics where that is wanted, open the inbox, join the group. Raises TopicMissingError, UnreachableError, InboxError."""
+        """Create missing topics where that is wanted, open the inbox, join the group. Raises TopicMissingError,
+        UnreachableError, InboxError."""
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
@@ -114,16 +116,25 @@ class Worker:
             if self._inbox is not None:
                 await self._inbox.close()
             raise
-        _log.info("worker.started", agent=self.app.agent_id, group=self._plan.group, member=self._member, types=sorted(self.app.subscriptions))
+        _log.info(
+            "worker.started",
+            agent=self.app.agent_id,
+            group=self._plan.group,
+            member=self._member,
+            types=sorted(self.app.subscriptions),
+        )
 
     async def _join(self) -> None:
         left = await find_leftover(self._transport.admin, self._plan)
         self._partitions.know(left.values())
         topics = (*self._plan.topics, *left)
-        self._partitions.subscription = await self._transport.subscribe(self._plan.group, topics, self, member=self._member)
+        self._partitions.subscription = await self._transport.subscribe(
+            self._plan.group, topics, self, member=self._member
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead background task."""
+        """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead
+        background task."""
         measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
         beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
         try:
@@ -152,23 +163,28 @@ class Worker:
             self._partitions.let_others(self.flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
         count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
-        # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in tests.
+        # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in
+        # tests.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
             await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))
             # Whoever does not poll is taken for dead.
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
             return 0
-        records = await subscription.poll(timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES))
+        records = await subscription.poll(
+            timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES)
+        )
         for _ in self._admission.admit(records, size):
             self.runners.kick()
-            # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with these already.
+            # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with
+            # these already.
             await asyncio.sleep(0)
             if self.lanes.ready > _ENOUGH:
                 await self._catch_up()
         return len(records)
 
     async def _catch_up(self) -> None:
-        """Let go by a little while in which there is enough to do: what was parsed long before it is handled has left the processor's cache."""
+        """Let go by a little while in which there is enough to do: what was parsed long before it is handled has left
+        the processor's cache."""
         loop = asyncio.get_running_loop()
         timer = loop.call_later(_CATCH_UP_S, self.flight.landed.set)
         while self.lanes.ready > _ENOUGH and loop.time() < timer.when():
@@ -212,7 +228,11 @@ class Worker:
             try:
                 await self._partitions.subscription.close()
             except TransportError as error:
-                _log.warning("worker.leave_failed", error=str(error), detail="its partitions go to others when its session has timed out")
+                _log.warning(
+                    "worker.leave_failed",
+                    error=str(error),
+                    detail="its partitions go to others when its session has timed out",
+                )
             self._partitions.subscription = None
         await self.runners.close()
         await self._late.close()

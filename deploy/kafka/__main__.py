@@ -26,13 +26,26 @@ _LOOK_S = 0.5
 
 @click.command(name="kafka", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
-    "--port", default=9092, show_default=True, type=click.IntRange(1, 65533), help="Where the first broker listens; the others follow."
+    "--port",
+    default=9092,
+    show_default=True,
+    type=click.IntRange(1, 65533),
+    help="Where the first broker listens; the others follow.",
 )
 @click.option("--brokers", default="1", show_default=True, type=click.Choice(["1", "3"]), help="How many nodes.")
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Keep data and logs here. Default: a folder removed at the end."
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep data and logs here. Default: a folder removed at the end.",
 )
-@click.option("--heap", "heap_mb", default=512, show_default=True, type=click.IntRange(64), help="The largest Java heap of a node, in MB.")
+@click.option(
+    "--heap",
+    "heap_mb",
+    default=512,
+    show_default=True,
+    type=click.IntRange(64),
+    help="The largest Java heap of a node, in MB.",
+)
 def main(port: int, brokers: str, folder: Path | None, heap_mb: int) -> None:
     """Run a real Kafka on this machine until Ctrl-C; nothing needs to be installed.
 
@@ -60,7 +73,9 @@ def main(port: int, brokers: str, folder: Path | None, heap_mb: int) -> None:
 def _run(port: int, brokers: int, folder: Path | None, heap_mb: int) -> None:
     _require_free(range(port, port + brokers))
     with ExitStack() as stack:
-        home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sealbus-kafka-", ignore_cleanup_errors=True)))
+        home = folder or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="sealbus-kafka-", ignore_cleanup_errors=True))
+        )
         cluster = stack.enter_context(Cluster(home, brokers=brokers, port=port, heap_mb=heap_mb))
         _say(cluster, keeps=folder is not None)
         stack.callback(click.echo, "Stopping ...", err=True)
@@ -73,7 +88,9 @@ def _run(port: int, brokers: int, folder: Path | None, heap_mb: int) -> None:
 def _require_free(wanted: range) -> None:
     for port in wanted:
         if not ports.is_free(port):
-            raise KafkaFailedError(f"port {port} is taken; end what listens there, or choose another: --port {port + 100}")
+            raise KafkaFailedError(
+                f"port {port} is taken; end what listens there, or choose another: --port {port + 100}"
+            )
 
 
 def _say(cluster: Cluster, *, keeps: bool) -> None:

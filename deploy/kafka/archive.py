@@ -1,7 +1,8 @@
 """The start-up archive: Kafka's classes as the Java machine has them in memory, kept in a file of this user.
 
-Owns making it, by one practice run of a node per machine and Java. With it a node starts in well under half the time. It is a convenience:
-Java checks for itself that an archive fits and goes on without it otherwise, so a failed practice run is no error here.
+Owns making it, by one practice run of a node per machine and Java. With it a node starts in well under half the time.
+It is a convenience: Java checks for itself that an archive fits and goes on without it otherwise, so a failed practice
+run is no error here.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def with_archive(machine: Machine, folder: Path) -> Machine:
 
 
 def _make(machine: Machine, archive: Path) -> None:
-    print("Preparing a faster start of Kafka, once", file=sys.stderr, flush=True)  # noqa: T201 - says what takes these seconds
+    # Says what takes these seconds.
+    print("Preparing a faster start of Kafka, once", file=sys.stderr, flush=True)  # noqa: T201
     processes, ports = Processes(), Ports(jars.cache_folder() / "ports")
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".practice-", ignore_cleanup_errors=True) as scratch:
         home, made = Path(scratch), Path(scratch) / archive.name

@@ -1,6 +1,8 @@
-"""Certificates for a secured cluster: an authority, the nodes' key, a client's key, and an authority that nobody trusts.
+"""Certificates for a secured cluster: an authority, the nodes' key, a client's key, and an authority that nobody
+trusts.
 
-Owns making them, and the files they lie in. They guard nothing but tests: keys are not encrypted, and they are valid for a year.
+Owns making them, and the files they lie in. They guard nothing but tests: keys are not encrypted, and they are valid
+for a year.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class _Signed:
 
     @property
     def key_pem(self) -> bytes:
-        return self.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     @property
     def pem(self) -> bytes:
@@ -118,7 +122,9 @@ def _issue(name: str, key: ec.EllipticCurvePrivateKey, authority: _Signed) -> _S
     names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     builder = _builder(name, str(issuer), key)
     builder = builder.add_extension(names, critical=False)
-    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
+    )
     return _Signed(key, builder.sign(authority.key, hashes.SHA256()))
 
 

@@ -1,7 +1,8 @@
 """A real Kafka on this machine, for development and tests.
 
-Owns the shape of a cluster, its folder, and its start and stop. Does not own a single node's life (`deploy.kafka.node`), settings
-(`deploy.kafka.properties`) or certificates (`deploy.kafka.certificates`). Nothing it starts outlives this process.
+Owns the shape of a cluster, its folder, and its start and stop. Does not own a single node's life
+(`deploy.kafka.node`), settings (`deploy.kafka.properties`) or certificates (`deploy.kafka.certificates`). Nothing it
+starts outlives this process.
 
     with Cluster(folder, brokers=3) as cluster:
         connect(cluster.bootstrap)
@@ -51,8 +52,9 @@ class Cluster:
     ) -> None:
         """Describe a cluster that lives in *folder*; nothing happens before start().
 
-        With *controller*, a node of its own is the quorum, so that brokers can die without it. *settings* win over the defaults.
-        The first broker listens on *port*, the next on the next ones; without it free ports are chosen, and kept over restarts.
+        With *controller*, a node of its own is the quorum, so that brokers can die without it. *settings* win over the
+        defaults. The first broker listens on *port*, the next on the next ones; without it free ports are chosen, and
+        kept over restarts.
         """
         self.folder = folder.absolute()
         self.secured = secured
@@ -68,7 +70,9 @@ class Cluster:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @property
@@ -98,7 +102,10 @@ class Cluster:
         """Stop all nodes in good order; SIGKILL for those that take longer. The folder stays."""
         deadline_s = time.monotonic() + timeout_s
         # A controller of its own goes last: brokers take their leave of it.
-        for group in ([node for node in self.nodes if not node.is_controller], [node for node in self.nodes if node.is_controller]):
+        for group in (
+            [node for node in self.nodes if not node.is_controller],
+            [node for node in self.nodes if node.is_controller],
+        ):
             for node in group:
                 node.terminate()
             readiness.wait_until(partial(self._all_ended, group), deadline_s - time.monotonic())
@@ -113,7 +120,8 @@ class Cluster:
         return ",".join(f"127.0.0.1:{node.address.certificate_port}" for node in self.brokers)
 
     def client_settings(self, login: Login = clients.ADMIN) -> dict[str, str]:
-        """What a confluent_kafka client needs beside its own settings; as the administrator unless *login* says otherwise."""
+        """What a confluent_kafka client needs beside its own settings; as the administrator unless *login* says
+        otherwise."""
         return clients.client_settings(self.bootstrap, self._security, login)
 
     def _prepare(self) -> None:
@@ -126,12 +134,17 @@ class Cluster:
         for address in addresses:
             home = self.folder / f"node-{address.id}"
             home.mkdir(exist_ok=True)
-            properties = server_properties(address, addresses, data=home / storage.DATA, security=self._security, settings=self._settings)
+            properties = server_properties(
+                address, addresses, data=home / storage.DATA, security=self._security, settings=self._settings
+            )
             (home / storage.PROPERTIES).write_text(render(properties), "utf-8")
             command = java.server(home / storage.PROPERTIES)
             nodes.append(Node(address, home, command=command, processes=self._processes, wait_ready=self._wait_node))
         storage.format_nodes(
-            [(node.id, node.folder) for node in nodes], java, self._processes, (clients.ADMIN, clients.USER) if self.secured else ()
+            [(node.id, node.folder) for node in nodes],
+            java,
+            self._processes,
+            (clients.ADMIN, clients.USER) if self.secured else (),
         )
         self.nodes = nodes
 
@@ -140,7 +153,8 @@ class Cluster:
         path = self.folder / "shape"
         if path.exists() and path.read_text("utf-8") != shape:
             raise KafkaFailedError(
-                f"{self.folder} holds a cluster with {path.read_text('utf-8').strip()}, not {shape.strip()}; take another folder"
+                f"{self.folder} holds a cluster with {path.read_text('utf-8').strip()}, not {shape.strip()}; take "
+                "another folder"
             )
         path.write_text(shape, "utf-8")
 
@@ -149,7 +163,9 @@ class Cluster:
             if self._port is None:
                 return self._ports.take()
             if not self._ports.keep(self._port + index):
-                raise KafkaFailedError(f"port {self._port + index} is in use; choose another, or end what listens there")
+                raise KafkaFailedError(
+                    f"port {self._port + index} is in use; choose another, or end what listens there"
+                )
             return self._port + index
 
         nodes = [
@@ -168,7 +184,8 @@ class Cluster:
     def _all_ended(self, nodes: Sequence[Node]) -> bool:
         voters = [node for node in self.nodes if node.is_controller]
         if sum(node.running for node in voters) <= len(voters) // 2:
-            # What is left of a quorum waits five seconds for votes that cannot come; its broker has closed its files before.
+            # What is left of a quorum waits five seconds for votes that cannot come; its broker has closed its files
+            # before.
             for node in nodes:
                 if node.running and node.broker_has_ended():
                     node.kill()

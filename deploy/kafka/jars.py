@@ -1,8 +1,8 @@
 """The jars of a real Kafka, in a folder of this user.
 
-Owns where they lie, how they get there and that they are the ones listed in jars.txt. Does not own what is run from them.
-A jar enters the folder by one rename after its digest was checked, so whatever lies there under its final name is whole, whoever
-else fetches at the same time.
+Owns where they lie, how they get there and that they are the ones listed in jars.txt. Does not own what is run from
+them. A jar enters the folder by one rename after its digest was checked, so whatever lies there under its final name is
+whole, whoever else fetches at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from rich.progress import Progress
 
 from deploy.kafka.errors import KafkaUnavailableError
 
-__all__ = ["LISTED", "VERSION", "Fetch", "Jar", "cache_folder", "class_path", "fetch_from_maven", "home", "installed", "parse"]
+__all__ = [
+    "LISTED",
+    "VERSION",
+    "Fetch",
+    "Jar",
+    "cache_folder",
+    "class_path",
+    "fetch_from_maven",
+    "home",
+    "installed",
+    "parse",
+]
 
 VERSION = "4.3.0"
 _THREADS = 8
@@ -87,7 +98,8 @@ def installed(folder: Path | None = None, *, jars: Sequence[Jar] = LISTED, fetch
             _fetch_all(missing, folder, fetch or fetch_from_maven)
         except OSError as error:
             raise KafkaUnavailableError(
-                f"cannot keep Kafka's jars in {folder}: {error.strerror or error}; name a folder that can be written: SEALBUS_CACHE=..."
+                f"cannot keep Kafka's jars in {folder}: {error.strerror or error}; name a folder that can be written: "
+                "SEALBUS_CACHE=..."
             ) from error
     return [folder / jar.name for jar in jars]
 
@@ -96,7 +108,13 @@ def fetch_from_maven(jar: Jar, scratch: Path) -> Path:
     """Fetch one jar with jgo, which needs neither Maven nor Java."""
     from jgo.maven import MavenContext
 
-    return MavenContext(repo_cache=scratch, timeout=30).project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+    return (
+        MavenContext(repo_cache=scratch, timeout=30)
+        .project(jar.group, jar.artifact)
+        .at_version(jar.version)
+        .artifact()
+        .resolve()
+    )
 
 
 def _fetch_all(missing: Sequence[Jar], folder: Path, fetch: Fetch) -> None:
@@ -126,7 +144,8 @@ def _fetch_one(jar: Jar, scratch: Path, folder: Path, fetch: Fetch) -> None:
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise KafkaUnavailableError(
-                    f"cannot fetch {jar.group}:{jar.artifact}:{jar.version}, tried {_ATTEMPTS} times: {error}; Kafka's jars come from a Maven "
+                    f"cannot fetch {jar.group}:{jar.artifact}:{jar.version}, tried {_ATTEMPTS} times: {error}; Kafka's "
+                    "jars come from a Maven "
                     f"repository on the first run: connect this machine, or copy {folder} from one where they are"
                 ) from error
             time.sleep(_PAUSE_S * attempt)

@@ -33,14 +33,31 @@ class Machine:
 
     def format(self, properties: Path, cluster_id: str, *arguments: str) -> list[str]:
         """The command that prepares the folder of a node."""
-        return [*self._command(), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties), *arguments]
+        return [
+            *self._command(),
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            str(properties),
+            *arguments,
+        ]
 
     def _command(self) -> list[str]:
         logging = Path(__file__).with_name("log4j2.properties")
         heap = [f"-Xms{min(128, self.heap_mb)}m", f"-Xmx{self.heap_mb}m"]
         # An archive that does not fit is no news: Java goes on without it.
         archive = [f"-XX:AOTCache={self.archive}", "-Xlog:aot*=error"] if self.archive else []
-        return [str(self.java.path), *heap, *_SMALL, *archive, f"-Dlog4j2.configurationFile={logging}", "-cp", self.class_path]
+        return [
+            str(self.java.path),
+            *heap,
+            *_SMALL,
+            *archive,
+            f"-Dlog4j2.configurationFile={logging}",
+            "-cp",
+            self.class_path,
+        ]
 
 
 def machine(heap_mb: int) -> Machine:

@@ -27,7 +27,13 @@ class Node:
     """A broker, a controller, or both in one process."""
 
     def __init__(
-        self, address: Address, folder: Path, *, command: Sequence[str], processes: Processes, wait_ready: Callable[[Node], None]
+        self,
+        address: Address,
+        folder: Path,
+        *,
+        command: Sequence[str],
+        processes: Processes,
+        wait_ready: Callable[[Node], None],
     ) -> None:
         self.address = address
         self.folder = folder
@@ -115,7 +121,8 @@ class Node:
         return not self.running
 
     def broker_has_ended(self) -> bool:
-        """Whether its broker has stopped in good order since the last start; its part in the quorum may still be ending."""
+        """Whether its broker has stopped in good order since the last start; its part in the quorum may still be
+        ending."""
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             return _BROKER_ENDED in file.read()
@@ -123,7 +130,9 @@ class Node:
     def require_running(self) -> None:
         """Raise KafkaFailedError with the end of its log when it has died."""
         if self._process is not None and not self.running:
-            raise KafkaFailedError(f"node {self.id} died at its start (exit code {self._process.returncode}); {self.last_words()}")
+            raise KafkaFailedError(
+                f"node {self.id} died at its start (exit code {self._process.returncode}); {self.last_words()}"
+            )
 
     def last_words(self) -> str:
         """The end of its log, for errors."""

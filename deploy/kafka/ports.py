@@ -1,7 +1,8 @@
 """TCP ports for nodes that stop and come back.
 
-Owns the choice: outside the range from which the kernel hands out ports to clients, so that no connection sits on the port of a node
-that is down, and under a lock, so that two clusters starting at once never choose the same. Does not own who listens.
+Owns the choice: outside the range from which the kernel hands out ports to clients, so that no connection sits on the
+port of a node that is down, and under a lock, so that two clusters starting at once never choose the same. Does not own
+who listens.
 """
 
 from __future__ import annotations

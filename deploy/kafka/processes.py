@@ -1,7 +1,7 @@
 """Child processes that never outlive this one, also when it is killed.
 
-Owns starting them and the watchdog that ends them. Does not own what they are. PR_SET_PDEATHSIG is not used: it is tied to the thread that
-started the child, which may end long before the process, and exists on one system only.
+Owns starting them and the watchdog that ends them. Does not own what they are. PR_SET_PDEATHSIG is not used: it is tied
+to the thread that started the child, which may end long before the process, and exists on one system only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 __all__ = ["Processes"]
 
-# The child writes its own id before it becomes the program: no moment exists at which it runs and the watchdog could not know it.
+# The child writes its own id before it becomes the program: no moment exists at which it runs and the watchdog could
+# not know it.
 _ANNOUNCE = 'echo $$ >&0 && exec "$@" </dev/null'
 
 
@@ -64,7 +65,9 @@ class Processes:
             script = Path(__file__).with_name("watchdog.py")
             command: list[str | Path] = [sys.executable, "-I", "-S", script]
             try:
-                self._watchdog = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
+                self._watchdog = subprocess.Popen(
+                    command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True
+                )
             except BaseException:
                 os.close(writing)
                 raise

@@ -14,8 +14,8 @@ __all__ = ["CLUSTER_ID", "MECHANISM", "Address", "Login", "Security", "render", 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 MECHANISM = "SCRAM-SHA-512"
 
-# Small internal topics and short elections start faster; the short session lets a killed broker return within seconds instead of waiting out
-# its old self.
+# Small internal topics and short elections start faster; the short session lets a killed broker return within seconds
+# instead of waiting out its old self.
 _COMMON = {
     "offsets.topic.num.partitions": "4",
     "offsets.retention.minutes": "20160",
@@ -60,7 +60,9 @@ class Address:
     @property
     def ports(self) -> tuple[int, ...]:
         """All of them."""
-        return tuple(port for port in (self.client_port, self.controller_port, self.certificate_port) if port is not None)
+        return tuple(
+            port for port in (self.client_port, self.controller_port, self.certificate_port) if port is not None
+        )
 
     @property
     def roles(self) -> str:
@@ -73,7 +75,9 @@ def server_properties(
     node: Address, nodes: Sequence[Address], *, data: Path, security: Security | None, settings: Mapping[str, str]
 ) -> dict[str, str]:
     """Everything the node reads at its start; *settings* win over all of it."""
-    voters = ",".join(f"{each.id}@127.0.0.1:{each.controller_port}" for each in nodes if each.controller_port is not None)
+    voters = ",".join(
+        f"{each.id}@127.0.0.1:{each.controller_port}" for each in nodes if each.controller_port is not None
+    )
     return {
         "process.roles": node.roles,
         "node.id": str(node.id),
@@ -98,7 +102,11 @@ def _escaped(value: str) -> str:
 
 def _listeners(node: Address, *, secured: bool) -> dict[str, str]:
     protocol = "SASL_SSL" if secured else "PLAINTEXT"
-    clients = [f"{name}://127.0.0.1:{port}" for name, port in ((protocol, node.client_port), ("SSL", node.certificate_port)) if port is not None]
+    clients = [
+        f"{name}://127.0.0.1:{port}"
+        for name, port in ((protocol, node.client_port), ("SSL", node.certificate_port))
+        if port is not None
+    ]
     controller = [f"CONTROLLER://127.0.0.1:{node.controller_port}"] if node.controller_port is not None else []
     listeners = {
         "listeners": ",".join(clients + controller),

@@ -1,7 +1,7 @@
 """The prepared data folders of a new cluster.
 
-Owns formatting: Kafka's own tool does it for the first node, the others get copies under their own id, which saves a Java start each.
-Does not own what the nodes keep there later.
+Owns formatting: Kafka's own tool does it for the first node, the others get copies under their own id, which saves a
+Java start each. Does not own what the nodes keep there later.
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ _META = "meta.properties"
 _TIMEOUT_S = 60.0
 
 
-def format_nodes(folders: Sequence[tuple[int, Path]], machine: Machine, processes: Processes, users: Sequence[Login] = ()) -> None:
+def format_nodes(
+    folders: Sequence[tuple[int, Path]], machine: Machine, processes: Processes, users: Sequence[Login] = ()
+) -> None:
     """Prepare these folders, by node id; those that already have data keep it."""
     new = [(node, folder) for node, folder in folders if not (folder / DATA / _META).exists()]
     if not new:
         return
     (_, first), others = new[0], new[1:]
-    scram = [argument for user in users for argument in ("--add-scram", f"{MECHANISM}=[name={user.username},password={user.password}]")]
+    scram = [
+        argument
+        for user in users
+        for argument in ("--add-scram", f"{MECHANISM}=[name={user.username},password={user.password}]")
+    ]
     _run(machine.format(first / PROPERTIES, CLUSTER_ID, *scram), first / "format.log", processes)
     for node, folder in others:
         _copy(first / DATA, folder / DATA, node)
@@ -50,7 +56,9 @@ def _run(command: Sequence[str], log: Path, processes: Processes) -> None:
         process.wait()
         processes.has_ended(process)
     if process.returncode != 0:
-        raise KafkaFailedError(f"cannot prepare {log.parent / DATA}: {log.read_text('utf-8', 'replace')[-2000:].strip()}")
+        raise KafkaFailedError(
+            f"cannot prepare {log.parent / DATA}: {log.read_text('utf-8', 'replace')[-2000:].strip()}"
+        )
 
 
 def _copy(template: Path, target: Path, node: int) -> None:
@@ -59,5 +67,7 @@ def _copy(template: Path, target: Path, node: int) -> None:
     unfinished = target.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(template, unfinished)
-    (unfinished / _META).write_text("\n".join([*lines, *(f"{name}={value}" for name, value in own.items())]) + "\n", "utf-8")
+    (unfinished / _META).write_text(
+        "\n".join([*lines, *(f"{name}={value}" for name, value in own.items())]) + "\n", "utf-8"
+    )
     unfinished.replace(target)

@@ -1,7 +1,8 @@
 """A program that kills processes when whoever started it is gone, however it went.
 
-Run as a script with nothing but the standard library; `deploy.kafka.processes` starts it. Standard input is one pipe that the starter and,
-for a moment, each new process hold open: a line `PID` adds a process, `-PID` takes it away. The end of the input means that the starter is gone.
+Run as a script with nothing but the standard library; `deploy.kafka.processes` starts it. Standard input is one pipe
+that the starter and, for a moment, each new process hold open: a line `PID` adds a process, `-PID` takes it away. The
+end of the input means that the starter is gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and leaves with the next one.
+"""Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and
+leaves with the next one.
 
-Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline, and that a partition that
-answers late keeps nobody waiting but those who write to it. Does not own how much may be buffered (`producers.appending.byte_budget`), sealing, or what an
-outcome means to a user.
+Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline,
+and that a partition that answers late keeps nobody waiting but those who write to it. Does not own how much may be
+buffered (`producers.appending.byte_budget`), sealing, or what an outcome means to a user.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _LATE_S = 0.5
 class _Item:
     __slots__ = ("deadline_s", "done", "records", "size")
 
-    def __init__(self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[Outcome]]) -> None:
+    def __init__(
+        self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[Outcome]]
+    ) -> None:
         self.records = records
         self.size = size
         self.deadline_s = deadline_s
@@ -61,8 +64,11 @@ class Batcher:
         """Append in order; one outcome per record, at the latest after *timeout_s*. Never raises for a record."""
         return await (await self.submit(records, timeout_s=timeout_s))
 
-    async def submit(self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the caller knows it."""
+    async def submit(
+        self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None
+    ) -> asyncio.Future[Sequence[Outcome]]:
+        """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the
+        caller knows it."""
         if size is None:
             size = sum(size_of(record) for record in records)
         item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
@@ -74,7 +80,9 @@ class Batcher:
             item.fail(DeadlineError(f"the buffer of {self._room.max_bytes} bytes was full until the deadline"))
         return item.done
 
-    def submit_now(self, records: Sequence[NewRecord], *, deadline_s: float, size: int) -> asyncio.Future[Sequence[Outcome]] | None:
+    def submit_now(
+        self, records: Sequence[NewRecord], *, deadline_s: float, size: int
+    ) -> asyncio.Future[Sequence[Outcome]] | None:
         """`submit` where there is room without waiting; else None."""
         if not self._room.take_now(size):
             return None
@@ -116,9 +124,11 @@ class Batcher:
             self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
 
     def _look(self, before: Set[asyncio.Task[None]]) -> None:
-        """What was on its way *before* and still is, though the log has answered to others since, waits for a partition of its own.
+        """What was on its way *before* and still is, though the log has answered to others since, waits for a partition
+        of its own.
 
-        Those others shall not wait for it too. Where nothing is answered at all, what has not left is certainly not in the log, and stays.
+        Those others shall not wait for it too. Where nothing is answered at all, what has not left is certainly not in
+        the log, and stays.
         """
         self._looking = None
         self._late |= {flight for flight in before & self._flights.keys() if self._flights[flight][1] < self._answers}
@@ -146,10 +156,13 @@ class Batcher:
 
     async def _append(self, items: Sequence[_Item]) -> None:
         records = items[0].records if len(items) == 1 else [record for item in items for record in item.records]
-        # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the timer.
+        # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the
+        # timer.
         timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
         try:
-            outcomes = await self._transport.append(records, timeout_s=max(_GRACE_S, timeout_s), told=partial(self._told, items))
+            outcomes = await self._transport.append(
+                records, timeout_s=max(_GRACE_S, timeout_s), told=partial(self._told, items)
+            )
         except (TransportError, ConfigurationError) as error:
             for item in items:
                 item.fail(error)

@@ -1,7 +1,7 @@
 """Preparation: the topics of messages exist before anything is sent there.
 
-Owns which topics are known, asking the log for the others and making what is missing, and for how long anybody waits for that. Does not own
-what a message's topic is, nor sending.
+Owns which topics are known, asking the log for the others and making what is missing, and for how long anybody waits
+for that. Does not own what a message's topic is, nor sending.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Preparation"]
 class Preparation:
     """The topics of one publisher; used from one event loop.
 
-    The log is asked one question at a time, by a task of its own: all who wait for the same topics share it and its failure, and it goes on
-    when the first of them loses patience.
+    The log is asked one question at a time, by a task of its own: all who wait for the same topics share it and its
+    failure, and it goes on when the first of them loses patience.
     """
 
     def __init__(self, transport: Transport, settings: Settings, clock: Clock) -> None:
@@ -38,9 +38,11 @@ class Preparation:
         self._closed = False
 
     async def prepare(self, topics: Iterable[str], *, timeout_s: float | None = None) -> None:
-        """Create those of *topics* that are missing, where that is wanted (`topics.create`); a typo can't, it has no registered type.
+        """Create those of *topics* that are missing, where that is wanted (`topics.create`); a typo can't, it has no
+        registered type.
 
-        Raises what the log says, or DeadlineError when it has said nothing within *timeout_s*; without one it takes as long as it takes.
+        Raises what the log says, or DeadlineError when it has said nothing within *timeout_s*; without one it takes as
+        long as it takes.
         """
         unknown = frozenset(topics) - self.known
         if not unknown:
@@ -53,7 +55,9 @@ class Preparation:
         question = self._questions.get(unknown) or self._begin(unknown)
         await self._wait(question, timeout_s)
         if not question.done():
-            raise DeadlineError(f"the deadline passed before the log had said whether it has {', '.join(sorted(unknown))}")
+            raise DeadlineError(
+                f"the deadline passed before the log had said whether it has {', '.join(sorted(unknown))}"
+            )
         if question.cancelled():
             raise ClosedError("the bus was closed before the message was sent")
         question.result()

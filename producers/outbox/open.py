@@ -1,6 +1,7 @@
 """Choosing the database of an outbox by its URL.
 
-Owns the table of schemes. Does not own what a database makes of it; asyncpg is imported only when its scheme is asked for.
+Owns the table of schemes. Does not own what a database makes of it; asyncpg is imported only when its scheme is asked
+for.
 """
 
 from __future__ import annotations

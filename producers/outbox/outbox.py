@@ -1,7 +1,7 @@
 """Adding messages to an outbox, in whatever transaction the caller has open.
 
-Owns sealing without a log at hand, and choosing how a connection is spoken to. Does not own the SQL (`sqlite`, `postgres`), transactions (the
-caller's; nothing here begins or ends one) or sending (`relay`).
+Owns sealing without a log at hand, and choosing how a connection is spoken to. Does not own the SQL (`sqlite`,
+`postgres`), transactions (the caller's; nothing here begins or ends one) or sending (`relay`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AsyncConnection(Protocol):
 class Outbox:
     """Messages of one *agent*, to be published when the transaction they are added in is committed.
 
-    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's) and the defaults. Raises
-    PublishRejected for an illegal agent id, ConfigurationError.
+    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's)
+    and the defaults. Raises PublishRejected for an illegal agent id, ConfigurationError.
     """
 
     def __init__(
@@ -76,14 +76,20 @@ class Outbox:
             sqlite.create(connection)
             return None
         if not hasattr(connection, "fetchval"):
-            raise TypeError(f"cannot create tables over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg")
+            raise TypeError(
+                f"cannot create tables over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg"
+            )
         return postgres.create(connection)
 
     @overload
     def add(self, connection: sqlite3.Connection, payload: msgspec.Struct, **options: Unpack[Options]) -> str: ...
     @overload
-    def add(self, connection: AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]) -> Awaitable[str]: ...
-    def add(self, connection: sqlite3.Connection | AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]) -> str | Awaitable[str]:
+    def add(
+        self, connection: AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]
+    ) -> Awaitable[str]: ...
+    def add(
+        self, connection: sqlite3.Connection | AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]
+    ) -> str | Awaitable[str]:
         """Seal *payload* with the options of `publish`, and insert its row; answers with the message id.
 
         On sqlite3 at once; on asyncpg, and on an inbox's transaction, when awaited. Raises PublishRejected at once.
@@ -93,19 +99,26 @@ class Outbox:
             sqlite.insert(connection, row)
             return row.message_id
         if not hasattr(connection, "execute"):
-            raise TypeError(f"no outbox over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg, or insert `seal(...)`")
+            raise TypeError(
+                f"no outbox over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg, or insert "
+                "`seal(...)`"
+            )
         return _inserted(connection, row)
 
     def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
         """The row of a message, for drivers that this does not know. Raises PublishRejected."""
-        sealed = self._publisher.seal(Draft(payload=payload, **options)) if options else self._publisher.seal_plain(payload)
+        sealed = (
+            self._publisher.seal(Draft(payload=payload, **options)) if options else self._publisher.seal_plain(payload)
+        )
         return row_of(sealed, self._clock.now_ms())
 
 
 class _Nowhere:
     """In place of a log: nothing is ever sent from here."""
 
-    features = Features(name="outbox", durable=False, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+    features = Features(
+        name="outbox", durable=False, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False
+    )
 
 
 async def _inserted(connection: AsyncConnection, row: NewRow) -> str:

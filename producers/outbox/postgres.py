@@ -1,9 +1,10 @@
 """The outbox in PostgreSQL. Needs the extra `postgres`.
 
-Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it. Does not own what is sent.
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it. Does not own what is
+sent.
 
-One connection does everything for a relay and holds the advisory lock that makes it the only one: whoever has lost the connection has lost the
-lock, and can mark nothing.
+One connection does everything for a relay and holds the advisory lock that makes it the only one: whoever has lost the
+connection has lost the lock, and can mark nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from producers.outbox.rows import Backlog, PendingRow
 
 __all__ = ["INSERT", "PostgresRows", "create"]
 
-# Any numbers, but always the same: whoever changes tables of sealbus holds the one, the relay of a table the other, beside the table's own.
+# Any numbers, but always the same: whoever changes tables of sealbus holds the one, the relay of a table the other,
+# beside the table's own.
 _SCHEMA_LOCK: Final = 0x5EA1B050
 _RELAY_LOCK: Final = 0x5EA1B0 << 32
 
-INSERT: Final = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES ($1, $2, $3, $4, $5, $6)"
+INSERT: Final = (
+    "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES ($1, $2, $3, $4, $5, $6)"
+)
 """Without anything that only PostgreSQL knows: an inbox's transaction on SQLite runs it too."""
 
 _CREATE: Final = f"""
@@ -76,7 +80,10 @@ class PostgresRows:
             if not self._leads:
                 leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
                 if leads is None:
-                    raise InboxError(f"{self._where} has no table sealbus_outbox any more: `await outbox.create(connection)` makes it")
+                    raise InboxError(
+                        f"{self._where} has no table sealbus_outbox any more: `await outbox.create(connection)` makes "
+                        "it"
+                    )
                 self._leads = leads
         return self._leads
 
@@ -96,7 +103,9 @@ class PostgresRows:
     async def backlog(self) -> Sequence[Backlog]:
         async with self._connected(at_start=True) as connection:
             if not await connection.fetchval(_EXISTS):
-                raise ConfigurationError(f"{self._where} has no table sealbus_outbox: `await outbox.create(connection)` makes it")
+                raise ConfigurationError(
+                    f"{self._where} has no table sealbus_outbox: `await outbox.create(connection)` makes it"
+                )
             return [
                 Backlog(topic=topic, pending=pending, oldest_ms=oldest_ms, failed=failed, error=error)
                 for topic, pending, oldest_ms, failed, error in await connection.fetch(_BACKLOG)
@@ -116,7 +125,10 @@ class PostgresRows:
                 if self._connection is None or self._connection.is_closed():
                     self._leads = False
                     self._connection = await driver().connect(
-                        self._url, timeout=self._timeout_s, command_timeout=self._timeout_s, server_settings=_SERVER_SETTINGS
+                        self._url,
+                        timeout=self._timeout_s,
+                        command_timeout=self._timeout_s,
+                        server_settings=_SERVER_SETTINGS,
                     )
                     await self._connection.execute(_ABANDON)
                 try:

@@ -1,9 +1,10 @@
 """The relay: rows of an outbox become records of the log, in the order of ids per topic and key, at least once.
 
-Owns the rounds, what each outcome means for a row, standing by while another relay leads, and waiting for a database or a log that is away.
-Does not own SQL (`producers.outbox.rows.Rows`) or appending (`producers.publisher`).
+Owns the rounds, what each outcome means for a row, standing by while another relay leads, and waiting for a database or
+a log that is away. Does not own SQL (`producers.outbox.rows.Rows`) or appending (`producers.publisher`).
 
-A lane is the rows of one topic and key. Its rows are sent one after another, each when the one before is acknowledged; lanes run side by side.
+A lane is the rows of one topic and key. Its rows are sent one after another, each when the one before is acknowledged;
+lanes run side by side.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Relay:
         self._on_round = on_round
         self._blocked: dict[str, float] = {}
         self._acknowledged: dict[int, str] = {}
-        """Rows that were sent and are perhaps still there, and their messages: sent again whenever the database lets rows be read but not
-        deleted, as a standby does, their copies would have no end."""
+        """Rows that were sent and are perhaps still there, and their messages: sent again whenever the database lets
+        rows be read but not deleted, as a standby does, their copies would have no end."""
         self._stopping = False
         self._woken = asyncio.Event()
         self._said: str | None = None
@@ -117,7 +118,9 @@ class Relay:
             if done.trouble is not None or not done.has_moved:
                 break
         if self._blocked and total.trouble is None:
-            total.trouble = TopicMissingError(f"not sent, the log does not take them now: {', '.join(sorted(self._blocked))}")
+            total.trouble = TopicMissingError(
+                f"not sent, the log does not take them now: {', '.join(sorted(self._blocked))}"
+            )
         return total
 
     async def close(self) -> None:
@@ -167,7 +170,11 @@ class Relay:
             try:
                 await self._publisher.send(sealed_of(row))
             except (PublishError, ContractError, NameRefusedError, msgspec.DecodeError, UnicodeDecodeError) as error:
-                cause = error.__cause__ if isinstance(error, PublishError) and isinstance(error.__cause__, BusError) else error
+                cause = (
+                    error.__cause__
+                    if isinstance(error, PublishError) and isinstance(error.__cause__, BusError)
+                    else error
+                )
                 if _is_for_ever(cause):
                     failed[row.id] = str(cause)
                     _log.error("outbox.refused", message=row.message_id, topic=row.topic, error=str(cause))

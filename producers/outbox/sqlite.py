@@ -1,7 +1,7 @@
 """The outbox in a SQLite file.
 
-Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it, with a lease that keeps other relays waiting.
-Does not own what is sent.
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it, with a lease that keeps
+other relays waiting. Does not own what is sent.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ LEASE_S: Final = 5.0
 _BUSY_TIMEOUT_S: Final = 5.0
 _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL,
     added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
-_RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
+_RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL,
+    renewed_s REAL NOT NULL)"
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
 # The casts, here and in the rest: SQLite keeps whatever type another driver gave a value.
-_PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB)
+_PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB),
+    CAST(headers AS BLOB)
     FROM sealbus_outbox WHERE error IS NULL AND CAST(topic AS TEXT) NOT IN ({marks}) ORDER BY id LIMIT ?"""
 _BACKLOG = """SELECT CAST(topic AS TEXT), count(*) FILTER (WHERE error IS NULL),
     min(CAST(added_ms AS INTEGER)) FILTER (WHERE error IS NULL), count(error),
@@ -81,7 +83,9 @@ class SqliteRows:
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
         statement = _PENDING.format(marks=", ".join("?" * len(but)))
-        return await self._run(lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False)
+        return await self._run(
+            lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False
+        )
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
         return await self._run(lambda connection: self._settled(connection, sent, failed))
@@ -89,7 +93,9 @@ class SqliteRows:
     async def backlog(self) -> Sequence[Backlog]:
         def read(connection: sqlite3.Connection) -> list[Backlog]:
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sealbus_outbox'").fetchone() is None:
-                raise ConfigurationError(f"{self._path} has no table sealbus_outbox: `outbox.create(connection)` makes it")
+                raise ConfigurationError(
+                    f"{self._path} has no table sealbus_outbox: `outbox.create(connection)` makes it"
+                )
             return [
                 Backlog(topic=topic, pending=pending, oldest_ms=oldest_ms, failed=failed, error=error)
                 for topic, pending, oldest_ms, failed, error in connection.execute(_BACKLOG)
@@ -104,7 +110,11 @@ class SqliteRows:
         # Also where whoever wanted to lead was cancelled before it knew that it does.
         if self._leads_until_s:
             with contextlib.suppress(InboxError):
-                await self._run(lambda connection: connection.execute("DELETE FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)))
+                await self._run(
+                    lambda connection: connection.execute(
+                        "DELETE FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)
+                    )
+                )
         async with self._one_at_a_time:
             self._disconnect()
 
@@ -113,7 +123,8 @@ class SqliteRows:
         _prepared(connection)
         now_s = self._clock.monotonic_s()
         row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
-        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
+        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long
+        # ago.
         if row is not None and row[0] != self._holder and abs(now_s - row[1]) <= LEASE_S:
             self._leads_until_s = 0.0
             return False
@@ -122,11 +133,16 @@ class SqliteRows:
         return True
 
     def _settled(self, connection: sqlite3.Connection, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
-        if connection.execute("SELECT 1 FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)).fetchone() is None:
+        if (
+            connection.execute("SELECT 1 FROM sealbus_outbox_relay WHERE holder = ?", (self._holder,)).fetchone()
+            is None
+        ):
             self._leads_until_s = 0.0
             return False
         connection.executemany("DELETE FROM sealbus_outbox WHERE id = ?", [(number,) for number in sent])
-        connection.executemany("UPDATE sealbus_outbox SET error = ? WHERE id = ?", [(error, number) for number, error in failed.items()])
+        connection.executemany(
+            "UPDATE sealbus_outbox SET error = ? WHERE id = ?", [(error, number) for number, error in failed.items()]
+        )
         return True
 
     async def _keep_alive(self) -> None:
@@ -161,7 +177,8 @@ class SqliteRows:
         return value
 
     def _look_again(self) -> None:
-        """Let go of a file that is not the one at its path any more: nobody adds rows to it. Whoever leads has to take the lease anew."""
+        """Let go of a file that is not the one at its path any more: nobody adds rows to it. Whoever leads has to take
+        the lease anew."""
         if self._connection is not None and self._identity != identity_of(self._path):
             self._disconnect()
             self._leads_until_s = 0.0
@@ -172,9 +189,12 @@ class SqliteRows:
             # The application makes its database; a typing error makes none.
             if not Path(self._path).is_file():
                 raise InboxError(f"there is no database at {self._path}")
-            self._connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
             self._identity = identity_of(self._path)
-            # Text that is none would otherwise fail the whole query, and with it every other row; as it reads now its own row is refused.
+            # Text that is none would otherwise fail the whole query, and with it every other row; as it reads now its
+            # own row is refused.
             self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return self._connection
 

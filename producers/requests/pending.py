@@ -1,7 +1,8 @@
 """Requests that wait for their answers: who waits for what and until when, and what is remembered of those that ended.
 
-Owns futures by message id, one timer for all deadlines, and telling a late answer from one that nobody asked for. All of it is bounded by how
-many requests wait at the same time. Does not own sending (`producers.requests.requester`) or which answer is believed (`producers.requests.reply_reader`).
+Owns futures by message id, one timer for all deadlines, and telling a late answer from one that nobody asked for. All
+of it is bounded by how many requests wait at the same time. Does not own sending (`producers.requests.requester`) or
+which answer is believed (`producers.requests.reply_reader`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _KNOWN_LABELS = frozenset({"error.reported"})
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent; and which request it was."""
+    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent; and which
+    request it was."""
 
     kind: PayloadType
     addressee: str | None
@@ -108,7 +110,9 @@ class Waiting:
         if message.message_id in self._waiters:
             return False
         waiter.message = message
-        waiter.asked = msgspec.structs.replace(waiter.asked, conversation_id=message.metadata.conversation_id, seal=message.seal)
+        waiter.asked = msgspec.structs.replace(
+            waiter.asked, conversation_id=message.metadata.conversation_id, seal=message.seal
+        )
         self._unsent.discard(waiter)
         self._waiters[message.message_id] = waiter
         return True
@@ -133,7 +137,8 @@ class Waiting:
             waiter.end()
 
     def asked(self, message_id: str) -> Asked | None:
-        """What the request *message_id* asked for, also when it has ended; None for one this instance does not remember."""
+        """What the request *message_id* asked for, also when it has ended; None for one this instance does not
+        remember."""
         waiter = self._waiters.get(message_id)
         return waiter.asked if waiter is not None else self._ended.get(message_id)
 
@@ -163,7 +168,11 @@ class Waiting:
 
     def causes(self) -> set[str]:
         """Ids of the messages whose handlers wait for nothing but answers."""
-        return {waiter.cause_id for waiter in self._waiters.values() if waiter.cause_id and waiter.sent and not waiter.done.done()}
+        return {
+            waiter.cause_id
+            for waiter in self._waiters.values()
+            if waiter.cause_id and waiter.sent and not waiter.done.done()
+        }
 
     def _arm(self, due_s: float) -> None:
         if self._timer is not None:

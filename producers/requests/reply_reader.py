@@ -1,7 +1,8 @@
 """Answers: reading an agent's reply topic, and which of its records are believed.
 
-Owns following the topic from given offsets on, whatever becomes of the log meanwhile, and passing every record through the gates that apply
-to an answer. What is not believed is counted and logged, never raised. Does not own who waits for an answer (`producers.requests.pending`).
+Owns following the topic from given offsets on, whatever becomes of the log meanwhile, and passing every record through
+the gates that apply to an answer. What is not believed is counted and logged, never raised. Does not own who waits for
+an answer (`producers.requests.pending`).
 """
 
 from __future__ import annotations
@@ -86,15 +87,20 @@ def believe(message: Message, asked: Asked, record: Record, view: View, *, now_m
     risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
     gates.authenticity_gate(message, risk, view.verifier)
     if asked.addressee not in (None, message.metadata.sender.id):
-        raise ContractError(f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized")
+        raise ContractError(
+            f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+        )
     payload = kind.open(message) if kind is not None else None
-    gates.lifetime_gate(message, now_ms=now_ms, append_ms=record.timestamp_ms, max_hops=view.max_hops, max_ttl_ms=view.max_ttl_ms)
+    gates.lifetime_gate(
+        message, now_ms=now_ms, append_ms=record.timestamp_ms, max_hops=view.max_hops, max_ttl_ms=view.max_ttl_ms
+    )
     gates.policy_gate(message, view.policy, REPLY_GROUP)
     return Answer(message, payload)
 
 
 def _check_relation(message: Message, asked: Asked) -> None:
-    """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which anybody could forge else."""
+    """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which
+    anybody could forge else."""
     if message.metadata.conversation_id != asked.conversation_id:
         raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
     parents = message.verification.parents
@@ -149,7 +155,9 @@ class Replies:
         if not self._tasks:
             return True
         ranges = await self._transport.admin.ranges(self._topic)
-        return all(self._offsets[partition] >= ranges[partition].end for partition in self._offsets if partition in ranges)
+        return all(
+            self._offsets[partition] >= ranges[partition].end for partition in self._offsets if partition in ranges
+        )
 
     def _begin(self, partition: int, offset: int) -> None:
         self._offsets[partition] = offset
@@ -166,7 +174,11 @@ class Replies:
             except Exception as error:  # noqa: BLE001 - whatever the log does, requests go on when it is well again
                 known = isinstance(error, BusError)
                 _log.warning(
-                    "replies.unreadable", topic=self._topic, error=text_of(error), again_in_s=pause_s, exc_info=None if known else error
+                    "replies.unreadable",
+                    topic=self._topic,
+                    error=text_of(error),
+                    again_in_s=pause_s,
+                    exc_info=None if known else error,
                 )
                 await self._clock.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
@@ -174,7 +186,12 @@ class Replies:
 
     async def _advance(self, partition: int) -> None:
         records = await self._transport.read(
-            self._topic, partition, self._offsets[partition], max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES, wait_s=_WAIT_S
+            self._topic,
+            partition,
+            self._offsets[partition],
+            max_records=_PAGE_RECORDS,
+            max_bytes=_PAGE_BYTES,
+            wait_s=_WAIT_S,
         )
         for record in records:
             self._take(record)
@@ -190,7 +207,8 @@ class Replies:
             await self._look()
 
     async def _look(self) -> None:
-        """Begin at the start of a topic that was deleted and made again, by whomever, and with partitions that were added."""
+        """Begin at the start of a topic that was deleted and made again, by whomever, and with partitions that were
+        added."""
         try:
             ranges = await self._ranges()
         except BusError:
@@ -224,13 +242,27 @@ class Replies:
             answer = believe(message, asked, record, self._view, now_ms=self._clock.now_ms())
         except ContractError as error:
             self._refuse(record, correlation_id, error.reason, str(error))
-        except Exception as error:  # noqa: BLE001 - one record, or a verifier that fails on it, must not end the reading of all others
+        # One record, or a verifier that fails on it, must not end the reading of all others.
+        except Exception as error:  # noqa: BLE001
             self._refuse(record, correlation_id, "fault", f"{type(error).__name__}: {text_of(error)}")
         else:
             if not self._waiting.settle(correlation_id, answer):
-                _log.info("replies.late", topic=self._topic, offset=record.offset, request=correlation_id, type=message.message_type)
+                _log.info(
+                    "replies.late",
+                    topic=self._topic,
+                    offset=record.offset,
+                    request=correlation_id,
+                    type=message.message_type,
+                )
 
     def _refuse(self, record: Record, correlation_id: str | None, reason: str, text: str) -> None:
         self._waiting.refuse(correlation_id, text)
         self._metrics.refused_replies.labels(reason).inc()
-        _log.warning("replies.refused", topic=self._topic, partition=record.partition, offset=record.offset, reason=reason, detail=text[:200])
+        _log.warning(
+            "replies.refused",
+            topic=self._topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=reason,
+            detail=text[:200],
+        )

@@ -1,7 +1,7 @@
 """Requests: a message out, its answer back, or an error that says why there is none; all by one deadline.
 
-Owns the reply topic and session of one instance of an agent, sending a request and waiting for it. Does not own waiting (`producers.requests.pending`),
-reading and believing answers (`producers.requests.reply_reader`) or publishing.
+Owns the reply topic and session of one instance of an agent, sending a request and waiting for it. Does not own waiting
+(`producers.requests.pending`), reading and believing answers (`producers.requests.reply_reader`) or publishing.
 """
 
 from __future__ import annotations
@@ -42,14 +42,23 @@ _MAX_SAID = 300
 class Requests:
     """Asks in the name of one publisher's agent. Opens its reply topic at the first request."""
 
-    def __init__(self, publisher: Publisher, transport: Transport, *, verifier: Verifier | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        transport: Transport,
+        *,
+        verifier: Verifier | None = None,
+        policy: Policy | None = None,
+    ) -> None:
         origin = publisher.origin
         self._publisher = publisher
         self._transport = transport
         self._clock = publisher.clock
         # One per instance: what it asked for is answered to it alone, though all instances read the topic.
         session_id = uuid7(self._clock.now_ms(), os.urandom(_ENTROPY_BYTES))
-        self._origin = msgspec.structs.replace(origin, sender=msgspec.structs.replace(origin.sender, session_id=session_id))
+        self._origin = msgspec.structs.replace(
+            origin, sender=msgspec.structs.replace(origin.sender, session_id=session_id)
+        )
         self.topic = reply_topic(origin.namespace, origin.sender.id or "")
         self.waiting = Waiting(self._clock, publisher.metrics)
         view = View(
@@ -62,7 +71,15 @@ class Requests:
             max_ttl_ms=round(origin.max_ttl_s * 1000),
             max_hops=origin.max_hops,
         )
-        self._replies = Replies(transport, self.topic, view, self.waiting, restore=self._create, clock=self._clock, metrics=publisher.metrics)
+        self._replies = Replies(
+            transport,
+            self.topic,
+            view,
+            self.waiting,
+            restore=self._create,
+            clock=self._clock,
+            metrics=publisher.metrics,
+        )
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -77,7 +94,8 @@ class Requests:
     ) -> _Reply:
         """The answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        Raises PublishRejected, PublishUnknown (when no answer has come either), RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
+        Raises PublishRejected, PublishUnknown (when no answer has come either), RequestTimedOut, RequestFailed,
+        UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
         asked = Asked(payload_type(reply), _addressee(options))
@@ -155,11 +173,16 @@ class Requests:
         self._replies.start({partition: span.end for partition, span in ranges.items()})
 
     async def _create(self, missing: TopicMissingError) -> None:
-        """The agent's own reply topic: no mistyped name can lead to another one, so it is made unless the settings forbid it."""
+        """The agent's own reply topic: no mistyped name can lead to another one, so it is made unless the settings
+        forbid it."""
         settings = self._publisher.settings
-        how = f"create {self.topic} (1 partition) with Kafka's own tools, or run `sealbus topics apply` as a user who may"
+        how = (
+            f"create {self.topic} (1 partition) with Kafka's own tools, or run `sealbus topics apply` as a user who may"
+        )
         if settings.topics.create is False:
-            raise TopicMissingError(f"answers need the topic {self.topic}, which is missing, and topics.create is false: {how}") from missing
+            raise TopicMissingError(
+                f"answers need the topic {self.topic}, which is missing, and topics.create is false: {how}"
+            ) from missing
         try:
             await self._transport.admin.create_topics(reply_topics(settings, [self.topic]))
         except NotPermittedError as error:
@@ -184,7 +207,9 @@ class Requests:
     def _check_answerable(self, request: Message) -> None:
         hops, most = request.metadata.hops + 1, self._origin.max_hops
         if hops > (limit := hop_limit(asked_hops(request.routing.max_hops, hops, most), most)):
-            error = ContractError(f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops")
+            error = ContractError(
+                f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops"
+            )
             raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _answer(self, sealed: Sealed, waiter: Waiter, timeout_s: float) -> Answer:
@@ -193,7 +218,9 @@ class Requests:
         await asyncio.wait((outcomes, waiter.done), return_when=asyncio.FIRST_COMPLETED)
         if (answer := waiter.result()) is not None:
             # It came before the log's acknowledgement, which then only counts.
-            outcomes.add_done_callback(lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result()))
+            outcomes.add_done_callback(
+                lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result())
+            )
             return answer
         (result,) = self._publisher.results_of((sealed,), await _untouched(outcomes))
         self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
@@ -214,7 +241,8 @@ class Requests:
             raise ClosedError(f"the bus was closed before {sealed.message_type} {sealed.message_id} was answered")
         refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
         raise RequestTimedOut(
-            f"{sealed.message_type} {sealed.message_id} was accepted and not answered within {timeout_s:g} s{refused}", sealed.message
+            f"{sealed.message_type} {sealed.message_id} was accepted and not answered within {timeout_s:g} s{refused}",
+            sealed.message,
         )
 
     def _left_s(self, waiter: Waiter) -> float:

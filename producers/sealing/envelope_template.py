@@ -1,8 +1,9 @@
 """Templates: the envelope of a message, written once per type and route and filled in per message.
 
-Owns nothing of the contract: what a template makes is byte for byte what `compose` and `bus.protocol.sealing.seal` make (a test holds it), without
-building and encoding three Structs for each message of a stream. Of a message's options, a lifetime and keys are filled in, and those that
-say where it goes and what it is about are the template's; with any other it has to go the general way.
+Owns nothing of the contract: what a template makes is byte for byte what `compose` and `bus.protocol.sealing.seal` make
+(a test holds it), without building and encoding three Structs for each message of a stream. Of a message's options, a
+lifetime and keys are filled in, and those that say where it goes and what it is about are the template's; with any
+other it has to go the general way.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ _SCALARS = frozenset({type(None), str, int})
 
 
 class Template:
-    """The envelope of *kind* as *origin* publishes it with the options of *draft*; id, keys, times and hashes differ from message to message."""
+    """The envelope of *kind* as *origin* publishes it with the options of *draft*; id, keys, times and hashes differ
+    from message to message."""
 
     __slots__ = ("_caused", "_chained", "_max_hops", "frame", "max_ttl_s", "ttl_ms")
 
     def __init__(self, kind: PayloadType, origin: Origin, draft: Draft | None = None) -> None:
-        """Raises ContractError where no message of *kind* could be sealed in the name of *origin*, or with these options."""
+        """Raises ContractError where no message of *kind* could be sealed in the name of *origin*, or with these
+        options."""
         options = {} if draft is None else {name: getattr(draft, name) for name in _SHARED}
         layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
         envelope_rules.check_metadata(layers.metadata)
@@ -57,9 +60,19 @@ class Template:
         routed = msgspec.json.encode(layers.routing)[_ROUTED_AT:]
         addressee = sealing.addressee_of(metadata.recipient)
         stated_to = b"" if addressee is None else b',"recipient":%b' % msgspec.json.encode(addressee)
-        stated_by = b',"protocol":%b%b,"sender":%b,"timestamp":"' % (_text(PROTOCOL), stated_to, _text(origin.sender.id))
-        self.frame = (b'","hops":0,' + about, b'%b%b%b,"timestamp":"' % (kind_of, route, by), routed, kind_of + stated_by)
-        """What stands between conversation and id, id and time, behind the keys; and, in the statement, between id and time."""
+        stated_by = b',"protocol":%b%b,"sender":%b,"timestamp":"' % (
+            _text(PROTOCOL),
+            stated_to,
+            _text(origin.sender.id),
+        )
+        self.frame = (
+            b'","hops":0,' + about,
+            b'%b%b%b,"timestamp":"' % (kind_of, route, by),
+            routed,
+            kind_of + stated_by,
+        )
+        """What stands between conversation and id, id and time, behind the keys; and, in the statement, between id and
+        time."""
         self._caused = (about, kind_of, route, by, routed, stated_by)
         self._chained = kind.risk != "low"
         self._max_hops = layers.routing.max_hops
@@ -77,12 +90,15 @@ class Template:
         key: str | None = None,
         ttl_s: float | None = None,
     ) -> tuple[str, bytes, bytes] | None:
-        """Canonical *data* sealed at *now_ms*: the message's id, made of ten bytes of *entropy*, the record's key, and its value.
+        """Canonical *data* sealed at *now_ms*: the message's id, made of ten bytes of *entropy*, the record's key, and
+        its value.
 
         None for what the general way has to decide, such as texts that are not written as they stand.
         """
         ttl_ms = self._lifetime_ms(ttl_s)
-        if ttl_ms is None or not (_is_plain_text(conversation_id) and _is_plain_text(idempotency_key) and _is_plain_text(key)):
+        if ttl_ms is None or not (
+            _is_plain_text(conversation_id) and _is_plain_text(idempotency_key) and _is_plain_text(key)
+        ):
             return None
         if native.core is not None:
             sealed: tuple[str, bytes, bytes] | None = native.core.seal_plain(
@@ -116,7 +132,11 @@ class Template:
             return None
         about, kind_of, route, by, routed, stated_by = self._caused
         identity = uuid7(now_ms, entropy)
-        message_id, timestamp, expires = identity.encode(), format_ms(now_ms).encode(), format_ms(now_ms + ttl_ms).encode()
+        message_id, timestamp, expires = (
+            identity.encode(),
+            format_ms(now_ms).encode(),
+            format_ms(now_ms + ttl_ms).encode(),
+        )
         times = b',"timestamp":"%b"%b}' % (timestamp, heritage.trace)
         tasks = (kind_of, heritage.parent_task, route, heritage.run, by, heritage.task, times)
         metadata = b"%b%d,%b%b%b" % (heritage.front, heritage.hops, about, message_id, b"".join(tasks))
@@ -124,10 +144,15 @@ class Template:
             routed = b'","max_hops":%d%b' % (heritage.max_hops, routed[1:])
         keys = _keys(idempotency_key, key, heritage.conversation_id)
         envelope = b'"metadata":%b,"routing":{"expires_at":"%b%b%b' % (metadata, expires, keys, routed)
-        links, chain = (b',"links":%d' % heritage.links, b',"proof_chain":' + heritage.chain) if self._chained else (b"", b"")
+        links, chain = (
+            (b',"links":%d' % heritage.links, b',"proof_chain":' + heritage.chain) if self._chained else (b"", b"")
+        )
         parents = b',"parents":["%b"]' % heritage.seal.encode()
         content_hash = canonical.digest(data).encode()
-        hashes = b'"content_hash":"%b","envelope_hash":"%b"' % (content_hash, canonical.digest(b"{%b}" % envelope).encode())
+        hashes = b'"content_hash":"%b","envelope_hash":"%b"' % (
+            content_hash,
+            canonical.digest(b"{%b}" % envelope).encode(),
+        )
         said = (links, b',"message_id":"', message_id, kind_of, parents, stated_by, timestamp)
         seal = canonical.digest(b'{%b,"hops":%d%b"}' % (hashes, heritage.hops, b"".join(said))).encode()
         verification = b'{"content_hash":"%b"%b%b,"seal":"%b"}' % (content_hash, parents, chain, seal)
@@ -148,7 +173,9 @@ class Template:
         content_hash = canonical.digest(data).encode()
         envelope_hash = canonical.digest(b"{%b}" % envelope).encode()
         hashes = b'{"content_hash":"%b","envelope_hash":"%b"' % (content_hash, envelope_hash)
-        seal = canonical.digest(b'%b,"hops":0,"message_id":"%b%b%b"}' % (hashes, message_id, stated, timestamp)).encode()
+        seal = canonical.digest(
+            b'%b,"hops":0,"message_id":"%b%b%b"}' % (hashes, message_id, stated, timestamp)
+        ).encode()
         return b'{"data":%b,%b,"verification":{"content_hash":"%b","seal":"%b"}}' % (data, envelope, content_hash, seal)
 
 
@@ -162,7 +189,11 @@ def _keys(idempotency_key: str | None, key: str | None, conversation_id: str) ->
 def _is_plain_text(text: str | None) -> bool:
     """Whether *text*, where there is one, is a text id that is written between quotes as it stands."""
     return text is None or (
-        text.__class__ is str and 0 < len(text) <= _MAX_TEXT and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text)
+        text.__class__ is str
+        and 0 < len(text) <= _MAX_TEXT
+        and text.isascii()
+        and text.isprintable()
+        and not ('"' in text or "\\" in text)
     )
 
 
@@ -185,7 +216,8 @@ _NOTHING_RARE, _NOTHING_SHARED = _rare(_NO_OPTIONS), _shared(_NO_OPTIONS)
 
 
 def shared_options(draft: Draft) -> tuple[object, ...] | None:
-    """What of *draft* is its template's: equal for drafts that have the same template, empty where it has no such options.
+    """What of *draft* is its template's: equal for drafts that have the same template, empty where it has no such
+    options.
 
     None for drafts that no template seals.
     """
@@ -227,7 +259,10 @@ class Prepared(Template):
         self.further_headers: Headers = () if draft is None or draft.to is None else (("sb-to", _addressee(draft.to)),)
         self.sealer = None
         if native.core is not None and (compiled := kind.encoder.compiled) is not None:
-            lifetimes, names = (self.ttl_ms, self.max_ttl_s), (self.message_type, self.topic, self.headers, self.further_headers)
+            lifetimes, names = (
+                (self.ttl_ms, self.max_ttl_s),
+                (self.message_type, self.topic, self.headers, self.further_headers),
+            )
             drafts = Draft, template_options(draft), draft is None
             # Beyond that the general way looks whether it is too heavy.
             most = min(max_message_bytes, kind.weight.light_bytes)
@@ -252,10 +287,13 @@ class PreparedTemplates:
         """The template of payloads of *cls* with these *options*, if it is there."""
         return self._templates.get((cls, options)) if options else self.plain.get(cls)
 
-    def of(self, payload: msgspec.Struct, options: tuple[object, ...] = (), draft: Draft | None = None) -> Prepared | None:
+    def of(
+        self, payload: msgspec.Struct, options: tuple[object, ...] = (), draft: Draft | None = None
+    ) -> Prepared | None:
         """The same, made where it is worth it: without options at once, with those of *draft* at second sight.
 
-        Options that differ from message to message would fill the memory with a template each. None also where there can't be one.
+        Options that differ from message to message would fill the memory with a template each. None also where there
+        can't be one.
         """
         if (template := self.known(payload.__class__, options)) is not None:
             return template
@@ -270,7 +308,11 @@ class PreparedTemplates:
             return None
         try:
             kind = payload_type(payload)
-            template = None if kind.risk == "high" else Prepared(kind, self._origin, self._max_message_bytes, draft if options else None)
+            template = (
+                None
+                if kind.risk == "high"
+                else Prepared(kind, self._origin, self._max_message_bytes, draft if options else None)
+            )
         except (ContractError, UnicodeEncodeError):
             # The general way says what is wrong.
             return None

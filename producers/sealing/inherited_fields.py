@@ -1,8 +1,9 @@
 """Heritage: what a message has from the one that caused it, as it stands in its envelope.
 
-Owns the texts a template fills in for a caused message: who caused it, conversation, correlation, hops, task and run, trace, parents and proof
-chain. What is inherited passed the gates with the cause, so that its form is not looked at again. Nothing here is of the contract: it is what
-`producers.sealing.options.compose` takes from a cause (a test holds it).
+Owns the texts a template fills in for a caused message: who caused it, conversation, correlation, hops, task and run,
+trace, parents and proof chain. What is inherited passed the gates with the cause, so that its form is not looked at
+again. Nothing here is of the contract: it is what `producers.sealing.options.compose` takes from a cause (a test holds
+it).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Heritage(msgspec.Struct, frozen=True, gc=False):
     chain: bytes
 
     def bears(self, max_hops: int | None) -> bool:
-        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the general way decides."""
+        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the
+        general way decides."""
         return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops, DEFAULT_MAX_HOPS)
 
 
@@ -53,7 +55,9 @@ def heritage_of(cause: Message, *, answers: bool) -> Heritage:
         parent_task=_member(b',"parent_task_id":', before.parent_task_id),
         run=_member(b',"run_id":', before.run_id),
         task=_member(b',"task_id":', before.task_id),
-        trace=_member(b',"traceparent":', before.traceparent) + _member(b',"tracestate":', before.tracestate) if traced else b"",
+        trace=_member(b',"traceparent":', before.traceparent) + _member(b',"tracestate":', before.tracestate)
+        if traced
+        else b"",
         traceparent=before.traceparent if traced else None,
         max_hops=cause.routing.max_hops,
         links=links_after(len(verification.proof_chain) if verification.proof_chain else None),

@@ -1,7 +1,7 @@
 """What a publisher is told about a message besides its payload, and turning that into the layers to seal. Pure.
 
-Owns the options of `publish` and their defaults: inheritance from a cause, lifetime, key, hops. Time, ids and defaults are arguments.
-Forms and ranges are `bus.protocol.envelope_rules`'s: everything passes it when sealed.
+Owns the options of `publish` and their defaults: inheritance from a cause, lifetime, key, hops. Time, ids and defaults
+are arguments. Forms and ranges are `bus.protocol.envelope_rules`'s: everything passes it when sealed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ import msgspec
 from bus.errors import ContractError
 from bus.gates import MOST_HOPS
 from bus.payloads.payload_types import PayloadType
-from bus.protocol.envelope import PROTOCOL, Agent, Authority, Link, Metadata, Performative, RetryPolicy, Routing, Security
+from bus.protocol.envelope import (
+    PROTOCOL,
+    Agent,
+    Authority,
+    Link,
+    Metadata,
+    Performative,
+    RetryPolicy,
+    Routing,
+    Security,
+)
 from bus.protocol.identifiers import is_traceparent
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
@@ -45,7 +55,8 @@ LAST_MS = 253_402_300_799_999
 
 
 class RequestOptions(TypedDict, total=False):
-    """Keyword options of `request`; every one is optional. Lifetime and reply address follow from the request itself."""
+    """Keyword options of `request`; every one is optional. Lifetime and reply address follow from the request
+    itself."""
 
     to: str | Agent
     key: str
@@ -145,9 +156,17 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {"retry": RetryPolicy, "authority": 
 
 
 def compose(
-    draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None = None, answers: bool = False
+    draft: Draft,
+    kind: PayloadType,
+    origin: Origin,
+    *,
+    now_ms: int,
+    message_id: str,
+    cause: Message | None = None,
+    answers: bool = False,
 ) -> Layers:
-    """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming the option."""
+    """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming
+    the option."""
     _check_types(draft)
     identity = _given(draft.message_id, message_id)
     return Layers(
@@ -159,7 +178,14 @@ def compose(
 
 
 def _compose_metadata(
-    draft: Draft, kind: PayloadType, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None, answers: bool
+    draft: Draft,
+    kind: PayloadType,
+    origin: Origin,
+    *,
+    now_ms: int,
+    message_id: str,
+    cause: Message | None,
+    answers: bool,
 ) -> Metadata:
     before = cause.metadata if cause else None
     traced = before is not None and is_traced(before)
@@ -192,7 +218,11 @@ def _compose_metadata(
 
 def is_traced(before: Metadata) -> bool:
     """Whether the cause's trace goes on; a foreign one in a wrong form, of whatever length, is ignored."""
-    return before.traceparent is not None and is_traceparent(before.traceparent) and len(before.tracestate or "") <= _MAX_TRACESTATE
+    return (
+        before.traceparent is not None
+        and is_traceparent(before.traceparent)
+        and len(before.tracestate or "") <= _MAX_TRACESTATE
+    )
 
 
 def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None) -> Routing:
@@ -285,7 +315,9 @@ def _check_structs(draft: Draft) -> None:
     elif draft.to is not None and not _is_text(draft.to):
         raise ContractError("is neither an agent id nor an Agent", "to")
     fields = draft.critical_fields
-    if fields is not None and not (isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)):
+    if fields is not None and not (
+        isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)
+    ):
         raise ContractError("is no tuple of texts", "critical_fields")
 
 
@@ -295,7 +327,8 @@ def hop_limit(max_hops: int | None, most: int) -> int:
 
 
 def asked_hops(max_hops: int | None, hops: int, most: int) -> int | None:
-    """What a message of *hops* asks for, whose sender or cause says *max_hops*: beyond the usual number, all that its namespace allows."""
+    """What a message of *hops* asks for, whose sender or cause says *max_hops*: beyond the usual number, all that its
+    namespace allows."""
     return most if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
 
 

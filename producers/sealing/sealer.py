@@ -1,7 +1,7 @@
 """Sealing in the name of one agent: payload -> sealed message -> the record that carries it.
 
-Owns refusing at the door what receivers would refuse, and the choice between the three ways to the same bytes: one compiled step, a template,
-and the general way. Does not own appending (`producers.publisher`).
+Owns refusing at the door what receivers would refuse, and the choice between the three ways to the same bytes: one
+compiled step, a template, and the general way. Does not own appending (`producers.publisher`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Sealer:
     ) -> Sealed:
         """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse.
 
-        *topic* overrides the type's own, *origin* who this publisher publishes as, *data* what the payload is by now: its canonical form from
+        *topic* overrides the type's own, *origin* who this publisher publishes as, *data* what the payload is by now:
+        its canonical form from
         `encode_payload`.
         """
         sealed = None
@@ -103,7 +104,9 @@ class Sealer:
             raise ContractError(text, "/verification/signature", "signature_missing")
         now_ms = self.clock.now_ms()
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
-        layers = compose(draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers)
+        layers = compose(
+            draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers
+        )
         message = sealing.seal(
             data,
             layers.metadata,
@@ -113,7 +116,9 @@ class Sealer:
             signer=self._signer if kind.sign or kind.risk != "low" else None,
         )
         if len(message.value) > (limit := self.settings.publish.max_message_bytes):
-            raise ContractError(f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized")
+            raise ContractError(
+                f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized"
+            )
         return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
 
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
@@ -124,8 +129,11 @@ class Sealer:
         sealed = None if template is None else self._seal_at_once(template, payload) or self._fill(template, payload)
         return sealed or self.seal(Draft(payload=payload))
 
-    def seal_run(self, items: Sequence[object], start: int, *, most: int, room: int) -> tuple[list[Sealed], list[NewRecord], int]:
-        """Seal what comes from *start* on as long as it goes in one step: their Sealed, their records, and what they take of *room* bytes.
+    def seal_run(
+        self, items: Sequence[object], start: int, *, most: int, room: int
+    ) -> tuple[list[Sealed], list[NewRecord], int]:
+        """Seal what comes from *start* on as long as it goes in one step: their Sealed, their records, and what they
+        take of *room* bytes.
 
         At most *most*; none where the next one has to go through `seal` or `seal_plain`.
         """
@@ -153,7 +161,9 @@ class Sealer:
         sealed = self._seal_at_once(template, draft) if template is not plain else None
         return sealed or self._fill(template, draft.payload, ttl_s=draft.ttl_s, **filled)
 
-    def _seal_caused(self, draft: Draft, cause: Message, data: bytes | None, topic: str | None, *, answers: bool) -> Sealed | None:
+    def _seal_caused(
+        self, draft: Draft, cause: Message, data: bytes | None, topic: str | None, *, answers: bool
+    ) -> Sealed | None:
         """The same for what *cause* has caused."""
         template = self._template_of(draft) if draft.conversation_id is None else None
         if template is None:
@@ -161,13 +171,17 @@ class Sealer:
         data = self._data(template, draft.payload) if data is None else data
         heritage = heritage_of(cause, answers=answers)
         keys = {"idempotency_key": draft.idempotency_key, "key": draft.key}
-        sealed = template.seal_caused(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), heritage, ttl_s=draft.ttl_s, **keys)
+        sealed = template.seal_caused(
+            data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), heritage, ttl_s=draft.ttl_s, **keys
+        )
         traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
         return self._sealed(template, sealed, topic or template.topic, traced)
 
     def _template_of(self, draft: Draft) -> Prepared | None:
         options = shared_options(draft)
-        return None if options is None or self._signer is not None else self._templates.of(draft.payload, options, draft)
+        return (
+            None if options is None or self._signer is not None else self._templates.of(draft.payload, options, draft)
+        )
 
     def _seal_at_once(self, template: Prepared, item: msgspec.Struct) -> Sealed | None:
         """*item*, a payload or its Draft, in one compiled step; None where it takes more."""
@@ -176,7 +190,9 @@ class Sealer:
         sealed: Sealed | None = template.sealer.one(item, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES))
         return sealed
 
-    def _fill(self, template: Prepared, payload: msgspec.Struct, *, ttl_s: float | None = None, **keys: str | None) -> Sealed | None:
+    def _fill(
+        self, template: Prepared, payload: msgspec.Struct, *, ttl_s: float | None = None, **keys: str | None
+    ) -> Sealed | None:
         """None for what *template* can't seal."""
         data = self._data(template, payload)
         sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), ttl_s=ttl_s, **keys)
@@ -188,7 +204,9 @@ class Sealer:
         except ContractError as error:
             raise _refused(payload, error) from error
 
-    def _sealed(self, template: Prepared, sealed: tuple[str, bytes, bytes] | None, topic: str, traced: Headers) -> Sealed | None:
+    def _sealed(
+        self, template: Prepared, sealed: tuple[str, bytes, bytes] | None, topic: str, traced: Headers
+    ) -> Sealed | None:
         if sealed is None or len(sealed[2]) > self.settings.publish.max_message_bytes:
             return None
         identity, record_key, value = sealed

@@ -1,4 +1,5 @@
-"""A slot is free again when its handler has ended; what is then made durable holds nobody up, and is waited for all the same."""
+"""A slot is free again when its handler has ended; what is then made durable holds nobody up, and is waited for all the
+same."""
 
 from __future__ import annotations
 

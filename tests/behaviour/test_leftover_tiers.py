@@ -1,4 +1,5 @@
-"""A tier that was taken out of the settings: what waits in it comes back, in its own time, and nothing goes there any more."""
+"""A tier that was taken out of the settings: what waits in it comes back, in its own time, and nothing goes there any
+more."""
 
 from __future__ import annotations
 
@@ -62,7 +63,10 @@ async def test_what_waits_in_a_tier_that_is_gone_from_the_settings_is_handled_wh
 
 
 def test_only_this_groups_own_tiers_count() -> None:
-    plan = make_plan(app_of([], ManualClock(), failing=False).declaration, load(flags={"retry.tiers": "5s"}, env={}, file=None).settings)
+    plan = make_plan(
+        app_of([], ManualClock(), failing=False).declaration,
+        load(flags={"retry.tiers": "5s"}, env={}, file=None).settings,
+    )
     group = plan.group
     topics = [
         f"agents._retry.{group}.5s",
@@ -73,4 +77,6 @@ def test_only_this_groups_own_tiers_count() -> None:
         "agents.leftover.job",
         "x",
     ]
-    assert {topic: tier.delay_s for topic, tier in leftover_tiers(topics, plan).items()} == {f"agents._retry.{group}.1m": 60.0}
+    assert {topic: tier.delay_s for topic, tier in leftover_tiers(topics, plan).items()} == {
+        f"agents._retry.{group}.1m": 60.0
+    }

@@ -1,4 +1,5 @@
-"""A worker with plenty to do does not fetch for a few, and gets through all of it, also where the clock stands still."""
+"""A worker with plenty to do does not fetch for a few, and gets through all of it, also where the clock stands
+still."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> N
     assert sorted(seen) == list(range(3_000))
 
 
-async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app = App("plenty@svc")
     free = asyncio.Event()
 

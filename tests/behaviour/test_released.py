@@ -1,4 +1,5 @@
-"""What a message took in memory is free when it is settled, whatever became of it: a worker's garbage collector looks for cycles rarely."""
+"""What a message took in memory is free when it is settled, whatever became of it: a worker's garbage collector looks
+for cycles rarely."""
 
 from __future__ import annotations
 

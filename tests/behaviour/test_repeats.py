@@ -102,7 +102,9 @@ class Fickle:
 async def appended_again(bus: AppBus, topic: str) -> None:
     """Every record of *topic* once more: as after a death between the inbox's commit and the log's."""
     records = [record async for record in scan(bus.transport, topic)]
-    await bus.transport.append([NewRecord(topic, record.key, record.value, record.headers) for record in records], timeout_s=5)
+    await bus.transport.append(
+        [NewRecord(topic, record.key, record.value, record.headers) for record in records], timeout_s=5
+    )
     await bus.settle()
 
 
@@ -250,7 +252,9 @@ async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idem
 
     async with app.test() as bus:
         settings = load(flags={}, env={}, file=None).settings
-        payer = make_publisher(bus.transport, settings, "payer@tests", clock=bus.clock, metrics=Metrics(), signer=Keys())
+        payer = make_publisher(
+            bus.transport, settings, "payer@tests", clock=bus.clock, metrics=Metrics(), signer=Keys()
+        )
         sealed = payer.seal(Draft(payload=Transfer(1), idempotency_key=idempotency_key))
         for _ in range(2):
             await payer.send(sealed)
@@ -289,7 +293,9 @@ async def test_what_is_written_in_the_transaction_is_there_if_and_only_if_the_ru
         assert transaction is await context.transaction()
         await transaction.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER, amount INTEGER)")
         await transaction.execute("INSERT INTO booked VALUES ($1, $2)", order.number, order.amount)
-        balances.append(await transaction.fetch("SELECT number, sum(amount) FROM booked GROUP BY number ORDER BY number"))
+        balances.append(
+            await transaction.fetch("SELECT number, sum(amount) FROM booked GROUP BY number ORDER BY number")
+        )
         if order.number == 2 and context.attempt == 1:
             raise ValueError("after the effect")
         if order.number == 3:
@@ -597,7 +603,8 @@ async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_no
 
 
 class Mute:
-    """A store that goes away just when it has committed what came with a transaction, so that nobody hears of it; or just before."""
+    """A store that goes away just when it has committed what came with a transaction, so that nobody hears of it; or
+    just before."""
 
     def __init__(self, inbox, *, commits: bool) -> None:
         self.inbox = inbox

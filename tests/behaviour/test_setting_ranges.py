@@ -1,4 +1,5 @@
-"""At the ends of the ranges that settings allow everything works: nothing overflows, and nothing is rounded to nothing."""
+"""At the ends of the ranges that settings allow everything works: nothing overflows, and nothing is rounded to
+nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +27,17 @@ class Answered(msgspec.Struct, frozen=True):
 
 def at(end: str, **others: object) -> Settings:
     """With every duration as short, or as long, as it may be."""
-    metas = {name: meta for name, kind in _TYPES.items() for meta in get_args(kind) if isinstance(meta, msgspec.Meta) and name.endswith("_s")}
+    metas = {
+        name: meta
+        for name, kind in _TYPES.items()
+        for meta in get_args(kind)
+        if isinstance(meta, msgspec.Meta) and name.endswith("_s")
+    }
     flags = {name: getattr(meta, end) for name, meta in metas.items()}
     assert len(flags) >= 16
-    return load(flags=flags | {name.replace("__", "."): value for name, value in others.items()}, env={}, file=None).settings
+    return load(
+        flags=flags | {name.replace("__", "."): value for name, value in others.items()}, env={}, file=None
+    ).settings
 
 
 SHORTEST = at("ge", kafka__session_timeout_s=0.03, retry__tiers="1ms")

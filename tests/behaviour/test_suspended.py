@@ -1,4 +1,5 @@
-"""A worker that was suspended for longer than its session: others have gone on with its keys, and it must not begin behind their backs."""
+"""A worker that was suspended for longer than its session: others have gone on with its keys, and it must not begin
+behind their backs."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class Process:
         self.clock = ManualClock()
         self.transport = open_transport(url, clock=self.clock)
         self.publisher = make_publisher(self.transport, settings, "tests@tests", clock=self.clock, metrics=Metrics())
-        self.worker = make_worker(app.declaration, self.transport, settings, member=member, clock=self.clock, metrics=Metrics())
+        self.worker = make_worker(
+            app.declaration, self.transport, settings, member=member, clock=self.clock, metrics=Metrics()
+        )
 
     def suspend(self) -> asyncio.Event:
         """Hear nothing, as a suspended process, until the event is set: a moment after it goes on."""
@@ -68,7 +71,9 @@ class Process:
 
 
 async def test_in_strict_order_nothing_is_begun_before_it_is_known_whose_the_key_is(tmp_path: Path) -> None:
-    first, second = (Process(f"sqlite:///{tmp_path}/log.db", name, failing=name == "first") for name in ("first", "second"))
+    first, second = (
+        Process(f"sqlite:///{tmp_path}/log.db", name, failing=name == "first") for name in ("first", "second")
+    )
     await first.worker.start(create_topics=True)
     for number in (1, 2):
         await first.publisher.publish(Draft(payload=Job(number), key="same", ttl_s=86_400))

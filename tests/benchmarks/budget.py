@@ -1,7 +1,8 @@
-"""Processor time per message against its budget: `make budget`, and `python tests/benchmarks/budget.py --write` to set it anew.
+"""Processor time per message against its budget: `make budget`, and `python tests/benchmarks/budget.py --write` to set
+it anew.
 
-Owns the command line, and a process of its own for each path: the compiled one, where it is built, and Python alone. The budget is in
-`budget.toml`; `tests/test_budget.py` holds the project to it. About ten seconds; no Kafka, no network.
+Owns the command line, and a process of its own for each path: the compiled one, where it is built, and Python alone.
+The budget is in `budget.toml`; `tests/test_budget.py` holds the project to it. About ten seconds; no Kafka, no network.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ _TOLERANCE = 1.5
 def gauged_apart(path: budgets.Path, names: Sequence[str] = (), *, rounds: int = ROUNDS) -> dict[str, Gauged]:
     """The figures, measured in a process that has nothing else in it."""
     environment = os.environ | {"SEALBUS_NATIVE": "require" if path == "native" else "off"}
-    command = [sys.executable, str(Path(__file__).resolve()), "--json", "--rounds", str(rounds), *(("--only", *names) if names else ())]
+    command = [
+        sys.executable,
+        str(Path(__file__).resolve()),
+        "--json",
+        "--rounds",
+        str(rounds),
+        *(("--only", *names) if names else ()),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
@@ -44,7 +52,8 @@ def gauged_apart(path: budgets.Path, names: Sequence[str] = (), *, rounds: int =
 
 
 def checked(budget: budgets.Budget, path: budgets.Path) -> tuple[dict[str, Gauged], dict[str, str]]:
-    """What was found, and a sentence for each figure above its budget; those are measured again, for a machine can have a bad moment."""
+    """What was found, and a sentence for each figure above its budget; those are measured again, for a machine can have
+    a bad moment."""
     found = gauged_apart(path)
     above = budgets.over(budget, path, found)
     for _ in range(_ATTEMPTS - 1):
@@ -57,10 +66,21 @@ def checked(budget: budgets.Budget, path: budgets.Path) -> tuple[dict[str, Gauge
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="measure longer, and write the result into budget.toml as the budget")
-    parser.add_argument("--json", action="store_true", help="measure in this process and print JSON; compare with nothing")
+    parser.add_argument(
+        "--write", action="store_true", help="measure longer, and write the result into budget.toml as the budget"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="measure in this process and print JSON; compare with nothing"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of --json (default {ROUNDS})")
-    parser.add_argument("--only", nargs="+", default=[], choices=[figure.name for figure in FIGURES], metavar="NAME", help="some, with --json")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        choices=[figure.name for figure in FIGURES],
+        metavar="NAME",
+        help="some, with --json",
+    )
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,5 @@
-"""Lets the tests of the benchmarks import them as the benchmarks import each other; last in line, for other folders have a `run` too."""
+"""Lets the tests of the benchmarks import them as the benchmarks import each other; last in line, for other folders
+have a `run` too."""
 
 from __future__ import annotations
 

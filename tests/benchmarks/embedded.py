@@ -1,7 +1,9 @@
-"""What the embedded log costs: throughput, and memory over a long run. Also by itself: `python tests/benchmarks/embedded.py`.
+"""What the embedded log costs: throughput, and memory over a long run. Also by itself: `python
+tests/benchmarks/embedded.py`.
 
-Owns starting real publishers and workers as processes (`sealbus publish`, `sealbus worker`), watching their memory in /proc and the group's
-commits in the log, and drawing the plot. 1 KB payloads, every gate on, full synchronisation to disk.
+Owns starting real publishers and workers as processes (`sealbus publish`, `sealbus worker`), watching their memory in
+/proc and the group's commits in the log, and drawing the plot. 1 KB payloads, every gate on, full synchronisation to
+disk.
 """
 
 from __future__ import annotations
@@ -94,10 +96,14 @@ def throughput(folder: Path, count: int) -> None:
         assert created.wait() == 0
         started_s = time.perf_counter()
         running = [
-            sealbus(folder, "publish", "bench.job", str(source), "--app", "bench_app:app", stdout=subprocess.DEVNULL) for _ in range(publishers)
+            sealbus(folder, "publish", "bench.job", str(source), "--app", "bench_app:app", stdout=subprocess.DEVNULL)
+            for _ in range(publishers)
         ]
         assert all(process.wait() == 0 for process in running)
-        print(f"publish, {publishers} process(es), start-up included: {count * publishers / (time.perf_counter() - started_s):,.0f} messages/s")
+        print(
+            f"publish, {publishers} process(es), start-up included: "
+            f"{count * publishers / (time.perf_counter() - started_s):,.0f} messages/s"
+        )
     for processes in (1, 2):
         log = sqlite3.connect(folder / "log.db")
         log.execute("DELETE FROM leases")
@@ -113,7 +119,9 @@ def throughput(folder: Path, count: int) -> None:
 def watch_memory(folder: Path, count: int) -> dict[str, Series]:
     """(messages, MB) of a publisher and of a worker that are at it at the same time, until everything is settled."""
     worker = sealbus(folder, "worker", "bench_app:app")
-    publisher = sealbus(folder, "publish", "bench.job", "-", "--app", "bench_app:app", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    publisher = sealbus(
+        folder, "publish", "bench.job", "-", "--app", "bench_app:app", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
     assert publisher.stdin is not None
     sampled: dict[str, Series] = {"publisher": [], "worker": []}
     try:
@@ -125,7 +133,9 @@ def watch_memory(folder: Path, count: int) -> dict[str, Series]:
                     sampled["publisher"].append((number, resident_mb(publisher.pid)))
                     sampled["worker"].append((number, resident_mb(worker.pid)))
         if code := publisher.wait():
-            raise RuntimeError(f"the publisher ended with {code}: {(folder / 'publish.err').read_text('utf-8')[-1000:]}")
+            raise RuntimeError(
+                f"the publisher ended with {code}: {(folder / 'publish.err').read_text('utf-8')[-1000:]}"
+            )
         watch_settled(folder, count)
         worker.terminate()
         worker.wait()
@@ -141,7 +151,10 @@ def memory(folder: Path, count: int, plot: Path) -> None:
     sampled = watch_memory(folder, count)
     for name, points in sampled.items():
         warm = [size for number, size in points if number > count * 0.1]
-        print(f"{name}: {warm[0]:.1f} MB after a tenth, {warm[-1]:.1f} MB at the end, peak {max(warm):.1f} MB, over {count:,} messages")
+        print(
+            f"{name}: {warm[0]:.1f} MB after a tenth, {warm[-1]:.1f} MB at the end, peak {max(warm):.1f} MB, over "
+            f"{count:,} messages"
+        )
     plot.parent.mkdir(parents=True, exist_ok=True)
     plot.write_text(drawn(sampled, count), "utf-8")
     print(f"plot: {plot}")
@@ -151,7 +164,10 @@ def drawn(sampled: dict[str, Series], count: int) -> str:
     """An SVG of resident memory over messages."""
     width, height, left, bottom = 720, 320, 60, 40
     highest = max(size for points in sampled.values() for _, size in points) * 1.15
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        'font-size="12">'
+    ]
     parts.append(f'<text x="{left}" y="16">Resident memory over {count:,} messages of 1 KB</text>')
     for step in range(5):
         size = highest * step / 4
@@ -159,9 +175,14 @@ def drawn(sampled: dict[str, Series], count: int) -> str:
         parts.append(f'<line x1="{left}" x2="{width - 10}" y1="{y:.0f}" y2="{y:.0f}" stroke="#ddd"/>')
         parts.append(f'<text x="8" y="{y + 4:.0f}">{size:.0f} MB</text>')
     for (name, points), colour in zip(sampled.items(), ("#1f77b4", "#d62728"), strict=True):
-        path = " ".join(f"{x(number, count, width, left):.1f},{y_of(size, highest, height, bottom):.1f}" for number, size in points)
+        path = " ".join(
+            f"{x(number, count, width, left):.1f},{y_of(size, highest, height, bottom):.1f}" for number, size in points
+        )
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
-        parts.append(f'<text x="{width - 90}" y="{y_of(points[-1][1], highest, height, bottom) - 6:.0f}" fill="{colour}">{name}</text>')
+        parts.append(
+            f'<text x="{width - 90}" y="{y_of(points[-1][1], highest, height, bottom) - 6:.0f}" '
+            f'fill="{colour}">{name}</text>'
+        )
     parts.append(f'<text x="{width // 2 - 40}" y="{height - 10}">messages published</text></svg>')
     return "\n".join(parts)
 

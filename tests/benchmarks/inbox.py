@@ -1,7 +1,8 @@
-"""How many messages an inbox claims and finishes in a second, and for how much processor time: `python tests/benchmarks/inbox.py [URL]`.
+"""How many messages an inbox claims and finishes in a second, and for how much processor time: `python
+tests/benchmarks/inbox.py [URL]`.
 
-Each caller claims a message, and finishes it with one output of about 700 bytes (or --silent), again and again. Without a URL: SQLite in a
-temporary file.
+Each caller claims a message, and finishes it with one output of about 700 bytes (or --silent), again and again. Without
+a URL: SQLite in a temporary file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ OUTPUTS = (NewRecord("agents.x", b"k" * 36, b"v" * 600, (("content-type", b"a" *
 LATER_MS = 4_102_444_800_000
 
 
-async def measure(url: str, callers: int, seconds: float, outputs: Sequence[NewRecord] = OUTPUTS) -> tuple[float, float]:
+async def measure(
+    url: str, callers: int, seconds: float, outputs: Sequence[NewRecord] = OUTPUTS
+) -> tuple[float, float]:
     """Messages in a second, and seconds of processor time for each; the callers' own part is in it."""
     inbox = open_inbox(url, owner="benchmark", clock=SystemClock())
     await inbox.open()
@@ -63,7 +66,8 @@ def main() -> None:
         url = given.url or f"sqlite:///{folder}/inbox.db"
         rate, cpu_s = asyncio.run(measure(url, given.callers, given.seconds, () if given.silent else OUTPUTS))
     print(
-        f"{url.partition(':')[0]}, {given.callers} callers: {rate:.0f} messages claimed and finished a second, {cpu_s * 1e6:.1f} us of CPU each"
+        f"{url.partition(':')[0]}, {given.callers} callers: {rate:.0f} messages claimed and finished a second, "
+        f"{cpu_s * 1e6:.1f} us of CPU each"
     )
 
 

@@ -1,7 +1,9 @@
-"""How late retries come, never early, and what a failing key costs the others: `python tests/benchmarks/lateness.py [--bus URL]`.
+"""How late retries come, never early, and what a failing key costs the others: `python tests/benchmarks/lateness.py
+[--bus URL]`.
 
-Owns a worker with a known capacity (handlers that only wait), loaded to 70 %, of which one message in ten fails once and returns through a tier.
-Prints early deliveries, lateness over the tier's delay, and the latency of untouched keys before and while one key fails without end.
+Owns a worker with a known capacity (handlers that only wait), loaded to 70 %, of which one message in ten fails once
+and returns through a tier. Prints early deliveries, lateness over the tier's delay, and the latency of untouched keys
+before and while one key fails without end.
 """
 
 from __future__ import annotations
@@ -86,11 +88,18 @@ async def publish(bus, for_s: float, *, failing: bool, retried: bool) -> int:
 
 
 async def measure(url: str, for_s: float) -> None:
-    flags = {"bus.url": url, "bus.namespace": f"l{uuid.uuid4().hex[:8]}", "topics.create": True, "worker.concurrency": CONCURRENCY}
+    flags = {
+        "bus.url": url,
+        "bus.namespace": f"l{uuid.uuid4().hex[:8]}",
+        "topics.create": True,
+        "worker.concurrency": CONCURRENCY,
+    }
     settings = load(flags=flags, env={}, file=None).settings
     book, clock, stop = Book(), SystemClock(), asyncio.Event()
     transport = open_configured(settings, clock=clock)
-    worker = make_worker(make_app(book).declaration, transport, settings, member="bench", clock=clock, metrics=Metrics())
+    worker = make_worker(
+        make_app(book).declaration, transport, settings, member="bench", clock=clock, metrics=Metrics()
+    )
     await worker.start(create_topics=True)
     running = asyncio.create_task(worker.run(stop))
     async with connect(agent="source@bench", settings=settings) as bus:
@@ -114,9 +123,14 @@ async def measure(url: str, for_s: float) -> None:
     await transport.close()
     print(f"log: {url.partition('://')[0]}; {CONCURRENCY} handlers of {HANDLER_S * 1000:.0f} ms at {LOAD:.0%} load")
     print(f"retried through the {TIER_S:g} s tier: {len(latenesses)}; early: {sum(late < 0 for late in latenesses)}")
-    print(f"lateness: p50 {_at(latenesses, 0.5):.3f} s, p99 {_at(latenesses, 0.99):.3f} s, worst {latenesses[-1]:.3f} s")
+    print(
+        f"lateness: p50 {_at(latenesses, 0.5):.3f} s, p99 {_at(latenesses, 0.99):.3f} s, worst {latenesses[-1]:.3f} s"
+    )
     for name, values in (("calm", sorted(calm)), ("one key failing", sorted(troubled))):
-        print(f"latency of the other keys, {name}: p50 {_at(values, 0.5) * 1000:.1f} ms, p99 {_at(values, 0.99) * 1000:.1f} ms, n={len(values)}")
+        print(
+            f"latency of the other keys, {name}: p50 {_at(values, 0.5) * 1000:.1f} ms, p99 "
+            f"{_at(values, 0.99) * 1000:.1f} ms, n={len(values)}"
+        )
     change = statistics.median(troubled) / statistics.median(calm) - 1
     print(f"change of the median: {change:+.1%}")
 

@@ -1,7 +1,9 @@
-"""Where the time goes: flame graphs of publishing and consuming on both logs, and the five largest costs of each, by py-spy.
+"""Where the time goes: flame graphs of publishing and consuming on both logs, and the five largest costs of each, by
+py-spy.
 
-Owns the command line and what is recorded. Not named after what it does, for `profile` is a module of the standard library. Each is recorded
-twice, once as a drawing and once as text. Works where py-spy may look into a process it has started: on Linux everybody may, on macOS root.
+Owns the command line and what is recorded. Not named after what it does, for `profile` is a module of the standard
+library. Each is recorded twice, once as a drawing and once as text. Works where py-spy may look into a process it has
+started: on Linux everybody may, on macOS root.
 """
 
 from __future__ import annotations
@@ -53,9 +55,20 @@ class Profile(msgspec.Struct, kw_only=True):
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(_TITLES), choices=list(_TITLES), metavar="NAME", help=f"some of: {', '.join(_TITLES)}")
-    parser.add_argument("--seconds-each", type=float, metavar="S", help=f"how long each is recorded, twice (default {_SECONDS:g})")
-    parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SECONDS:g} seconds each: proves only that it works")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=list(_TITLES),
+        choices=list(_TITLES),
+        metavar="NAME",
+        help=f"some of: {', '.join(_TITLES)}",
+    )
+    parser.add_argument(
+        "--seconds-each", type=float, metavar="S", help=f"how long each is recorded, twice (default {_SECONDS:g})"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{_QUICK_SECONDS:g} seconds each: proves only that it works"
+    )
     parser.add_argument("--native", action="store_true", help="look into compiled code too (py-spy --native)")
     add_out(parser)
     options = parser.parse_args(arguments)
@@ -110,7 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     try:
         with terminable(), ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="work-", dir=options.out, ignore_cleanup_errors=True)))
+            folder = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="work-", dir=options.out, ignore_cleanup_errors=True)
+                )
+            )
             broker = None
             if any(name.endswith("kafka") for name in options.only):
                 print("starting Kafka", file=sys.stderr)

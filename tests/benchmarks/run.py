@@ -1,6 +1,7 @@
 """How fast sealbus is, beside other libraries, on this machine: `make bench`, `make bench-quick`.
 
-Owns the command line, starting one real Kafka, and writing results.json, results.md and results.svg. What is measured is in `speed.catalog`.
+Owns the command line, starting one real Kafka, and writing results.json, results.md and results.svg. What is measured
+is in `speed.catalog`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,17 @@ ROOT = Path(__file__).resolve().parents[2]
 _CLIENT_CPU, _BROKER_CPU = 0, 1
 _ROUNDS, _QUICK_ROUNDS = 5, 1
 _METHOD = (
-    "{rounds} round(s); the variants of a family take turns within each round, in rotated order, each in a new process with a warm-up; {where}. "
+    "{rounds} round(s); the variants of a family take turns within each round, in rotated order, each in a new process "
+    "with a warm-up; {where}. "
     "Median [least..most]. The machine drifts: trust ratios of one round, which is what the goals are, not absolutes."
 )
 _SETTINGS = (
-    "Kafka: one real node, 12 partitions, one replica, acks=all, idempotent producers, rivals with 1 MB batches and 5 ms linger (none where "
-    "each message or batch is awaited). Payloads: 1,036 bytes of canonical JSON, no two alike, 1,000 keys. sealbus is given Structs and checks, "
-    "encodes and seals them within the time; the rivals' producers are given ready bytes. All consumers of a family read the same sealed "
+    "Kafka: one real node, 12 partitions, one replica, acks=all, idempotent producers, rivals with 1 MB batches and 5 "
+    "ms linger (none where "
+    "each message or batch is awaited). Payloads: 1,036 bytes of canonical JSON, no two alike, 1,000 keys. sealbus is "
+    "given Structs and checks, "
+    "encodes and seals them within the time; the rivals' producers are given ready bytes. All consumers of a family "
+    "read the same sealed "
     "records, timed after the first tenth of them. Bytes are those of the broker's log, or of the file, per message."
 )
 _EXAMPLES = """examples:
@@ -55,12 +60,24 @@ exit codes: 0 measured; 1 something failed; 2 wrong use; 69 no Kafka; 130 interr
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few messages, compressed Kafka only, one round: proves only that it works")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds per family (default {_ROUNDS}, with --quick {_QUICK_ROUNDS})")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="families, or variants such as publish/sealbus-many")
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few messages, compressed Kafka only, one round: proves only that it works"
+    )
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help=f"rounds per family (default {_ROUNDS}, with --quick {_QUICK_ROUNDS})"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="families, or variants such as publish/sealbus-many"
+    )
     add_out(parser)
-    parser.add_argument("--results", action="store_true", help="measure nothing: write what is in DIR into tests/benchmarks/RESULTS.md, and end")
+    parser.add_argument(
+        "--results",
+        action="store_true",
+        help="measure nothing: write what is in DIR into tests/benchmarks/RESULTS.md, and end",
+    )
     parser.add_argument("--list", action="store_true", help="list families and variants, and end")
     options = parser.parse_args(arguments)
     if options.rounds is not None and options.rounds < 1:
@@ -89,10 +106,16 @@ def bound() -> tuple[int | None, int | None]:
 
 def conditions(options: argparse.Namespace, cpu: int | None) -> list[str]:
     """What a reader has to know."""
-    where = f"clients on processor {_CLIENT_CPU}, broker on processor {_BROKER_CPU}" if cpu is not None else "processes NOT BOUND to processors"
+    where = (
+        f"clients on processor {_CLIENT_CPU}, broker on processor {_BROKER_CPU}"
+        if cpu is not None
+        else "processes NOT BOUND to processors"
+    )
     lines = [_METHOD.format(rounds=options.rounds, where=where), _SETTINGS]
     if options.quick:
-        lines.append("**Quick run**: few messages, few rounds. It shows that everything works; its numbers prove nothing.")
+        lines.append(
+            "**Quick run**: few messages, few rounds. It shows that everything works; its numbers prove nothing."
+        )
     return lines
 
 
@@ -116,15 +139,27 @@ def write(options: argparse.Namespace, cpu: int | None, measured: list[Measured]
     out.mkdir(parents=True, exist_ok=True)
     head, verdicts = machine.described(), goals.judge(measured)
     text = tables.document(head, conditions(options, cpu), measured, failures, verdicts)
-    rates = [{"variant": each.variant, "round": each.round, "per_second": each.answer.rate, "answer": each.answer} for each in measured]
-    record = {"machine": head, "quick": options.quick, "rounds": options.rounds, "measured": rates, "failures": failures, "goals": verdicts}
+    rates = [
+        {"variant": each.variant, "round": each.round, "per_second": each.answer.rate, "answer": each.answer}
+        for each in measured
+    ]
+    record = {
+        "machine": head,
+        "quick": options.quick,
+        "rounds": options.rounds,
+        "measured": rates,
+        "failures": failures,
+        "goals": verdicts,
+    }
     (out / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
     (out / "results.md").write_text(text, "utf-8")
     (out / "results.svg").write_text(chart.drawn(measured), "utf-8")
     return text
 
 
-def measure(options: argparse.Namespace, cpus: tuple[int | None, int | None], measured: list[Measured], failures: list[Failure]) -> None:
+def measure(
+    options: argparse.Namespace, cpus: tuple[int | None, int | None], measured: list[Measured], failures: list[Failure]
+) -> None:
     """Start what is needed, and run all rounds."""
     variants: list[Variant] = options.variants
     logs = {family.name: family for family in FAMILIES}
@@ -160,7 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.variants = [variant for variant in options.variants if variant.native != "require"]
     cpus = bound()
     if cpus[0] is None:
-        print("fewer than two processors to bind to, or no way to bind: clients and broker share all of them", file=sys.stderr)
+        print(
+            "fewer than two processors to bind to, or no way to bind: clients and broker share all of them",
+            file=sys.stderr,
+        )
     measured: list[Measured] = []
     failures: list[Failure] = []
     code = 0

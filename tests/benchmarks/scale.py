@@ -1,7 +1,9 @@
-"""How speed changes with size, on this machine: partitions, topics, keys, payloads, handlers, processes; start-up; and a long steady load.
+"""How speed changes with size, on this machine: partitions, topics, keys, payloads, handlers, processes; start-up; and
+a long steady load.
 
-Owns the command line, starting one real Kafka, and writing scale.json, scale.md and an SVG per curve, after every measurement. What is measured
-is in `curves`. Results are added to those of the folder: what is measured again replaces what was.
+Owns the command line, starting one real Kafka, and writing scale.json, scale.md and an SVG per curve, after every
+measurement. What is measured is in `curves`. Results are added to those of the folder: what is measured again replaces
+what was.
 """
 
 from __future__ import annotations
@@ -50,14 +52,40 @@ exit codes: 0 measured; 1 something failed; 2 wrong use; 69 no Kafka; 130 interr
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"some of: {', '.join(_NAMES)}; steady is both of its kind")
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"some of: {', '.join(_NAMES)}; steady is both of its kind",
+    )
     parser.add_argument("--log", choices=["kafka", "embedded"], help="one log alone, where a curve has both")
-    parser.add_argument("--seconds-each", type=float, metavar="S", help=f"how long each point is measured (default {_SECONDS:g})")
-    parser.add_argument("--minutes", type=float, default=_MINUTES, metavar="M", help=f"how long a steady load lasts (default {_MINUTES:g})")
-    parser.add_argument("--rate", type=float, default=_PER_SECOND, metavar="N", help=f"messages/s of the steady load (default {_PER_SECOND:g})")
-    parser.add_argument("--within", type=float, metavar="M", help="begin nothing more after so many minutes (a steady load aside)")
-    parser.add_argument("--quick", action="store_true", help="two points of each curve, a second each: proves only that it works")
+    parser.add_argument(
+        "--seconds-each", type=float, metavar="S", help=f"how long each point is measured (default {_SECONDS:g})"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=_MINUTES,
+        metavar="M",
+        help=f"how long a steady load lasts (default {_MINUTES:g})",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=_PER_SECOND,
+        metavar="N",
+        help=f"messages/s of the steady load (default {_PER_SECOND:g})",
+    )
+    parser.add_argument(
+        "--within", type=float, metavar="M", help="begin nothing more after so many minutes (a steady load aside)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two points of each curve, a second each: proves only that it works"
+    )
     add_out(parser)
     options = parser.parse_args(arguments)
     names = [name for given in options.only for name in (list(_STEADY) if given == "steady" else [given])]
@@ -122,7 +150,9 @@ class Scale:
                         say(f"    {point.line}: {number(point.rate)}/s, {number(point.cpu_us)} us {point.note}")
                 except (RuntimeError, ValueError, OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
                     say(f"    FAILED: {error}")
-                    self.measured.failures.append(f"{curve.name} {x:,} on {log}: `{' '.join(str(error).split())[-300:]}`")
+                    self.measured.failures.append(
+                        f"{curve.name} {x:,} on {log}: `{' '.join(str(error).split())[-300:]}`"
+                    )
                 self.write()
                 if number_ + 1 == len(todo) or todo[number_ + 1][0] is not curve:
                     runner.forget()
@@ -136,7 +166,15 @@ class Scale:
         write_payloads(payloads, 20_000)
         on_kafka = log == "Kafka" and broker is not None
         url = f"kafka://{broker.bootstrap}" if on_kafka and broker else f"sqlite:///{place}/log.db"
-        job = Job(verb="produce", url=url, namespace="steady", seconds=0, payloads=str(payloads), keys=1_000, per_second=self._options.rate)
+        job = Job(
+            verb="produce",
+            url=url,
+            namespace="steady",
+            seconds=0,
+            payloads=str(payloads),
+            keys=1_000,
+            per_second=self._options.rate,
+        )
         minutes = min(self._options.minutes, 0.5) if self._options.quick else self._options.minutes
         run = steady.watched(job, log, minutes, place, broker=broker.pid if on_kafka and broker else None, say=say)
         self.measured.put_steady(run)
@@ -151,7 +189,10 @@ class Scale:
         (self._out / "scale.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1))
         (self._out / "scale.md").write_text(document(measured), "utf-8")
         for curve in CURVES:
-            lines = {name: [(each.x, each.rate) for each in points] for name, points in lines_of(curve, measured.points).items()}
+            lines = {
+                name: [(each.x, each.rate) for each in points]
+                for name, points in lines_of(curve, measured.points).items()
+            }
             if lines:
                 drawing = plot.drawn(curve.title, curve.of, "messages/s", lines, log_y=curve.log_y)
                 (self._out / f"scale-{curve.name}.svg").write_text(drawing, "utf-8")
@@ -160,8 +201,12 @@ class Scale:
             files = {name: course.files for name, course in run.courses.items()}
             stem = f"scale-steady-{run.log.partition(' ')[0].lower()}"
             title = f"Steady load of {run.per_second:,.0f} messages/s on {run.log}"
-            (self._out / f"{stem}.svg").write_text(plot.drawn(title, "minutes", "resident MB", sizes, log_x=False), "utf-8")
-            (self._out / f"{stem}-files.svg").write_text(plot.drawn(title, "minutes", "open files", files, log_x=False), "utf-8")
+            (self._out / f"{stem}.svg").write_text(
+                plot.drawn(title, "minutes", "resident MB", sizes, log_x=False), "utf-8"
+            )
+            (self._out / f"{stem}-files.svg").write_text(
+                plot.drawn(title, "minutes", "open files", files, log_x=False), "utf-8"
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,7 +217,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     try:
         with terminable(), ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="work-", dir=options.out, ignore_cleanup_errors=True)))
+            folder = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="work-", dir=options.out, ignore_cleanup_errors=True)
+                )
+            )
             broker = None
             if needs_kafka:
                 say("starting Kafka")

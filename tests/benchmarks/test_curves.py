@@ -1,4 +1,5 @@
-"""What the scale curves and profiles make of what was measured: windows, tables, drawings, places in RESULTS.md. No measuring, no Kafka."""
+"""What the scale curves and profiles make of what was measured: windows, tables, drawings, places in RESULTS.md. No
+measuring, no Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ def steadily(from_s: float, to_s: float, rate: float, cpu_share: float = 0.5) ->
     """Forty samples a second of something that goes on evenly, after a second in which nothing came."""
     steps = round((to_s - from_s) * 40)
     idle = [Sample(from_s - 1 + step / 40, 0, 0.0) for step in range(40)]
-    return Told(samples=[*idle, *(Sample(from_s + step / 40, round(step / 40 * rate), step / 40 * cpu_share) for step in range(steps + 1))])
+    return Told(
+        samples=[
+            *idle,
+            *(Sample(from_s + step / 40, round(step / 40 * rate), step / 40 * cpu_share) for step in range(steps + 1)),
+        ]
+    )
 
 
 def point(curve: str, line: str, x: int, rate: float) -> Point:
@@ -73,7 +79,9 @@ def test_a_drawing_has_equal_steps_for_equal_factors() -> None:
 
 
 def test_drift_is_the_end_less_what_came_after_the_warm_up() -> None:
-    course = Course(rss_mb=[(minute, 50.0 + minute) for minute in range(101)], files=[(minute, 7.0) for minute in range(101)])
+    course = Course(
+        rss_mb=[(minute, 50.0 + minute) for minute in range(101)], files=[(minute, 7.0) for minute in range(101)]
+    )
     steady = Steady(log="Kafka", minutes=100, per_second=500, courses={"worker": course})
     assert steady.drifts(lambda each: each.rss_mb) == {"worker": pytest.approx(85.0)}
     assert steady.drifts(lambda each: each.files) == {"worker": 0.0}
@@ -91,7 +99,10 @@ def test_costs_are_self_times_of_the_loop_and_of_threads_at_work() -> None:
             "not a stack",
         ]
     )
-    assert [(cost.name, cost.share) for cost in costs(raw, 2)] == [("seal (a.py:1)", 0.6), ("Log.flush (log.py:1)", 0.3)]
+    assert [(cost.name, cost.share) for cost in costs(raw, 2)] == [
+        ("seal (a.py:1)", 0.6),
+        ("Log.flush (log.py:1)", 0.3),
+    ]
 
 
 def test_results_have_a_place_for_everything_and_keep_what_is_written_by_hand() -> None:

@@ -28,7 +28,9 @@ def verdict(found: list[Measured], text: str) -> Verdict:
     return one
 
 
-def test_a_folder_for_results_is_the_same_for_processes_that_run_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_for_results_is_the_same_for_processes_that_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parser = argparse.ArgumentParser()
     add_out(parser)
     monkeypatch.chdir(tmp_path)
@@ -109,7 +111,9 @@ def test_there_is_always_a_warm_up() -> None:
     assert all(warm_up_of(variant, size) >= 1 for variant in VARIANTS for size in (1, variant.quick, variant.messages))
 
 
-@pytest.mark.parametrize(("value", "text"), [(41_234.0, "41,200"), (312.4, "312"), (31.42, "31.4"), (3.14159, "3.14"), (0.021, "0.02")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(41_234.0, "41,200"), (312.4, "312"), (31.42, "31.4"), (3.14159, "3.14"), (0.021, "0.02")]
+)
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
     assert tables.number(value) == text
 
@@ -121,8 +125,13 @@ def test_the_document_says_what_was_met_what_was_not_and_what_failed() -> None:
     text = tables.document({"Python": "3"}, ["On a machine."], found, failures, judge(found))
     lines = text.splitlines()
     assert "| sealed publish_many / raw keyed aiokafka send() | 3.00 | >= 2x | met | >= 3x | met | 1 |" in lines
-    assert "| sealed publish_many / confluent-kafka produce() | 0.30 | >= 1x | **NOT met** | >= 1.5x | NOT met | 1 |" in lines
-    assert any(line.startswith("| **sealbus publish_many** | 300 | 2.00 | 400 | 50.0 | 1.00 | sealed") for line in lines)
+    assert (
+        "| sealed publish_many / confluent-kafka produce() | 0.30 | >= 1x | **NOT met** | >= 1.5x | NOT met | 1 |"
+        in lines
+    )
+    assert any(
+        line.startswith("| **sealbus publish_many** | 300 | 2.00 | 400 | 50.0 | 1.00 | sealed") for line in lines
+    )
     assert "- publish/faststream-one, round 1: `boom bang`" in lines
     assert "not measured" in text
     assert "## Messages with idempotency keys" not in text

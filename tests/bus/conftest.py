@@ -19,9 +19,11 @@ def _taken_s(call: Callable[[], object]) -> float:
 
 @pytest.fixture
 def best_of_thirty() -> Callable[[Callable[[], object], float], float]:
-    """The shortest of up to thirty runs in processor time, for another process may take the machine away from some of them.
+    """The shortest of up to thirty runs in processor time, for another process may take the machine away from some of
+    them.
 
-    In seconds of a machine that reads an ordinary megabyte as fast as `_ORDINARY_S` says, where this one is slower than that.
+    In seconds of a machine that reads an ordinary megabyte as fast as `_ORDINARY_S` says, where this one is slower than
+    that.
     """
 
     def best(call: Callable[[], object], limit_s: float) -> float:

@@ -139,7 +139,9 @@ def test_a_message_is_for_everybody_or_for_an_id_or_for_a_role(recipient: Agent 
         ("other", "a.c", None, ("wrong_audience", "/metadata/namespace")),
     ],
 )
-def test_a_message_that_was_moved_is_found_out(namespace: str, message_type: str | None, key: bytes | None, expected: object) -> None:
+def test_a_message_that_was_moved_is_found_out(
+    namespace: str, message_type: str | None, key: bytes | None, expected: object
+) -> None:
     assert verdict(gates.audience_gate, message(), namespace, message_type, key) == expected
 
 
@@ -166,18 +168,25 @@ SIGNATURE, CHAIN = "/verification/signature", "/verification/proof_chain"
 def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str | None, signed: str | None) -> None:
     verifier = Verifier() if keys else None
     assert verdict(gates.authenticity_gate, message(), risk, verifier) == ((unsigned, SIGNATURE) if unsigned else None)
-    assert verdict(gates.authenticity_gate, message(signed=True), risk, verifier) == ((signed, SIGNATURE) if signed else None)
+    assert verdict(gates.authenticity_gate, message(signed=True), risk, verifier) == (
+        (signed, SIGNATURE) if signed else None
+    )
 
 
 @pytest.mark.parametrize("risk", ["low", "medium", "high"])
-@pytest.mark.parametrize("reason", ["key_unknown", "key_revoked", "key_expired", "signature_invalid", "sender_mismatch"])
+@pytest.mark.parametrize(
+    "reason", ["key_unknown", "key_revoked", "key_expired", "signature_invalid", "sender_mismatch"]
+)
 def test_where_keys_are_configured_a_signature_is_judged_at_every_risk(risk: Risk, reason: str) -> None:
     assert verdict(gates.authenticity_gate, message(signed=True), risk, Verifier(reason)) == (reason, SIGNATURE)
 
 
 @pytest.mark.parametrize("answer", [KeyError("kid"), SystemExit(1), "no_such_reason", "", True, "expired", []])
 def test_a_signature_holds_for_nobody_where_the_verifier_fails_or_answers_anything_else(answer: Any) -> None:
-    assert verdict(gates.authenticity_gate, message(signed=True), "low", Verifier(answer)) == ("signature_invalid", SIGNATURE)
+    assert verdict(gates.authenticity_gate, message(signed=True), "low", Verifier(answer)) == (
+        "signature_invalid",
+        SIGNATURE,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
@@ -199,11 +208,14 @@ def test_a_verifier_that_fails_over_a_link_breaks_the_chain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("risk", "keys", "expected"), [("low", True, "signature_invalid"), ("high", False, "signature_invalid"), ("medium", False, None)]
+    ("risk", "keys", "expected"),
+    [("low", True, "signature_invalid"), ("high", False, "signature_invalid"), ("medium", False, None)],
 )
 def test_the_form_of_a_signature_comes_before_its_key(risk: Risk, keys: bool, expected: str | None) -> None:
     broken = with_signature(message(), "x..y")
-    assert verdict(gates.authenticity_gate, broken, risk, Verifier() if keys else None) == ((expected, SIGNATURE) if expected else None)
+    assert verdict(gates.authenticity_gate, broken, risk, Verifier() if keys else None) == (
+        (expected, SIGNATURE) if expected else None
+    )
 
 
 @pytest.mark.parametrize("keys", [False, True])
@@ -217,7 +229,9 @@ def test_parents_need_a_chain_from_medium_risk_on(risk: Risk, keys: bool, expect
 def test_a_chain_that_is_present_is_judged_at_every_risk(risk: Risk) -> None:
     child = message(cause=message())
     other = message(cause=message(data=b"{}"))
-    forged = msgspec.structs.replace(child, verification=msgspec.structs.replace(child.verification, proof_chain=other.verification.proof_chain))
+    forged = msgspec.structs.replace(
+        child, verification=msgspec.structs.replace(child.verification, proof_chain=other.verification.proof_chain)
+    )
     assert verdict(gates.authenticity_gate, child, risk, None) is None
     assert verdict(gates.authenticity_gate, forged, risk, None) == ("proof_invalid", CHAIN)
 
@@ -251,7 +265,9 @@ def lifetime(given: Message, **changes: int) -> tuple[str, str] | None:
     return verdict(gates.lifetime_gate, given, **{"now_ms": NOW_MS, "append_ms": NOW_MS} | changes)
 
 
-@pytest.mark.parametrize(("now_ms", "expected"), [(NOW_MS + 65_000, None), (NOW_MS + 65_001, ("expired", "/routing/expires_at"))])
+@pytest.mark.parametrize(
+    ("now_ms", "expected"), [(NOW_MS + 65_000, None), (NOW_MS + 65_001, ("expired", "/routing/expires_at"))]
+)
 def test_expiry_has_a_tolerance_of_five_seconds(now_ms: int, expected: object) -> None:
     assert lifetime(message(), now_ms=now_ms) == expected
 
@@ -261,7 +277,9 @@ def test_an_operator_may_extend_a_life_but_not_shorten_it() -> None:
     assert lifetime(message(), now_ms=NOW_MS + 60_000, extend_until_ms=NOW_MS) is None
 
 
-@pytest.mark.parametrize(("append_ms", "expected"), [(NOW_MS - 120_000, None), (NOW_MS - 120_001, ("clock_skew", "/metadata/timestamp"))])
+@pytest.mark.parametrize(
+    ("append_ms", "expected"), [(NOW_MS - 120_000, None), (NOW_MS - 120_001, ("clock_skew", "/metadata/timestamp"))]
+)
 def test_a_sender_may_be_120_seconds_ahead_of_the_log(append_ms: int, expected: object) -> None:
     assert lifetime(message(), append_ms=append_ms) == expected
 

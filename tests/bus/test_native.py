@@ -19,7 +19,9 @@ from bus.transports.partitioner import murmur2, murmur2_many
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
 ROOM = canonical.MAX_DEPTH - 1
-TEXTS = st.text(max_size=8) | st.sampled_from(["\x00", "\x1f", "\x7f", "\u2028", "é", "\ue000", "\U0001f600", '"', "\\", "/", "a\nb"])
+TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["\x00", "\x1f", "\x7f", "\u2028", "é", "\ue000", "\U0001f600", '"', "\\", "/", "a\nb"]
+)
 NUMBERS = (
     st.integers(-(2**53) + 1, 2**53 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
@@ -32,8 +34,41 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=5)
-ODD_STRINGS = ['"', "\\", "\\u0000", "\\u001f", "\\u001F", "\\n", "\\/", "\\u0008", "\\ud800", '"a"', '"b"', '"aa"', "é", "\ue000"]
-ODD_NUMBERS = ["0", "-0", "1", "01", "1.0", "1.5", "1e5", "1E5", "1e+21", "1e21", "0.1", ".1", "1.", "-", "1e-7", "0.000001", "1e400"]
+ODD_STRINGS = [
+    '"',
+    "\\",
+    "\\u0000",
+    "\\u001f",
+    "\\u001F",
+    "\\n",
+    "\\/",
+    "\\u0008",
+    "\\ud800",
+    '"a"',
+    '"b"',
+    '"aa"',
+    "é",
+    "\ue000",
+]
+ODD_NUMBERS = [
+    "0",
+    "-0",
+    "1",
+    "01",
+    "1.0",
+    "1.5",
+    "1e5",
+    "1E5",
+    "1e+21",
+    "1e21",
+    "0.1",
+    ".1",
+    "1.",
+    "-",
+    "1e-7",
+    "0.000001",
+    "1e400",
+]
 LARGE_NUMBERS = ["9007199254740991", "9007199254740992", "99999999999999999"]
 ODD_REST = ["{", "}", "[", "]", ":", ",", "true", "false", "null", "tru", " ", "\n", "\x00", "\x1f", "\x7f"]
 ODDS = st.lists(st.sampled_from([*ODD_STRINGS, *ODD_NUMBERS, *LARGE_NUMBERS, *ODD_REST]), max_size=12).map("".join)
@@ -63,7 +98,11 @@ def test_the_canonical_form_is_proven_unless_a_key_is_odd(value: dict[str, objec
 
 @compiled
 @settings(max_examples=6_000)
-@given(ODDS.map(lambda text: f'{{"k":{text}}}'.encode()) | ODDS.map(lambda text: f"{{{text}}}".encode()) | st.binary(max_size=12))
+@given(
+    ODDS.map(lambda text: f'{{"k":{text}}}'.encode())
+    | ODDS.map(lambda text: f"{{{text}}}".encode())
+    | st.binary(max_size=12)
+)
 @example(b'{"a":1,"a":2}')
 @example(b'{"b":1,"a":2}')
 @example(b'{"a":"\\u000a"}')
@@ -78,9 +117,13 @@ def test_what_is_proven_the_exact_way_proves_too(data: bytes) -> None:
 @compiled
 @settings(max_examples=1_500)
 @given(OBJECTS, st.data())
-def test_a_changed_byte_is_proven_only_where_the_exact_way_proves_it(value: dict[str, object], draw: st.DataObject) -> None:
+def test_a_changed_byte_is_proven_only_where_the_exact_way_proves_it(
+    value: dict[str, object], draw: st.DataObject
+) -> None:
     data = bytearray(canonical.encode(value, depth=2))
-    data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.sampled_from(list(b'{}[]:," \\0123456789.eE+-abu\x00\x1f\x7f\xc3\xff')))
+    data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(
+        st.sampled_from(list(b'{}[]:," \\0123456789.eE+-abu\x00\x1f\x7f\xc3\xff'))
+    )
     if compiled_proof(bytes(data)):
         assert proven_in_python(bytes(data))
 
@@ -123,7 +166,13 @@ def test_keys_hash_as_in_python(keys: list[bytes]) -> None:
 
 def loaded(wish: str) -> str:
     code = "from bus import native; print(native.core is not None)"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"SEALBUS_NATIVE": wish}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"SEALBUS_NATIVE": wish},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout
 
 

@@ -53,7 +53,15 @@ def test_a_token_that_is_known_by_its_form_is_masked(token: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["token expired", "the password is wrong", "sqlite:///x.db", "kafka://a:9092,b:9093", "division by zero", "no such key: customer-3", ""],
+    [
+        "token expired",
+        "the password is wrong",
+        "sqlite:///x.db",
+        "kafka://a:9092,b:9093",
+        "division by zero",
+        "no such key: customer-3",
+        "",
+    ],
 )
 def test_an_ordinary_sentence_is_left(text: str) -> None:
     assert redacted(text) == text
@@ -65,7 +73,9 @@ def test_any_text_may_come_and_twice_is_as_once(text: str) -> None:
     assert redacted(once) == once or "***" in once
 
 
-@pytest.mark.parametrize("piece", ["a://b:", "password ", "password=", "-----BEGIN PRIVATE KEY-----", "eyJ", "x" * 7, "token token1 "])
+@pytest.mark.parametrize(
+    "piece", ["a://b:", "password ", "password=", "-----BEGIN PRIVATE KEY-----", "eyJ", "x" * 7, "token token1 "]
+)
 def test_no_text_takes_long(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     started_s = time.perf_counter()

@@ -133,7 +133,9 @@ async def test_two_apps_can_be_tested_at_the_same_time() -> None:
         assert two.sent(Answered) == []
 
 
-@pytest.mark.parametrize("option", ["conversation_id", "message_id", "task_id", "run_id", "correlation_id", "idempotency_key", "key"])
+@pytest.mark.parametrize(
+    "option", ["conversation_id", "message_id", "task_id", "run_id", "correlation_id", "idempotency_key", "key"]
+)
 async def test_an_empty_option_is_refused_and_not_taken_for_absent(option: str) -> None:
     async with echo().test() as bus:
         with pytest.raises(PublishRejected, match=option):

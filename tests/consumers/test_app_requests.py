@@ -258,7 +258,9 @@ async def test_nobody_is_told_of_a_message_that_nobody_has_proven() -> None:
 
 
 @pytest.mark.parametrize("max_hops", [0, 1, None])
-async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before_it_is_sent(max_hops: int | None) -> None:
+async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before_it_is_sent(
+    max_hops: int | None,
+) -> None:
     app, refused = App("far@tests", types=[Facts]), []
 
     @app.on(Research)
@@ -292,7 +294,9 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
         cause = None
         for _ in range(64):
             cause = bus.publisher.seal(Draft(payload=Lookup(query="x")), cause=cause).message
-        sealed = bus.publisher.seal(Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), cause=cause)
+        sealed = bus.publisher.seal(
+            Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), cause=cause
+        )
         assert sealed.message.metadata.hops == 64
         await bus.publisher.send(sealed)
         await bus.settle()
@@ -379,7 +383,9 @@ class Keyless(Fickle):
         raise OSError("the keys are away")
 
 
-@pytest.mark.parametrize("signer", [Fickle(failures=math.inf), Keyless(failures=0)], ids=["it fails", "it does not know its key"])
+@pytest.mark.parametrize(
+    "signer", [Fickle(failures=math.inf), Keyless(failures=0)], ids=["it fails", "it does not know its key"]
+)
 async def test_a_death_whose_report_cannot_be_signed_ends_no_worker(signer: Fickle) -> None:
     app = App("signing@tests", signer=signer)
 
@@ -404,7 +410,9 @@ async def test_nothing_is_reported_about_a_report() -> None:
     async with app.test() as bus:
         topic = reply_topic("agents", "asker@tests")
         now = "2026-01-01T00:00:00Z"
-        report = msgspec.convert({"error_code": "x", "error_message": "x", "source_agent": "x", "timestamp": now}, ErrorReported)
+        report = msgspec.convert(
+            {"error_code": "x", "error_message": "x", "source_agent": "x", "timestamp": now}, ErrorReported
+        )
         await bus.publish(report, reply_to=topic)
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["rejected"]

@@ -1,4 +1,5 @@
-"""A process that consumes `a.b`, prints each offset, and commits up to the offset given as its second argument, no further.
+"""A process that consumes `a.b`, prints each offset, and commits up to the offset given as its second argument, no
+further.
 
 Its third argument is the session timeout in seconds."""
 

@@ -124,9 +124,13 @@ class Log:
         return [outcome for outcome in outcomes if isinstance(outcome, Appended)]
 
     async def fill(self, transport: Transport, count: int, topic: str = "a.b", partition: int = 0) -> list[Appended]:
-        return await self.append(transport, *(NewRecord(topic, None, b"%d" % i, partition=partition) for i in range(count)))
+        return await self.append(
+            transport, *(NewRecord(topic, None, b"%d" % i, partition=partition) for i in range(count))
+        )
 
-    async def join(self, transport: Transport, name: str = "m", topics: Sequence[str] = ("a.b",), group: str = "g") -> Member:
+    async def join(
+        self, transport: Transport, name: str = "m", topics: Sequence[str] = ("a.b",), group: str = "g"
+    ) -> Member:
         member = Member()
         member.subscription = await transport.subscribe(group, topics, member, member=name)
         return member
@@ -167,7 +171,11 @@ class Log:
             await asyncio.to_thread(emptied, self.url.removeprefix("kafka://"))
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name == "kafka of three" else ()) for name in sorted(_ADAPTERS)])
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name == "kafka of three" else ()) for name in sorted(_ADAPTERS)
+    ]
+)
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
     opened = Log(_ADAPTERS[request.param](request, tmp_path))
     if not opened.embedded:

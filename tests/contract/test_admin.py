@@ -41,7 +41,9 @@ async def test_the_partition_count_is_never_lowered(log):
 
 
 async def planned(transport, *specs):
-    return {(change.topic, change.setting): (change.found, change.wanted) for change in await transport.admin.plan(specs)}
+    return {
+        (change.topic, change.setting): (change.found, change.wanted) for change in await transport.admin.plan(specs)
+    }
 
 
 async def test_a_plan_says_what_is_missing_and_creates_nothing(log):
@@ -165,13 +167,17 @@ async def test_retention_by_size_keeps_the_newest(embedded_log):
     await embedded_log.topic(transport, retention_bytes=1000)
     await embedded_log.append(transport, *(NewRecord("a.b", None, b"x" * 100, partition=0) for _ in range(35)))
     await until_start_moves(transport, 25)
-    assert [r.offset for r in await transport.read("a.b", 0, 0, max_records=100, max_bytes=1 << 20)] == list(range(25, 35))
+    assert [r.offset for r in await transport.read("a.b", 0, 0, max_records=100, max_bytes=1 << 20)] == list(
+        range(25, 35)
+    )
 
 
 async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(embedded_log):
     transport = embedded_log.open(retention_interval_s=0.1)
     await embedded_log.topic(transport, compacted=True)
-    await embedded_log.append(transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b")))
+    await embedded_log.append(
+        transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b"))
+    )
     async with asyncio.timeout(10):
         while len(left := await transport.read("a.b", 0, 0, max_records=9, max_bytes=1000)) > 3:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

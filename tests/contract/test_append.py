@@ -59,7 +59,13 @@ async def test_key_value_and_headers_come_back_unchanged(log):
     transport = log.open()
     await log.topic(transport)
     headers = (("a", b""), ("a", b"\x00\xff"), ("ü", b"x"))
-    cases = [(None, None, ()), (b"", b"", headers), (b"k", None, headers), (None, b"v", ()), (b"\x00\xff", b"\xff" * 5000, headers)]
+    cases = [
+        (None, None, ()),
+        (b"", b"", headers),
+        (b"k", None, headers),
+        (None, b"v", ()),
+        (b"\x00\xff", b"\xff" * 5000, headers),
+    ]
     await log.append(transport, *(NewRecord("a.b", key, value, headers, 0) for key, value, headers in cases))
     assert [(r.key, r.value, r.headers) for r in await everything(transport)] == cases
 
@@ -85,7 +91,9 @@ async def test_a_record_that_is_too_large_is_an_outcome_and_its_neighbours_are_a
 async def test_a_missing_topic_is_an_outcome_and_is_not_created(log):
     transport = log.open()
     await log.topic(transport)
-    outcomes = await transport.append([NewRecord("a.b", None, b"1", partition=0), NewRecord("a.typo", None, b"2")], timeout_s=20)
+    outcomes = await transport.append(
+        [NewRecord("a.b", None, b"1", partition=0), NewRecord("a.typo", None, b"2")], timeout_s=20
+    )
     assert isinstance(outcomes[0], Appended)
     assert isinstance(outcomes[1], TopicMissingError)
     assert set(await transport.admin.topics()) == {"a.b"}

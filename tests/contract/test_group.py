@@ -103,7 +103,10 @@ async def test_groups_are_independent(log):
     one, two = await log.join(transport, group="one"), await log.join(log.open(), group="two")
     assert len(await one.receive(3)) == len(await two.receive(3)) == 3
     await one.subscription.commit({one.subscription.assignments()[0]: 3})
-    assert {g.name: g.committed for g in await transport.admin.groups()} == {"one": {("a.b", 0): 3}, "two": {("a.b", 0): 0}}
+    assert {g.name: g.committed for g in await transport.admin.groups()} == {
+        "one": {("a.b", 0): 3},
+        "two": {("a.b", 0): 0},
+    }
 
 
 async def test_added_partitions_are_assigned_and_written_to(log):
@@ -225,7 +228,8 @@ async def test_nothing_is_skipped_while_members_come_and_go(log):
     appended = [await log.append(transport, *(NewRecord("a.b", None, b"") for _ in range(30))) for _ in range(40)]
     wanted = {(o.partition, o.offset) for batch in appended for o in batch}
     async with asyncio.timeout(20):
-        while seen != wanted and not any(worker.done() for worker in workers):  # noqa: ASYNC110 - the workers are watched too
+        # The workers are watched too.
+        while seen != wanted and not any(worker.done() for worker in workers):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     stop.set()
     await asyncio.gather(*workers)

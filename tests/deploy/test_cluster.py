@@ -136,7 +136,9 @@ def test_a_node_that_dies_at_its_start_says_why(tmp_path: Path) -> None:
 
 
 def test_nodes_die_with_their_parent_however_it_dies(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         os.kill(pid, 0)
@@ -151,7 +153,11 @@ def test_nodes_die_with_their_parent_however_it_dies(tmp_path: Path) -> None:
 def test_a_secured_node_serves_who_has_the_password_and_refuses_others(secured: Cluster) -> None:
     create(secured.client_settings(), "private")
     errors: list[str] = []
-    settings = {**secured.client_settings(Login("admin", "wrong")), **QUIET, "error_cb": lambda error: errors.append(error.str())}
+    settings = {
+        **secured.client_settings(Login("admin", "wrong")),
+        **QUIET,
+        "error_cb": lambda error: errors.append(error.str()),
+    }
     client = AdminClient(settings)
     with pytest.raises(KafkaException):
         client.list_topics(timeout=5)
@@ -167,7 +173,9 @@ def test_a_secured_node_grants_nothing_that_was_not_granted(secured: Cluster) ->
 
 @pytest.mark.parametrize(("authority", "served"), [("authority", True), ("untrusted", False)])
 def test_a_secured_node_is_known_by_its_certificate(secured: Cluster, authority: str, served: bool) -> None:
-    client = AdminClient({**secured.client_settings(), **QUIET, "ssl.ca.location": str(getattr(secured.certificates, authority))})
+    client = AdminClient(
+        {**secured.client_settings(), **QUIET, "ssl.ca.location": str(getattr(secured.certificates, authority))}
+    )
     if served:
         assert client.list_topics(timeout=10).brokers
     else:
@@ -178,9 +186,16 @@ def test_a_secured_node_is_known_by_its_certificate(secured: Cluster, authority:
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_client_may_show_a_certificate_instead_of_a_password(secured: Cluster, shown: bool) -> None:
     files = secured.certificates
-    settings = {"bootstrap.servers": secured.certificate_bootstrap, "security.protocol": "SSL", "ssl.ca.location": str(files.authority)}
+    settings = {
+        "bootstrap.servers": secured.certificate_bootstrap,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(files.authority),
+    }
     if shown:
-        settings |= {"ssl.certificate.location": str(files.client_certificate), "ssl.key.location": str(files.client_key)}
+        settings |= {
+            "ssl.certificate.location": str(files.client_certificate),
+            "ssl.key.location": str(files.client_key),
+        }
     client = AdminClient({**settings, **QUIET})
     if shown:
         assert client.list_topics(timeout=10).brokers

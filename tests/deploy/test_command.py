@@ -22,7 +22,9 @@ def test_a_taken_port_is_one_line() -> None:
         port = server.getsockname()[1]
         done = subprocess.run([*COMMAND, "--port", str(port)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"Error: port {port} is taken; end what listens there, or choose another: --port {port + 100}"]
+    assert done.stderr.splitlines() == [
+        f"Error: port {port} is taken; end what listens there, or choose another: --port {port + 100}"
+    ]
 
 
 @pytest.mark.slow

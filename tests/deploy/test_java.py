@@ -37,7 +37,9 @@ def test_the_chosen_one_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ("exit 3", "does not run"),
     ],
 )
-def test_one_that_is_too_old_or_no_java_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str) -> None:
+def test_one_that_is_too_old_or_no_java_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str
+) -> None:
     monkeypatch.setenv("SEALBUS_JAVA", program(tmp_path / "java", script))
     with pytest.raises(KafkaUnavailableError, match=f"SEALBUS_JAVA.*17 or newer.*{said}"):
         java.java()

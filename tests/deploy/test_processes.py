@@ -46,7 +46,9 @@ def gone_within(pids: list[int], seconds: float) -> bool:
 
 
 def test_they_live_on_while_the_thread_that_started_them_has_ended_and_die_with_the_process(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "out"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, tmp_path / "out"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2

@@ -11,7 +11,11 @@ DATA = Path("data")
 
 def told(*nodes: Address, security: Security | None = None, **settings: str) -> dict[str, str]:
     return server_properties(
-        nodes[0], nodes, data=DATA, security=security, settings={name.replace("_", "."): value for name, value in settings.items()}
+        nodes[0],
+        nodes,
+        data=DATA,
+        security=security,
+        settings={name.replace("_", "."): value for name, value in settings.items()},
     )
 
 
@@ -44,7 +48,9 @@ def test_settings_win_over_the_defaults() -> None:
 
 
 def test_a_secured_controller_asks_for_certificates_and_nobody_is_a_guest() -> None:
-    security = Security(keystore=Path("k"), authority=Path("a"), certificate_name="localhost", admin=Login("admin", "secret"))
+    security = Security(
+        keystore=Path("k"), authority=Path("a"), certificate_name="localhost", admin=Login("admin", "secret")
+    )
     properties = told(Address(1, 20001, 20002, 20003), security=security)
     assert properties["listeners"] == "SASL_SSL://127.0.0.1:20001,SSL://127.0.0.1:20003,CONTROLLER://127.0.0.1:20002"
     assert properties["listener.name.controller.ssl.client.auth"] == "required"

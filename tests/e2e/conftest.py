@@ -51,7 +51,9 @@ class Workers:
         return [int(line.split()[0]) for line in self.ledger.read_text().splitlines()]
 
     def logs(self) -> str:
-        return "\n".join(path.read_text("utf-8", "replace")[-3000:] for path in sorted(self.folder.glob("worker-*.log")))
+        return "\n".join(
+            path.read_text("utf-8", "replace")[-3000:] for path in sorted(self.folder.glob("worker-*.log"))
+        )
 
 
 @pytest.fixture

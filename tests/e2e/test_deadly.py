@@ -1,4 +1,5 @@
-"""A message without an idempotency key that ends whatever process runs it becomes a dead letter, and the others go on."""
+"""A message without an idempotency key that ends whatever process runs it becomes a dead letter, and the others go
+on."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ async def publish(url: str, *jobs: Job) -> list[str]:
 async def letters(url: str) -> list[str]:
     transport = open_transport(url)
     try:
-        return [read_dead_letter(record).reason async for record in scan(transport, dead_letter_topic("agents.test.job"))]
+        return [
+            read_dead_letter(record).reason async for record in scan(transport, dead_letter_topic("agents.test.job"))
+        ]
     finally:
         await transport.close()
 
@@ -42,7 +45,9 @@ def buried(workers: Workers) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_under_a_supervisor_it_is_found_out_within_a_minute_while_the_others_go_on(workers: Workers) -> None:
-    ids = asyncio.run(publish(workers.url, Job(number=0, deadly=True), *(Job(number=number) for number in range(1, 100))))
+    ids = asyncio.run(
+        publish(workers.url, Job(number=0, deadly=True), *(Job(number=number) for number in range(1, 100)))
+    )
     supervisor = workers.start("--processes", "2", "--log-level", "info", app="deadly_app:app")
     wait_until(lambda: set(workers.handled()) == set(range(100)), 60, f"the others are handled\n{workers.logs()}")
     wait_until(lambda: buried(workers), 60, f"a dead letter\n{workers.logs()}")
@@ -51,7 +56,11 @@ def test_under_a_supervisor_it_is_found_out_within_a_minute_while_the_others_go_
     supervisor.terminate()
     assert supervisor.wait(30) == 0
     lines = (workers.folder / "worker-0.log").read_text().splitlines()
-    died = [event for line in lines if line.startswith("{") and (event := json.loads(line))["event"] == "supervisor.child_died"]
+    died = [
+        event
+        for line in lines
+        if line.startswith("{") and (event := json.loads(line))["event"] == "supervisor.child_died"
+    ]
     assert len(died) == runs[0]
     assert all(any(named.startswith(f"{ids[0]} at agents.test.job/") for named in event["running"]) for event in died)
 
@@ -74,7 +83,13 @@ def test_a_single_worker_that_somebody_starts_again_finds_it_out_too(workers: Wo
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_large_record_that_ends_its_process_while_it_is_judged_is_found_out_too(workers: Workers) -> None:
-    asyncio.run(publish(workers.url, Job(number=0, in_judging=True, ballast="x" * 20_000), *(Job(number=number) for number in range(1, 20))))
+    asyncio.run(
+        publish(
+            workers.url,
+            Job(number=0, in_judging=True, ballast="x" * 20_000),
+            *(Job(number=number) for number in range(1, 20)),
+        )
+    )
     workers.start("--processes", "2", app="deadly_app:app")
     wait_until(lambda: buried(workers), 60, f"a dead letter\n{workers.logs()}")
     wait_until(lambda: set(workers.handled()) == set(range(1, 20)), 30, f"the others are handled\n{workers.logs()}")

@@ -1,4 +1,5 @@
-"""Records appended from outside the library: each becomes a dead letter with its reason and unchanged bytes, and the worker goes on."""
+"""Records appended from outside the library: each becomes a dead letter with its reason and unchanged bytes, and the
+worker goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from sealbus import connect
 TOPIC = "agents.ledger.entry"
 
 
-def sealed(url: str, number: int, *, namespace: str = "agents", ago_ms: int = 0, **options: object) -> tuple[bytes, bytes]:
+def sealed(
+    url: str, number: int, *, namespace: str = "agents", ago_ms: int = 0, **options: object
+) -> tuple[bytes, bytes]:
     """Key and value of a good record, sealed some time ago."""
 
     async def seal() -> tuple[bytes, bytes]:
@@ -68,12 +71,14 @@ def append_by_hand(path: Path, records: dict[str, tuple[bytes, bytes, str]]) -> 
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         (part,) = connection.execute(
-            "SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id WHERE name = ? AND partition = 0", (TOPIC,)
+            "SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id WHERE name = ? AND partition = 0",
+            (TOPIC,),
         ).fetchone()
         for key, value, _ in records.values():
             (offset,) = connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()
             connection.execute(
-                "INSERT INTO records (part, off, ts, key, value) VALUES (?, ?, ?, ?, ?)", (part, offset, time.time_ns() // 1_000_000, key, value)
+                "INSERT INTO records (part, off, ts, key, value) VALUES (?, ?, ?, ?, ?)",
+                (part, offset, time.time_ns() // 1_000_000, key, value),
             )
             connection.execute("UPDATE partitions SET next_offset = next_offset + 1 WHERE id = ?", (part,))
     connection.close()
@@ -97,7 +102,11 @@ def test_every_forgery_is_a_dead_letter_with_its_bytes_and_later_messages_are_ha
     append_by_hand(workers.folder / "log.db", forged)
     asyncio.run(_publish(workers.url, [101, 102]))
     wait_until(lambda: sorted(workers.handled()) == [100, 101, 102], 20, "later messages are handled")
-    wait_until(lambda: len(asyncio.run(dead_letters(workers.url))) == len(forged), 20, "every forgery is dead\n" + workers.logs())
+    wait_until(
+        lambda: len(asyncio.run(dead_letters(workers.url))) == len(forged),
+        20,
+        "every forgery is dead\n" + workers.logs(),
+    )
     found = sorted((letter.record.value or b"", letter.reason) for letter in asyncio.run(dead_letters(workers.url)))
     assert found == sorted((value, reason) for _, value, reason in forged.values())
     assert process.poll() is None

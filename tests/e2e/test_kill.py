@@ -70,7 +70,10 @@ async def _holders(url: str) -> dict[str, int]:
     try:
         for group in await transport.admin.groups():
             if group.name == GROUP:
-                counted = {member: sum(topic.endswith("ledger.entry") for topic, _ in held) for member, held in group.members.items()}
+                counted = {
+                    member: sum(topic.endswith("ledger.entry") for topic, _ in held)
+                    for member, held in group.members.items()
+                }
                 return {member: count for member, count in counted.items() if count}
     finally:
         await transport.close()

@@ -1,4 +1,5 @@
-"""Repeats and deaths with real processes: an effect in the inbox's own database happens once, and a deadly message harms no neighbour."""
+"""Repeats and deaths with real processes: an effect in the inbox's own database happens once, and a deadly message
+harms no neighbour."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ async def publish(url: str, payments: list[Payment]) -> dict[str, str]:
     async with connect(url, agent="tests@tests", env={}) as bus:
         for start in range(0, len(payments), 500):
             batch = payments[start : start + 500]
-            outcomes = await asyncio.gather(*(bus.publish(payment, idempotency_key=f"p{payment.number}") for payment in batch))
+            outcomes = await asyncio.gather(
+                *(bus.publish(payment, idempotency_key=f"p{payment.number}") for payment in batch)
+            )
             for payment, outcome in zip(batch, outcomes, strict=True):
                 assert isinstance(outcome, Receipt)
                 keys[outcome.message_id] = f"p{payment.number}"
@@ -59,7 +62,10 @@ async def answers(url: str) -> list[msgspec.Raw]:
 async def letters(url: str) -> list[str]:
     transport = open_transport(url)
     try:
-        return [read_dead_letter(record).reason async for record in scan(transport, dead_letter_topic("agents.test.payment"))]
+        return [
+            read_dead_letter(record).reason
+            async for record in scan(transport, dead_letter_topic("agents.test.payment"))
+        ]
     finally:
         await transport.close()
 
@@ -72,7 +78,10 @@ def test_two_workers_and_repeats_of_a_third_have_one_effect_a_key_and_one_answer
 ) -> None:
     chance = random.Random(7)
     unique = COUNT * 7 // 10
-    payments = [Payment(number=number) for number in [*range(unique), *(chance.randrange(unique) for _ in range(COUNT - unique))]]
+    payments = [
+        Payment(number=number)
+        for number in [*range(unique), *(chance.randrange(unique) for _ in range(COUNT - unique))]
+    ]
     chance.shuffle(payments)
     running = [workers.start(app="payments_app:app"), workers.start(app="payments_app:app")]
     keys = asyncio.run(publish(workers.url, payments))
@@ -88,7 +97,9 @@ def test_two_workers_and_repeats_of_a_third_have_one_effect_a_key_and_one_answer
 
     wait_until(lambda: booked() >= unique, 120, f"all are booked\n{workers.logs()}")
     wait_until(lambda: len(asyncio.run(answers(workers.url))) >= COUNT, 120, f"all are answered\n{workers.logs()}")
-    assert bookings.execute("SELECT number, count(*) FROM bookings GROUP BY number HAVING count(*) > 1").fetchall() == []
+    assert (
+        bookings.execute("SELECT number, count(*) FROM bookings GROUP BY number HAVING count(*) > 1").fetchall() == []
+    )
     assert booked() == unique
     by_key: dict[str, set[bytes]] = defaultdict(set)
     for value in asyncio.run(answers(workers.url)):
@@ -100,7 +111,9 @@ def test_two_workers_and_repeats_of_a_third_have_one_effect_a_key_and_one_answer
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_deadly_message_becomes_a_dead_letter_and_its_neighbours_are_booked(workers: Workers, bookings: sqlite3.Connection) -> None:
+def test_a_deadly_message_becomes_a_dead_letter_and_its_neighbours_are_booked(
+    workers: Workers, bookings: sqlite3.Connection
+) -> None:
     journal = workers.folder / "runs.txt"
     workers.env["PAYMENT_JOURNAL"] = str(journal)
     workers.env["SEALBUS_INBOX__LEASE_S"] = "1s"
@@ -109,7 +122,10 @@ def test_a_deadly_message_becomes_a_dead_letter_and_its_neighbours_are_booked(wo
     deadline_s = time.monotonic() + 120
     starts = 0
     process = workers.start(app="payments_app:app")
-    while asyncio.run(letters(workers.url)) != ["crash_loop"] or bookings.execute("SELECT count(*) FROM bookings").fetchone()[0] < 199:
+    while (
+        asyncio.run(letters(workers.url)) != ["crash_loop"]
+        or bookings.execute("SELECT count(*) FROM bookings").fetchone()[0] < 199
+    ):
         assert time.monotonic() < deadline_s, workers.logs()
         if process.poll() is not None:
             starts += 1

@@ -38,7 +38,9 @@ def test_a_waiting_worker_is_idle(workers: Workers) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("cannot mount a small tmpfs here")
     yield folder
@@ -64,7 +66,9 @@ async def read_back(url: str) -> set[int]:
     async with connect(url, agent="tests@tests", env={}) as bus:
         found = set()
         for partition in range(4):
-            for record in await bus.transport.read("agents.ledger.entry", partition, 0, max_records=100_000, max_bytes=1 << 30):
+            for record in await bus.transport.read(
+                "agents.ledger.entry", partition, 0, max_records=100_000, max_bytes=1 << 30
+            ):
                 found.add(int((record.value or b"").partition(b'"number":')[2].partition(b"}")[0]))
         return found
 

@@ -22,7 +22,15 @@ from sealbus import connect
 @pytest.fixture
 def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
-    command = [sys.executable, "-m", "consumers.cli", "worker", "stubborn_app:app", "--bus", f"sqlite:///{tmp_path}/log.db"]
+    command = [
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "worker",
+        "stubborn_app:app",
+        "--bus",
+        f"sqlite:///{tmp_path}/log.db",
+    ]
     with (tmp_path / "worker.log").open("wb") as log:
         process = subprocess.Popen([*command, "--drain-timeout", "0.5"], cwd=tmp_path, env=environment, stderr=log)
     yield process
@@ -37,7 +45,9 @@ async def order(folder: Path, payload: msgspec.Struct) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("payload", [Block(60), Ignore(60)], ids=["blocks the loop", "ignores cancellation"])
-def test_a_stubborn_handler_does_not_outlive_the_deadline(stubborn: subprocess.Popen[bytes], tmp_path: Path, payload: msgspec.Struct) -> None:
+def test_a_stubborn_handler_does_not_outlive_the_deadline(
+    stubborn: subprocess.Popen[bytes], tmp_path: Path, payload: msgspec.Struct
+) -> None:
     asyncio.run(order(tmp_path, payload))
     wait_until((tmp_path / "started").exists, 20, "the handler runs")
     started_s = time.monotonic()
@@ -47,7 +57,9 @@ def test_a_stubborn_handler_does_not_outlive_the_deadline(stubborn: subprocess.P
 
 
 @pytest.mark.slow
-def test_a_stubborn_handler_does_not_outlive_the_error_that_ended_its_worker(stubborn: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_a_stubborn_handler_does_not_outlive_the_error_that_ended_its_worker(
+    stubborn: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     asyncio.run(order(tmp_path, Ignore(60)))
     wait_until((tmp_path / "started").exists, 20, "the handler runs")
     for file in tmp_path.glob("log.db*"):

@@ -1,7 +1,7 @@
 """The fault harness: `python tests/faults/run.py --help`.
 
-Owns the command line, running rows one after another, progress, the table at the end and the exit code. Rows are `harness.rows`', a run
-`harness.arena`'s.
+Owns the command line, running rows one after another, progress, the table at the end and the exit code. Rows are
+`harness.rows`', a run `harness.arena`'s.
 """
 
 from __future__ import annotations
@@ -28,15 +28,25 @@ def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="the rows, and why some cannot run")
-    parser.add_argument("--row", action="append", default=[], metavar="NAME", help="a row, or all rows of a number; may be repeated")
+    parser.add_argument(
+        "--row", action="append", default=[], metavar="NAME", help="a row, or all rows of a number; may be repeated"
+    )
     parser.add_argument("--log", choices=["embedded", "kafka"], help="on this log only")
     parser.add_argument("--seed", type=int, help="this seed only")
     parser.add_argument("--seeds", type=int, help="so many seeds; without it as many as each row says")
-    parser.add_argument("--from", type=int, default=1, dest="first", metavar="SEED", help="the first of them; 1 without it")
-    parser.add_argument("--quick", action="store_true", help="one seed of the rows that say most, on both logs: about five minutes")
+    parser.add_argument(
+        "--from", type=int, default=1, dest="first", metavar="SEED", help="the first of them; 1 without it"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed of the rows that say most, on both logs: about five minutes"
+    )
     parser.add_argument("--all", action="store_true", help="every row")
-    parser.add_argument("--bugs", action="store_true", help="build in one deliberate bug after another: each must be caught")
-    parser.add_argument("--bug", action="append", default=[], metavar="NAME", help="with this bug only; may be repeated")
+    parser.add_argument(
+        "--bugs", action="store_true", help="build in one deliberate bug after another: each must be caught"
+    )
+    parser.add_argument(
+        "--bug", action="append", default=[], metavar="NAME", help="with this bug only; may be repeated"
+    )
     parser.add_argument("--results", action="store_true", help="write RESULTS.md")
     parser.add_argument("--keep", action="store_true", help="keep the files of runs that passed, too")
     return parser.parse_args()

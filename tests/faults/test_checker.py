@@ -1,4 +1,5 @@
-"""A checker that cannot fail proves nothing: for each rule a history that violates it, and one next to it that does not."""
+"""A checker that cannot fail proves nothing: for each rule a history that violates it, and one next to it that does
+not."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def intent(name: str, **changes: Any) -> Intent:
 
 
 def published(name: str, offset: int, outcome: str = "accepted", **changes: Any) -> Published:
-    return Published(intent(name, **changes), (Outcome(message_id=name, outcome=outcome, topic=TOPIC, partition=0, offset=offset),))
+    return Published(
+        intent(name, **changes), (Outcome(message_id=name, outcome=outcome, topic=TOPIC, partition=0, offset=offset),)
+    )
 
 
 def entry(name: str, offset: int, **changes: Any) -> Entry:
@@ -50,7 +53,12 @@ def entry(name: str, offset: int, **changes: Any) -> Entry:
 
 
 def letter(name: str, offset: int, reason: str, at_ms: float = 2000.0) -> Entry:
-    headers = {"__dlq.errors.topic": TOPIC, "__dlq.errors.partition": "0", "__dlq.errors.offset": str(offset), "sb-dlq-reason": reason}
+    headers = {
+        "__dlq.errors.topic": TOPIC,
+        "__dlq.errors.partition": "0",
+        "__dlq.errors.offset": str(offset),
+        "sb-dlq-reason": reason,
+    }
     return entry(name, 50 + offset, topic=f"{TOPIC}.dlq", kind="dlq", at_ms=at_ms, headers=headers)
 
 
@@ -78,10 +86,16 @@ def commit(offset: int, at_ms: float = 3000.0, **changes: Any) -> Commit:
 
 
 def history(
-    messages: Sequence[Published] = (), entries: Sequence[Entry] = (), runs: Sequence[Run] = (), commits: Sequence[Commit] = (), **more: Any
+    messages: Sequence[Published] = (),
+    entries: Sequence[Entry] = (),
+    runs: Sequence[Run] = (),
+    commits: Sequence[Commit] = (),
+    **more: Any,
 ) -> History:
     known = {each.intent.message_id: each for each in messages}
-    return History(published=known, entries=entries, runs=runs, commits=commits, ordered=frozenset({"fault.task"}), **more)
+    return History(
+        published=known, entries=entries, runs=runs, commits=commits, ordered=frozenset({"fault.task"}), **more
+    )
 
 
 GOOD = history(
@@ -113,7 +127,10 @@ def publishing(*more: Published, entries: Sequence[Entry] = (), runs: Sequence[R
     )
 
 
-ANSWER = [published("q", 4, behaviour="answer", idempotency_key="kq"), published("r", 5, behaviour="answer", idempotency_key="kq")]
+ANSWER = [
+    published("q", 4, behaviour="answer", idempotency_key="kq"),
+    published("r", 5, behaviour="answer", idempotency_key="kq"),
+]
 ASKED = [entry("q", 4), entry("r", 5)]
 
 
@@ -122,12 +139,20 @@ def answer(offset: int, cause: str, content: str) -> Entry:
 
 
 def back(name: str, offset: int, at: int) -> Entry:
-    headers = {"sb-origin-topic": TOPIC, "sb-origin-partition": "0", "sb-origin-offset": str(offset), "sb-redrive-count": "1"}
+    headers = {
+        "sb-origin-topic": TOPIC,
+        "sb-origin-partition": "0",
+        "sb-origin-offset": str(offset),
+        "sb-redrive-count": "1",
+    }
     return entry(name, at, topic="faults._redrive.fault-test", kind="redrive", headers=headers)
 
 
 def written(offset: int, *actions: str) -> Note:
-    told = {"state": "redriven" if actions[-1:] == ("redriven",) else "open", "steps": [{"action": action} for action in actions]}
+    told = {
+        "state": "redriven" if actions[-1:] == ("redriven",) else "open",
+        "steps": [{"action": action} for action in actions],
+    }
     return Note(topic="faults._deadletters", key=f"{TOPIC}.dlq/0/{50 + offset}", told=told)
 
 
@@ -148,8 +173,14 @@ def sent_back(*actions: str, times: int = 1, ended: bool = True) -> History:
 
 VIOLATING = {
     "I1: an accepted message has no end": ("I1", changed(runs=[run(1, "a")])),
-    "I1: a receipt names a place where nothing lies": ("I1", publishing(published("x", 70), entries=[entry("x", 71)], runs=[run(3, "x")])),
-    "I1: a sound message died": ("I1", changed(runs=[run(2, "b")], entries=[*GOOD.entries, letter("a", 0, "retries_exhausted")])),
+    "I1: a receipt names a place where nothing lies": (
+        "I1",
+        publishing(published("x", 70), entries=[entry("x", 71)], runs=[run(3, "x")]),
+    ),
+    "I1: a sound message died": (
+        "I1",
+        changed(runs=[run(2, "b")], entries=[*GOOD.entries, letter("a", 0, "retries_exhausted")]),
+    ),
     "I1: what had to be refused was handled": (
         "I1",
         publishing(published("x", 4, behaviour="reject"), entries=[entry("x", 4)], runs=[run(3, "x")]),
@@ -200,7 +231,12 @@ VIOLATING = {
     ),
     "I5: an answer was not in the log yet": (
         "I5",
-        publishing(*ANSWER[:1], entries=[entry("q", 4), answer(1, "q", "x")], runs=[run(3, "q", at_ms=900.0)], commits=[commit(5, 1000.5)]),
+        publishing(
+            *ANSWER[:1],
+            entries=[entry("q", 4), answer(1, "q", "x")],
+            runs=[run(3, "q", at_ms=900.0)],
+            commits=[commit(5, 1000.5)],
+        ),
     ),
     "I6: effects of a key in the wrong order": ("I6", changed(runs=[run(1, "b"), run(2, "a")])),
     "I7: an expired message is handled": ("I7", changed(runs=[run(1, "a", expires_ms=-5000), run(2, "b")])),
@@ -210,10 +246,21 @@ VIOLATING = {
     "SAME: two contents under one id": ("SAME", with_("entries", [entry("a", 9, content="other")])),
     "ANSWERS: fresh bytes for a repetition": (
         "ANSWERS",
-        publishing(*ANSWER, entries=[*ASKED, answer(1, "q", "x"), answer(2, "r", "y")], runs=[run(3, "q", idempotency_key="kq")], inbox=True),
+        publishing(
+            *ANSWER,
+            entries=[*ASKED, answer(1, "q", "x"), answer(2, "r", "y")],
+            runs=[run(3, "q", idempotency_key="kq")],
+            inbox=True,
+        ),
     ),
-    "ANSWERS: handled and never answered": ("ANSWERS", publishing(ANSWER[0], entries=ASKED[:1], runs=[run(3, "q", idempotency_key="kq")])),
-    "REJECTED: refused and in the log": ("REJECTED", publishing(published("x", 4, "rejected"), entries=[entry("x", 4)], runs=[run(3, "x")])),
+    "ANSWERS: handled and never answered": (
+        "ANSWERS",
+        publishing(ANSWER[0], entries=ASKED[:1], runs=[run(3, "q", idempotency_key="kq")]),
+    ),
+    "REJECTED: refused and in the log": (
+        "REJECTED",
+        publishing(published("x", 4, "rejected"), entries=[entry("x", 4)], runs=[run(3, "x")]),
+    ),
     "EARLY: a retry before its time": (
         "EARLY",
         publishing(
@@ -225,7 +272,10 @@ VIOLATING = {
     "JOURNAL: a letter goes back twice": ("JOURNAL", sent_back("sending", "redriven", times=2)),
     "JOURNAL: nobody says what became of a letter": ("JOURNAL", sent_back("sending")),
     "JOURNAL: a letter went back and the journal does not know it": ("JOURNAL", sent_back()),
-    "JOURNAL: a letter did not go back and the journal says it did": ("JOURNAL", sent_back("sending", "redriven", times=0)),
+    "JOURNAL: a letter did not go back and the journal says it did": (
+        "JOURNAL",
+        sent_back("sending", "redriven", times=0),
+    ),
     "JOURNAL: a run has no end": ("JOURNAL", sent_back("sending", "redriven", ended=False)),
     "EXIT: a handler was cut and the code is 0": (
         "EXIT",
@@ -242,7 +292,9 @@ SOUND = {
     "the good history": GOOD,
     "a repetition of an effect in the right order": with_("runs", [run(3, "a"), run(4, "b")]),
     "with the inbox, an effect whose worker died before its result was durable": changed(
-        runs=[run(1, "a", pid=7), run(2, "b"), run(3, "a")], inbox=True, lives=[Life(worker="w", pid=7, ended_ms=1600.0, violent=True)]
+        runs=[run(1, "a", pid=7), run(2, "b"), run(3, "a")],
+        inbox=True,
+        lives=[Life(worker="w", pid=7, ended_ms=1600.0, violent=True)],
     ),
     "with the inbox, an effect whose worker died while another one that stood still kept the inbox locked": changed(
         runs=[run(1, "a", pid=7), run(2, "b"), run(3, "a")],
@@ -254,7 +306,10 @@ SOUND = {
         ],
     ),
     "with the inbox, a repetition under another id that is not run": publishing(
-        published("a2", 4, idempotency_key="key-a"), entries=[entry("a2", 4)], commits=[*GOOD.commits, commit(5)], inbox=True
+        published("a2", 4, idempotency_key="key-a"),
+        entries=[entry("a2", 4)],
+        commits=[*GOOD.commits, commit(5)],
+        inbox=True,
     ),
     "order is not promised once a message has left its lane": publishing(
         published("t", 4, behaviour="tier:1"),
@@ -271,7 +326,10 @@ SOUND = {
         notes=[written(0, "sending", "redriven")],
     ),
     "stored answers": publishing(
-        *ANSWER, entries=[*ASKED, answer(1, "q", "x"), answer(2, "q", "x")], runs=[run(3, "q", idempotency_key="kq")], inbox=True
+        *ANSWER,
+        entries=[*ASKED, answer(1, "q", "x"), answer(2, "q", "x")],
+        runs=[run(3, "q", idempotency_key="kq")],
+        inbox=True,
     ),
 }
 

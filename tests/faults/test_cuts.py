@@ -34,20 +34,28 @@ def needs_kafka() -> None:
 def seen(cluster: LinkedCluster, by: int) -> tuple[int, set[int]]:
     """The leader and who is in sync with it, as the broker *by* knows it; nobody while it does not know the topic."""
     # A new client each time: one that knows the other brokers asks any of them.
-    known = AdminClient(quiet(f"127.0.0.1:{cluster.node(by).port}")).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    known = (
+        AdminClient(quiet(f"127.0.0.1:{cluster.node(by).port}")).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    )
     return (known[0].leader, set(known[0].isrs)) if known else (-1, set())
 
 
 def answer(cluster: LinkedCluster, leader: int) -> str:
     """What that broker answers to a record: the name of an error, or nothing."""
     answers: list[str] = []
-    producer = Producer(quiet(f"127.0.0.1:{cluster.node(leader).port}") | {"acks": "all", "retries": 0, "message.timeout.ms": 3000})
-    producer.produce(TOPIC, b"x", partition=0, on_delivery=lambda error, _: answers.append(error.name() if error else ""))
+    producer = Producer(
+        quiet(f"127.0.0.1:{cluster.node(leader).port}") | {"acks": "all", "retries": 0, "message.timeout.ms": 3000}
+    )
+    producer.produce(
+        TOPIC, b"x", partition=0, on_delivery=lambda error, _: answers.append(error.name() if error else "")
+    )
     producer.flush(10)
     return answers[0]
 
 
-async def until(cluster: LinkedCluster, by: int, met: Callable[[int, set[int]], bool], within_s: float = 20.0) -> tuple[int, set[int]]:
+async def until(
+    cluster: LinkedCluster, by: int, met: Callable[[int, set[int]], bool], within_s: float = 20.0
+) -> tuple[int, set[int]]:
     give_up_s = time.monotonic() + within_s
     while not met(*(state := await asyncio.to_thread(seen, cluster, by))):
         assert time.monotonic() < give_up_s, state

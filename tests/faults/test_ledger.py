@@ -30,7 +30,9 @@ def test_rows_of_several_processes_are_whole_and_in_the_order_of_each(tmp_path: 
     runs = runs_of(path)
     assert [run.order for run in runs] == list(range(1, 1501))
     for worker in ("w1", "w2", "w3"):
-        assert [run.message_id for run in runs if run.worker == worker] == [f"{worker}-{number}" for number in range(500)]
+        assert [run.message_id for run in runs if run.worker == worker] == [
+            f"{worker}-{number}" for number in range(500)
+        ]
     assert (runs[0].at_ms, runs[0].number, runs[0].expires_ms) == (1.5, 7, 10**13)
 
 

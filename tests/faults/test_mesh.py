@@ -26,7 +26,9 @@ SILENT = Mood(silent_up=True, silent_down=True)
         ("both", {(2, 1), (2, 3), (1, 2), (3, 2), (2, CONTROLLER)}),
     ],
 )
-def test_a_cut_silences_what_the_broker_has_to_do_with_those_and_nothing_else(how: str, cut: set[tuple[int, int]]) -> None:
+def test_a_cut_silences_what_the_broker_has_to_do_with_those_and_nothing_else(
+    how: str, cut: set[tuple[int, int]]
+) -> None:
     behaviour = moods(WAYS, lost(2, (1, 3), CONTROLLER, how))
     assert {way for way, mood in behaviour.items() if mood == SILENT} == cut
     assert {way for way, mood in behaviour.items() if mood == Mood()} == set(WAYS) - cut
@@ -48,7 +50,13 @@ def test_what_does_not_exist_is_not_cut() -> None:
 
 
 def test_rows_cut_only_what_exists() -> None:
-    drawn = [fault for row in ROWS.values() for seed in range(5) for fault in row.schedule(random.Random(seed)) if fault.what == "apart"]
+    drawn = [
+        fault
+        for row in ROWS.values()
+        for seed in range(5)
+        for fault in row.schedule(random.Random(seed))
+        if fault.what == "apart"
+    ]
     assert {fault.how.partition("-")[0] for fault in drawn} == {"followers", "controller", "both"}
     assert all(lost(1, (2, 3), CONTROLLER, fault.how) for fault in drawn)
 
@@ -59,23 +67,30 @@ async def test_every_node_finds_the_others_by_links_of_its_own() -> None:
     await mesh.open(lambda: next(ports))
     try:
         told = {
-            node.id: mesh.told(node.id, server_properties(node, addresses, data=Path("data"), security=None, settings={})) for node in addresses
+            node.id: mesh.told(
+                node.id, server_properties(node, addresses, data=Path("data"), security=None, settings={})
+            )
+            for node in addresses
         }
     finally:
         await mesh.close()
     listening, reached = (
-        {node: _ports(properties[name]) for node, properties in told.items()} for name in ("listeners", "advertised.listeners")
+        {node: _ports(properties[name]) for node, properties in told.items()}
+        for name in ("listeners", "advertised.listeners")
     )
     voters = {told[broker]["controller.quorum.voters"] for broker in (1, 2, 3)}
     for broker in (1, 2, 3):
         way, asks = told[broker]["inter.broker.listener.name"], told[broker]["controller.listener.names"]
-        # Nobody but this broker comes by its name, and on the way to another node it never comes to a port of that node itself.
+        # Nobody but this broker comes by its name, and on the way to another node it never comes to a port of that node
+        # itself.
         assert all(told[other]["inter.broker.listener.name"] != way for other in {1, 2, 3} - {broker})
         assert all(reached[other][way] != listening[other][way] for other in {1, 2, 3} - {broker})
         assert told[broker]["controller.quorum.voters"] == f"{CONTROLLER}@127.0.0.1:{reached[CONTROLLER][asks]}"
         assert reached[CONTROLLER][asks] != listening[CONTROLLER][asks]
         assert asks in told[CONTROLLER]["controller.listener.names"].split(",")
-        assert {way, asks} <= {each.partition(":")[0] for each in told[broker]["listener.security.protocol.map"].split(",")}
+        assert {way, asks} <= {
+            each.partition(":")[0] for each in told[broker]["listener.security.protocol.map"].split(",")
+        }
     assert len(voters) == 3
     everywhere = [port for node in told for port in {*listening[node].values(), *reached[node].values()}]
     assert len(everywhere) == len(set(everywhere))

@@ -42,7 +42,12 @@ def test_a_line_that_a_death_cut_short_takes_no_other_with_it(tmp_path: Path) ->
 
 def test_who_goes_on_sends_again_what_nobody_knows_about(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    answers = {"silent": [], "taken": ["unknown", "accepted"], "refused": ["rejected"], "doubtful": ["unknown", "rejected"]}
+    answers = {
+        "silent": [],
+        "taken": ["unknown", "accepted"],
+        "refused": ["rejected"],
+        "doubtful": ["unknown", "rejected"],
+    }
     journal = Journal(path)
     for number, (name, outcomes) in enumerate(answers.items()):
         journal.write([_intent(name, number), *(Outcome(message_id=name, outcome=outcome) for outcome in outcomes)])

@@ -1,4 +1,5 @@
-"""The cheapest of the fault rows, and a few deliberate bugs: that the harness runs, passes what is sound, and catches what is not.
+"""The cheapest of the fault rows, and a few deliberate bugs: that the harness runs, passes what is sound, and catches
+what is not.
 
 `make faults-quick` and `make faults` run all of them.
 """
@@ -24,7 +25,9 @@ async def test_a_row_on_the_embedded_log_violates_nothing(tmp_path: Path, name: 
     timeline = draw(name, "embedded", 1, row.schedule)
     async with Stage(tmp_path) as stage:
         result = await stage.run(row, timeline)
-    assert result.passed, "\n".join([printed(timeline), *(f"{each.invariant}: {each.text}" for each in result.violations)])
+    assert result.passed, "\n".join(
+        [printed(timeline), *(f"{each.invariant}: {each.text}" for each in result.violations)]
+    )
     assert result.counts["accepted"] >= row.load.count * 0.9
     assert result.counts["judged"] > 0
 

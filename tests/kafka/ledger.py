@@ -1,7 +1,7 @@
 """What went in, what came out, and what the log says: the books of a fault test.
 
-Owns publishing at a steady rate, workers as processes, and the comparison at the end, with every commit that the cluster wrote down. Does
-not own the faults.
+Owns publishing at a steady rate, workers as processes, and the comparison at the end, with every commit that the
+cluster wrote down. Does not own the faults.
 """
 
 from __future__ import annotations
@@ -43,7 +43,17 @@ class Worker:
 
     def __init__(self, folder: Path, url: str, namespace: str, journal: Path, name: str) -> None:
         self.log = folder / f"{name}.log"
-        self._arguments = [sys.executable, "-m", "consumers.cli", "worker", "fault_app:app", "--bus", url, "--namespace", namespace]
+        self._arguments = [
+            sys.executable,
+            "-m",
+            "consumers.cli",
+            "worker",
+            "fault_app:app",
+            "--bus",
+            url,
+            "--namespace",
+            namespace,
+        ]
         self._environment = {
             **os.environ,
             "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'kafka'}",
@@ -55,10 +65,13 @@ class Worker:
 
     async def start(self) -> None:
         with self.log.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(*self._arguments, env=self._environment, stdout=output, stderr=output)
+            self.process = await asyncio.create_subprocess_exec(
+                *self._arguments, env=self._environment, stdout=output, stderr=output
+            )
 
     async def until_assigned(self, within_s: float = 60.0) -> None:
-        """Until it holds partitions. A worker whose first words no broker answers ends, so a fault before this is of another kind."""
+        """Until it holds partitions. A worker whose first words no broker answers ends, so a fault before this is of
+        another kind."""
         async with asyncio.timeout(within_s):
             while "worker.assigned" not in self.log.read_text():
                 assert self.process.returncode is None, self.log.read_text()
@@ -135,7 +148,9 @@ class Ledger:
         """Seconds until every message with a receipt was handled; fails after *within_s*."""
         started_s = time.monotonic()
         while missing := set(self.receipts) - {number for number, _ in self.handled()}:
-            assert time.monotonic() - started_s < within_s, f"{len(missing)} messages not handled, such as {sorted(missing)[:5]}"
+            assert time.monotonic() - started_s < within_s, (
+                f"{len(missing)} messages not handled, such as {sorted(missing)[:5]}"
+            )
             await asyncio.sleep(0.3)
         return time.monotonic() - started_s
 
@@ -160,7 +175,9 @@ class Ledger:
         """The books balance."""
         content = await self.content()
         for number, receipt in self.receipts.items():
-            assert content[receipt.partition, receipt.offset] == number, "a receipt names a place where another message lies"
+            assert content[receipt.partition, receipt.offset] == number, (
+                "a receipt names a place where another message lies"
+            )
         there = set(content.values())
         assert not there & set(self.rejected), "a rejected message is in the log"
         assert there <= set(self.receipts) | set(self.unknown)
@@ -168,20 +185,32 @@ class Ledger:
         for number, at in self.handled():
             first_handled.setdefault(number, at)
         highest: dict[int, int] = {}
-        for partition, offset, at in await asyncio.to_thread(commits, self.url.removeprefix("kafka://"), self.group, self.topic):
+        for partition, offset, at in await asyncio.to_thread(
+            commits, self.url.removeprefix("kafka://"), self.group, self.topic
+        ):
             self.commits += 1
             before = highest.get(partition, 0)
             assert offset >= before, f"the commit of partition {partition} went back from {before} to {offset}"
             highest[partition] = offset
-            passed = [content[partition, position] for position in range(before, offset) if (partition, position) in content]
+            passed = [
+                content[partition, position] for position in range(before, offset) if (partition, position) in content
+            ]
             # The broker's clock counts whole milliseconds.
             late = [number for number in passed if first_handled.get(number, at + 1) > at + 0.001]
             assert not late, f"a commit of partition {partition} passed messages that were not handled yet: {late[:5]}"
 
 
 def commits(addresses: str, group: str, topic: str) -> list[tuple[int, int, float]]:
-    """Every commit of *group* for *topic*, as the cluster itself wrote it down: partition, offset, time. In order per partition."""
-    consumer = Consumer({"bootstrap.servers": addresses, "group.id": "auditor", "enable.auto.commit": False, "enable.partition.eof": True})
+    """Every commit of *group* for *topic*, as the cluster itself wrote it down: partition, offset, time. In order per
+    partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": addresses,
+            "group.id": "auditor",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
     found = []
     try:
         partitions = consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions

@@ -1,4 +1,5 @@
-"""A process that asks at a steady rate and notes how each request ended: `requester.py URL NAMESPACE COUNT RATE TIMEOUT_S`.
+"""A process that asks at a steady rate and notes how each request ended: `requester.py URL NAMESPACE COUNT RATE
+TIMEOUT_S`.
 
 One JSON line per request on stdout: its number, how it ended, and after how many seconds.
 """

@@ -1,4 +1,5 @@
-"""A cluster that is found and then sends its clients to an address that does not answer from here, as brokers in containers often do."""
+"""A cluster that is found and then sends its clients to an address that does not answer from here, as brokers in
+containers often do."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ async def sending_on(bootstrap: str, port: int) -> AsyncIterator[str]:
     """An address behind which the cluster is, whose answers name *port* instead of the broker's own."""
     own = int(bootstrap.partition(":")[2])
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, change: Callable[[bytes], bytes]) -> None:
+    async def carry(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, change: Callable[[bytes], bytes]
+    ) -> None:
         while data := await reader.read(65_536):
             writer.write(change(data))
         writer.close()
@@ -40,7 +43,10 @@ async def test_brokers_that_send_clients_to_an_address_that_does_not_answer_are_
     async with sending_on(kafka, 1) as address:
         transport = open_transport(f"kafka://{address}")
         try:
-            with pytest.raises(UnreachableError, match=rf"{address} answers, and sends .*advertised.listeners.*nothing listens at 127.0.0.1:1 "):
+            with pytest.raises(
+                UnreachableError,
+                match=rf"{address} answers, and sends .*advertised.listeners.*nothing listens at 127.0.0.1:1 ",
+            ):
                 await transport.admin.topics()
         finally:
             await transport.close()

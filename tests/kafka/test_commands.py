@@ -35,7 +35,13 @@ class Shell:
 
     def run(self, *arguments: str, code: int = 0, given: bytes = b"") -> str:
         done = subprocess.run(
-            [*self.command, *arguments], env=self.environment, cwd=self.folder, input=given, capture_output=True, timeout=60, check=False
+            [*self.command, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            input=given,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == code, done.stdout.decode() + done.stderr.decode()
         return done.stdout.decode()
@@ -44,7 +50,9 @@ class Shell:
         return [json.loads(line) for line in self.run(*arguments, "--output", "json").splitlines()]
 
     def worker(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*self.command, "worker", "fault_app:app"], env=self.environment, cwd=self.folder, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            [*self.command, "worker", "fault_app:app"], env=self.environment, cwd=self.folder, stderr=subprocess.PIPE
+        )
 
 
 @pytest.mark.parametrize("transport", ["sqlite", "kafka"])
@@ -76,7 +84,11 @@ def test_every_verb_works(transport: str, kafka: str, tmp_path: Path) -> None:
     records = shell.run("tail", "fault.item", "--all", "--output", "json").splitlines()
     assert len(records) == 301
     verified = subprocess.run(
-        [*shell.command, "tail", "fault.item", "--all", "--verify"], env=shell.environment, cwd=tmp_path, capture_output=True, check=False
+        [*shell.command, "tail", "fault.item", "--all", "--verify"],
+        env=shell.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
     )
     assert b"301 records, 301 good, 0 bad" in verified.stdout + verified.stderr
     assert all(int(str(row.get("lag", 0))) == 0 for row in shell.objects("groups"))

@@ -1,4 +1,5 @@
-"""On Kafka, where no inbox remembers anything by default: a message that ends its process is found out, and one that is parked is not run."""
+"""On Kafka, where no inbox remembers anything by default: a message that ends its process is found out, and one that is
+parked is not run."""
 
 from __future__ import annotations
 
@@ -44,12 +45,16 @@ class Case:
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "consumers.cli", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60, check=True)
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60, check=True
+        )
 
     def work(self) -> None:
         command = [sys.executable, "-m", "consumers.cli", "worker", "deadly_app:app", "--processes", "2"]
         with (self.folder / "worker.log").open("wb") as log:
-            self._worker = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._worker = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def stop(self) -> None:
         if self._worker is not None:

@@ -1,4 +1,5 @@
-"""Faults while messages are published and handled: nothing accepted is lost, nothing rejected appears, commits pass nothing unsettled.
+"""Faults while messages are published and handled: nothing accepted is lost, nothing rejected appears, commits pass
+nothing unsettled.
 
 The shorter faults run everywhere; `SEALBUS_FAULTS=all` runs every one (about 20 minutes).
 """
@@ -131,7 +132,9 @@ FAULTS = OFTEN + (RARELY if os.environ.get("SEALBUS_FAULTS") == "all" else [])
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-async def test_publishing_and_handling_go_on_by_themselves(kafka_of_three: Cluster, tmp_path: Path, fault: Fault) -> None:
+async def test_publishing_and_handling_go_on_by_themselves(
+    kafka_of_three: Cluster, tmp_path: Path, fault: Fault
+) -> None:
     ledger = Ledger(tmp_path, kafka_of_three.bootstrap, f"f{uuid.uuid4().hex[:8]}")
     await prepare(kafka_of_three, ledger, replicas=1 if fault is leaderless else 3)
     workers = [ledger.worker(), ledger.worker()]
@@ -154,8 +157,10 @@ async def test_publishing_and_handling_go_on_by_themselves(kafka_of_three: Clust
         await asyncio.sleep(1.5)
         await ledger.check()
         print(
-            f"{fault.__name__}: {len(ledger.receipts)} accepted, {len(ledger.rejected)} rejected, {len(ledger.unknown)} unknown, "
-            f"{len(list(ledger.handled()))} handled, {ledger.commits} commits; flowing after {healed_s:.1f} s, lag gone after {lag_s:.1f} s"
+            f"{fault.__name__}: {len(ledger.receipts)} accepted, {len(ledger.rejected)} rejected, "
+            f"{len(ledger.unknown)} unknown, "
+            f"{len(list(ledger.handled()))} handled, {ledger.commits} commits; flowing after {healed_s:.1f} s, lag "
+            f"gone after {lag_s:.1f} s"
         )
     finally:
         stop.set()
@@ -180,7 +185,9 @@ async def until_flowing(ledger: Ledger, accepted: int) -> float:
         await asyncio.sleep(1)
         if len(ledger.receipts) - before >= RATE / 4 and len(ledger.receipts) > accepted:
             return loop.time() - started_s
-        assert loop.time() - started_s < HEAL_S, f"publishing stands still; the last reasons: {list(ledger.unknown.values())[-3:]}"
+        assert loop.time() - started_s < HEAL_S, (
+            f"publishing stands still; the last reasons: {list(ledger.unknown.values())[-3:]}"
+        )
 
 
 async def prepare(cluster: Cluster, ledger: Ledger, *, replicas: int) -> None:

@@ -55,7 +55,15 @@ def produce(producer: Producer, topic: str, *records: tuple[bytes | None, bytes 
 async def test_records_of_other_clients_lie_where_ours_do(opened, topic, admin, foreign, kafka) -> None:
     transport = opened()
     create(admin, topic, 7)
-    keys = [b"", b"a", b"task-4821", b"\x00\xff", "schlüssel-\U0001f600".encode(), b"x" * 300, *(b"%d" % i for i in range(50))]
+    keys = [
+        b"",
+        b"a",
+        b"task-4821",
+        b"\x00\xff",
+        "schlüssel-\U0001f600".encode(),
+        b"x" * 300,
+        *(b"%d" % i for i in range(50)),
+    ]
     outcomes = await transport.append([NewRecord(topic, key, b"ours") for key in keys], timeout_s=20)
     await asyncio.to_thread(produce, foreign, topic, *((key, b"theirs") for key in keys))
     async with AIOKafkaProducer(bootstrap_servers=kafka) as plain:
@@ -81,7 +89,10 @@ async def test_our_records_are_read_by_another_client(opened, topic, kafka) -> N
         consumer.close()
         return [(message.key(), message.value(), message.headers()) for message in messages]
 
-    assert await asyncio.to_thread(read) == [(b"k", b"v", [("a", b""), ("a", b"\x00\xff"), ("ü", b"x")]), (None, b"w", None)]
+    assert await asyncio.to_thread(read) == [
+        (b"k", b"v", [("a", b""), ("a", b"\x00\xff"), ("ü", b"x")]),
+        (None, b"w", None),
+    ]
 
 
 async def test_the_time_of_a_record_is_the_brokers(opened, topic, foreign) -> None:
@@ -158,11 +169,13 @@ async def test_gaps_of_compaction_are_passed_over(opened, topic, admin) -> None:
     for number in range(6):
         await transport.append([NewRecord(topic, key, b"%d" % number) for key in (b"a", b"b")], timeout_s=20)
         await asyncio.sleep(0.15)
-    # Each append has a segment of its own, and all but the last are compacted, in one go or in several: only the end is the same
-    # each time, and a reading that a compaction overtakes has seen some records of before and some of after it.
+    # Each append has a segment of its own, and all but the last are compacted, in one go or in several: only the end is
+    # the same each time, and a reading that a compaction overtakes has seen some records of before and some of after
+    # it.
     remaining = [8, 9, 10, 11]
     async with asyncio.timeout(60):
-        while [record.offset for record in await everything(transport, topic)] != remaining:  # noqa: ASYNC110 - the broker compacts when it likes
+        # The broker compacts when it likes.
+        while [record.offset for record in await everything(transport, topic)] != remaining:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
     subscription = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
     assert [record.offset for record in await receive(subscription, len(remaining))] == remaining
@@ -214,7 +227,9 @@ async def test_a_topic_deleted_under_a_member_and_a_publisher(opened, topic, adm
 
 
 @pytest.mark.parametrize("limit", [20_000, 100_000])
-async def test_what_the_broker_finds_too_large_is_refused_and_its_neighbours_are_appended(opened, topic, admin, limit) -> None:
+async def test_what_the_broker_finds_too_large_is_refused_and_its_neighbours_are_appended(
+    opened, topic, admin, limit
+) -> None:
     transport = opened()
     create(admin, topic, max_message_bytes=str(limit))
     values = [b"a" * 500, b"b" * (limit + 1), *(b"%d" % i * 200 for i in range(300)), b"c" * (limit - 1000)]
@@ -237,14 +252,18 @@ async def test_a_limit_that_is_lowered_meanwhile_costs_the_large_record_only(ope
     assert [type(outcome) for outcome in outcomes if not isinstance(outcome, Appended)] == [RecordTooLargeError]
     records = await everything(transport, topic)
     assert [record.value for record in records] == [values[0], *values[2:]]
-    assert [record.offset for record in records] == [outcome.offset for outcome in outcomes if isinstance(outcome, Appended)]
+    assert [record.offset for record in records] == [
+        outcome.offset for outcome in outcomes if isinstance(outcome, Appended)
+    ]
 
 
 async def test_a_record_at_the_limit_is_appended_and_one_byte_more_is_not(opened, topic) -> None:
     transport = opened(max_record_bytes=300_000)
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
     for more, kind in ((-1, Appended), (0, Appended), (1, RecordTooLargeError)):
-        (outcome,) = await transport.append([NewRecord(topic, b"k" * 10, b"v" * (299_980 + more), (("h" * 5, b"w" * 5),))], timeout_s=20)
+        (outcome,) = await transport.append(
+            [NewRecord(topic, b"k" * 10, b"v" * (299_980 + more), (("h" * 5, b"w" * 5),))], timeout_s=20
+        )
         assert isinstance(outcome, kind)
     assert [len(record.value or b"") for record in await everything(transport, topic)] == [299_979, 299_980]
 
@@ -268,7 +287,9 @@ async def test_any_key_value_and_headers_come_back(kafka, key, value, headers) -
         await transport.close()
 
 
-async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_from_a_log_that_fails(opened, topic, kafka) -> None:
+async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_from_a_log_that_fails(
+    opened, topic, kafka
+) -> None:
     transport, group = opened(), "g" + topic.replace(".", "-")
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
     stranger = Consumer({"bootstrap.servers": kafka, "group.id": group})
@@ -289,7 +310,9 @@ async def test_a_member_that_holds_what_only_its_own_program_can_read_hides_no_g
     node, member_id, group = client.get_random_node(), "", "g-own-words"
 
     async def joined() -> Any:
-        return await client.send(node, JoinGroupRequest(group, 30_000, 30_000, member_id, None, "consumer", [("own", b"")]))
+        return await client.send(
+            node, JoinGroupRequest(group, 30_000, 30_000, member_id, None, "consumer", [("own", b"")])
+        )
 
     try:
         # A new cluster makes what it needs for groups when the first is asked for.
@@ -297,14 +320,18 @@ async def test_a_member_that_holds_what_only_its_own_program_can_read_hides_no_g
         # The first answer only gives the member its id.
         member_id = (await joined()).member_id
         round_ = await joined()
-        answer = await client.send(node, SyncGroupRequest(group, round_.generation_id, member_id, None, [(member_id, b"its own words")]))
+        answer = await client.send(
+            node, SyncGroupRequest(group, round_.generation_id, member_id, None, [(member_id, b"its own words")])
+        )
         assert (round_.error_code, answer.error_code) == (0, 0)
         assert [info.members for info in await transport.admin.groups() if info.name == group] == [{"stranger": ()}]
     finally:
         await client.close()
 
 
-async def test_a_member_says_which_of_its_topics_are_gone_and_when_they_are_back(opened, topic, admin, monkeypatch) -> None:
+async def test_a_member_says_which_of_its_topics_are_gone_and_when_they_are_back(
+    opened, topic, admin, monkeypatch
+) -> None:
     # Whatever level an earlier test has left: the good news is of a lower one than the bad.
     every = structlog.make_filtering_bound_logger(0)
     monkeypatch.setattr(member, "_log", structlog.wrap_logger(structlog.PrintLogger(), wrapper_class=every))
@@ -335,7 +362,9 @@ async def test_the_longest_name_works(opened) -> None:
     await transport.admin.create_topics([TopicSpec(name=name, partitions=1)])
     (outcome,) = await transport.append([NewRecord(name, b"k", b"v")], timeout_s=20)
     assert isinstance(outcome, Appended)
-    assert [record.value for record in await transport.read(name, 0, outcome.offset, max_records=9, max_bytes=MIB)] == [b"v"]
+    assert [record.value for record in await transport.read(name, 0, outcome.offset, max_records=9, max_bytes=MIB)] == [
+        b"v"
+    ]
 
 
 async def test_settings_that_a_spec_does_not_speak_of_survive(opened, topic, admin) -> None:
@@ -367,7 +396,9 @@ async def poisoned(kafka: str, topic: str, compression: int) -> None:
     await client.bootstrap()
     try:
         leader = client.cluster.brokers().pop().nodeId
-        request = ProduceRequest(transactional_id=None, required_acks=-1, timeout=10_000, topics=[(topic, [(0, bytes(batch))])])
+        request = ProduceRequest(
+            transactional_id=None, required_acks=-1, timeout=10_000, topics=[(topic, [(0, bytes(batch))])]
+        )
         answer = await client.send(leader, request)
         assert answer.topics[0][1][0][1] == 0
     finally:
@@ -390,15 +421,23 @@ async def test_a_header_that_is_no_utf8_costs_its_name_and_not_the_partition(ope
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
-async def test_a_record_that_blows_up_costs_one_without_content_and_not_the_memory(opened, topic, kafka, compression) -> None:
+async def test_a_record_that_blows_up_costs_one_without_content_and_not_the_memory(
+    opened, topic, kafka, compression
+) -> None:
     transport = opened()
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
     await transport.append([NewRecord(topic, None, b"before")], timeout_s=20)
-    async with AIOKafkaProducer(bootstrap_servers=kafka, compression_type=compression, max_request_size=1 << 30) as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka, compression_type=compression, max_request_size=1 << 30
+    ) as producer:
         sent = await producer.send_and_wait(topic, bytes(MOST_BYTES + 1))
     await transport.append([NewRecord(topic, None, b"after")], timeout_s=20)
     member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
-    assert [(record.offset, record.value) for record in await receive(member, 3)] == [(0, b"before"), (sent.offset, b""), (2, b"after")]
+    assert [(record.offset, record.value) for record in await receive(member, 3)] == [
+        (0, b"before"),
+        (sent.offset, b""),
+        (2, b"after"),
+    ]
     assert [record.value for record in await everything(transport, topic)] == [b"before", b"", b"after"]
 
 
@@ -409,8 +448,12 @@ async def test_records_that_blow_up_by_much_are_read_each_once_over_several_fetc
         for number in range(8):
             await producer.send_and_wait(topic, b"%d" % number + bytes(6 * MIB))
     member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
-    assert [(record.offset, record.value[:1]) for record in await receive(member, 8)] == [(number, b"%d" % number) for number in range(8)]
-    assert [record.value[:1] for record in await everything(transport, topic)] == [b"%d" % number for number in range(8)]
+    assert [(record.offset, record.value[:1]) for record in await receive(member, 8)] == [
+        (number, b"%d" % number) for number in range(8)
+    ]
+    assert [record.value[:1] for record in await everything(transport, topic)] == [
+        b"%d" % number for number in range(8)
+    ]
 
 
 async def test_an_idle_cluster_is_not_asked_all_the_time(opened, topic, admin) -> None:

@@ -1,5 +1,5 @@
-"""A commit that waits inside the client library for its coordinator is not sent for what was lost meanwhile, and one that a new round overtakes
-is made after it."""
+"""A commit that waits inside the client library for its coordinator is not sent for what was lost meanwhile, and one
+that a new round overtakes is made after it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ async def joined(transport: Any, topic: str, count: int) -> tuple[Any, Listener]
 
 
 class Slow:
-    """The library's one try of a commit; the first one is answered late, as by a coordinator that was frozen and is none any more."""
+    """The library's one try of a commit; the first one is answered late, as by a coordinator that was frozen and is
+    none any more."""
 
     def __init__(self, coordinator: Any) -> None:
         self._try = coordinator._do_commit_offsets
@@ -70,10 +71,14 @@ class Overtaken:
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["lost", "kept"])
-async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_held(opened: Any, topic: str, kafka: str, others: bool) -> None:
+async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_held(
+    opened: Any, topic: str, kafka: str, others: bool
+) -> None:
     transport, group = opened(), f"{topic}-group"
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=2)])
-    await transport.append([NewRecord(topic, None, b"%d" % n, partition=p) for n in range(10) for p in (0, 1)], timeout_s=20)
+    await transport.append(
+        [NewRecord(topic, None, b"%d" % n, partition=p) for n in range(10) for p in (0, 1)], timeout_s=20
+    )
     first, second = Listener(), Listener()
     one = await transport.subscribe(group, [topic], first, member="one")
     await receive(one, 20)
@@ -109,7 +114,9 @@ async def test_a_commit_that_a_new_round_overtakes_is_made_after_it(opened: Any,
     assert await asyncio.to_thread(committed, kafka, f"{topic}-group", (topic, 0)) == 3
 
 
-async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_that_is_overtaken_for_ever_says_so(
+    opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bus.transports.kafka.consumer.subscription._OVERTAKEN_S", 0.5)
     member, listener = await joined(opened(), topic, 1)
     Overtaken(member._life.consumer._consumer._coordinator, math.inf)
@@ -117,7 +124,9 @@ async def test_a_commit_that_is_overtaken_for_ever_says_so(opened: Any, topic: s
         await member.commit(dict.fromkeys(listener.held, 1))
 
 
-async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(
+    opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bus.transports.kafka.consumer.consumer._COMMIT_S", 0.2)
     member, listener = await joined(opened(), topic, 1)
     coordinator = member._life.consumer._consumer._coordinator

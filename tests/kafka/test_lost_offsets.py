@@ -1,6 +1,8 @@
-"""Where a group stood is not there any more: records deleted before it had them, its offsets deleted, a topic made anew.
+"""Where a group stood is not there any more: records deleted before it had them, its offsets deleted, a topic made
+anew.
 
-Then a member stops and says that something may be lost, or begins at the beginning; it never goes on in silence behind what it has not had.
+Then a member stops and says that something may be lost, or begins at the beginning; it never goes on in silence behind
+what it has not had.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ async def deleted_until(admin: AdminClient, topic: str, offset: int) -> None:
 
 
 def transact(kafka: str, topic: str, ends: Sequence[bool]) -> None:
-    """A transaction of one record for each of *ends*, which says whether it is committed; each leaves a marker behind."""
+    """A transaction of one record for each of *ends*, which says whether it is committed; each leaves a marker
+    behind."""
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
     producer.init_transactions(20)
     for commits in ends:
@@ -163,7 +166,9 @@ async def test_the_offsets_of_a_group_at_work_cannot_be_deleted(opened, topic, a
 
 
 @pytest.mark.parametrize("count", [3, 5, 10])
-async def test_a_topic_made_anew_while_the_group_is_away_is_read_from_its_beginning(opened, topic, admin, count) -> None:
+async def test_a_topic_made_anew_while_the_group_is_away_is_read_from_its_beginning(
+    opened, topic, admin, count
+) -> None:
     transport = opened()
     await filled(transport, topic, values(5, b"old"))
     await stood(transport, topic, at=5, of=5)
@@ -227,7 +232,9 @@ def test_a_worker_whose_records_were_deleted_ends_with_an_alarm_and_handles_noth
         assert worker.wait(20) == 0
     subprocess.run(publish, env=environment, input=b'{"number":2}\n' * 5, check=True, capture_output=True)
     asyncio.run(deleted_until(admin, f"{namespace}.fault.item", 8))
-    ended = subprocess.run([*sealbus, "worker", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [*sealbus, "worker", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False
+    )
     assert ended.returncode == 1
     assert b"offset 5 is outside the kept offsets 8 to 10; what lay between may be lost" in ended.stderr
     assert len(journal.read_text().splitlines()) == 5

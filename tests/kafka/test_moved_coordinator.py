@@ -1,4 +1,5 @@
-"""The coordinator of a group moves to another broker: who asks the old one, or one that still reads its log, learns nothing about the group."""
+"""The coordinator of a group moves to another broker: who asks the old one, or one that still reads its log, learns
+nothing about the group."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ KEPT, COMMITTED = 10, 7
 
 
 class Misled:
-    """The client's sending, whose first request of a kind about *group* goes to a broker that does not coordinate it."""
+    """The client's sending, whose first request of a kind about *group* goes to a broker that does not coordinate
+    it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, request: type[Any], group: str) -> None:
         self.misled = False
@@ -52,7 +54,9 @@ async def transport(kafka_of_three: Any, topic: str) -> AsyncIterator[Any]:
         await transport.close()
 
 
-async def test_a_member_goes_on_where_the_group_stood(transport: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_goes_on_where_the_group_stood(
+    transport: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     misled = Misled(monkeypatch, OffsetFetchRequest, topic)
     member = await transport.subscribe(topic, [topic], Listener(), member="m")
     records = await receive(member, KEPT - COMMITTED)
@@ -60,7 +64,9 @@ async def test_a_member_goes_on_where_the_group_stood(transport: Any, topic: str
     assert [record.offset for record in records] == list(range(COMMITTED, KEPT))
 
 
-async def test_what_is_committed_is_told_by_the_coordinator(transport: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_committed_is_told_by_the_coordinator(
+    transport: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     misled = Misled(monkeypatch, OffsetFetchRequest, topic)
     assert await transport.admin.committed(topic) == {(topic, 0): COMMITTED}
     assert misled.misled

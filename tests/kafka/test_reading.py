@@ -30,7 +30,9 @@ async def append(transport: KafkaTransport, topic: str, count: int) -> None:
     await transport.append([NewRecord(topic, None, b"v") for _ in range(count)], timeout_s=20)
 
 
-async def offsets(transport: KafkaTransport, topic: str, offset: int, *, max_records: int = 100, wait_s: float = 0.0) -> Sequence[int]:
+async def offsets(
+    transport: KafkaTransport, topic: str, offset: int, *, max_records: int = 100, wait_s: float = 0.0
+) -> Sequence[int]:
     found = await transport.read(topic, 0, offset, max_records=max_records, max_bytes=MIB, wait_s=wait_s)
     return [record.offset for record in found]
 

@@ -75,7 +75,12 @@ class Told:
 
 @pytest.fixture
 def settings(kafka: str) -> Settings:
-    flags = {"bus.url": f"kafka://{kafka}", "bus.namespace": f"m{uuid.uuid4().hex[:10]}", "topics.create": True, "topics.partitions": 6}
+    flags = {
+        "bus.url": f"kafka://{kafka}",
+        "bus.namespace": f"m{uuid.uuid4().hex[:10]}",
+        "topics.create": True,
+        "topics.partitions": 6,
+    }
     return load(flags=flags, env={}, file=None).settings
 
 
@@ -84,7 +89,12 @@ async def working(journal: Journal, settings: Settings) -> AsyncIterator[None]:
     """One more worker of the group, in this process, that leaves in order."""
     transport = open_configured(settings, clock=SystemClock())
     worker = make_worker(
-        journal.app().declaration, transport, settings, member=f"w-{uuid.uuid4().hex[:6]}", clock=SystemClock(), metrics=Metrics()
+        journal.app().declaration,
+        transport,
+        settings,
+        member=f"w-{uuid.uuid4().hex[:6]}",
+        clock=SystemClock(),
+        metrics=Metrics(),
     )
     stop = asyncio.Event()
     await worker.start(create_topics=True)
@@ -133,7 +143,9 @@ async def test_a_handler_that_takes_long_holds_up_nobody_when_members_come_and_g
     async with publishing(settings) as accepted, working(journal, settings):
         await until(lambda: len(journal.finished) > 100)
         async with connect(agent="source@tests", settings=settings) as bus:
-            await asyncio.gather(*(bus.publish(Item(-number, takes_s=15.0), key=f"long{number}") for number in range(1, 9)))
+            await asyncio.gather(
+                *(bus.publish(Item(-number, takes_s=15.0), key=f"long{number}") for number in range(1, 9))
+            )
         await until(lambda: sum(count for number, count in journal.begun.items() if number < 0) == 8)
         since_s = time.monotonic()
         async with working(journal, settings):
@@ -165,7 +177,8 @@ async def test_members_that_come_and_go_all_the_time_neither_stop_nor_repeat_the
 
 
 async def test_what_was_paused_goes_on_where_it_was_after_a_rebalance(opened, topic) -> None:
-    """The library forgets pauses and positions; a subscription that did so as well would hand out records twice, or from the beginning."""
+    """The library forgets pauses and positions; a subscription that did so as well would hand out records twice, or
+    from the beginning."""
     transport, other = opened(), opened()
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=2), TopicSpec(name=topic + "x")])
     sent = [NewRecord(topic, None, b"%d" % number, partition=number % 2) for number in range(40)]
@@ -178,7 +191,10 @@ async def test_what_was_paused_goes_on_where_it_was_after_a_rebalance(opened, to
         deadline_s = time.monotonic() + 30
         while len(taken) < count:
             assert time.monotonic() < deadline_s, taken
-            taken.extend((record.partition, record.offset) for record in await member.poll(timeout_s=0.2, max_records=3, max_bytes=1_000_000))
+            taken.extend(
+                (record.partition, record.offset)
+                for record in await member.poll(timeout_s=0.2, max_records=3, max_bytes=1_000_000)
+            )
 
     await take(20)
     first = next(held for held in member.assignments() if held.partition == 0)

@@ -1,4 +1,5 @@
-"""What a user reads when a cluster cannot be used: the cause, in one line, in time, with an exit code that says whose turn it is."""
+"""What a user reads when a cluster cannot be used: the cause, in one line, in time, with an exit code that says whose
+turn it is."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from pathlib import Path
 
 import pytest
 from clusters import started
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, NewTopic, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from deploy.kafka import clients
 from deploy.kafka.cluster import Cluster
@@ -24,11 +33,21 @@ pytestmark = pytest.mark.slow
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with started(tmp_path_factory.mktemp("secured"), secured=True) as cluster:
         admin = AdminClient(cluster.client_settings(clients.ADMIN))
-        for done in admin.create_topics([NewTopic("agents.task.request", 1, 1), NewTopic("agents.task.secret", 1, 1)]).values():
+        for done in admin.create_topics(
+            [NewTopic("agents.task.request", 1, 1), NewTopic("agents.task.secret", 1, 1)]
+        ).values():
             done.result(15)
         user = f"User:{clients.USER.username}"
         rights = [
-            AclBinding(ResourceType.TOPIC, "agents.task.request", ResourcePatternType.LITERAL, user, "*", operation, AclPermissionType.ALLOW)
+            AclBinding(
+                ResourceType.TOPIC,
+                "agents.task.request",
+                ResourcePatternType.LITERAL,
+                user,
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
             for operation in (AclOperation.DESCRIBE, AclOperation.WRITE)
         ]
         for done in admin.create_acls(rights).values():
@@ -36,7 +55,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def publish(cluster: Cluster, message_type: str = "task.request", url: str = "", **settings: str) -> tuple[int, str, float]:
+def publish(
+    cluster: Cluster, message_type: str = "task.request", url: str = "", **settings: str
+) -> tuple[int, str, float]:
     """Exit code, standard error, seconds."""
     environment = {
         **os.environ,
@@ -47,7 +68,17 @@ def publish(cluster: Cluster, message_type: str = "task.request", url: str = "",
         "SEALBUS_KAFKA__PASSWORD": clients.USER.password,
         **{f"SEALBUS_KAFKA__{name.upper()}": value for name, value in settings.items()},
     }
-    command = [sys.executable, "-m", "consumers.cli", "publish", message_type, "--schema-version", "1.0.0", "--agent", "a@b"]
+    command = [
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "publish",
+        message_type,
+        "--schema-version",
+        "1.0.0",
+        "--agent",
+        "a@b",
+    ]
     started_s = time.monotonic()
     done = subprocess.run(
         [*command, "--bus", url or f"kafka://{cluster.bootstrap}"],
@@ -95,10 +126,20 @@ def test_a_client_certificate_is_enough_where_the_brokers_ask_for_one(secured: C
     certificates = secured.certificates
     admin = AdminClient(secured.client_settings(clients.ADMIN))
     right = AclBinding(
-        ResourceType.TOPIC, "agents.task.request", ResourcePatternType.LITERAL, "User:CN=bus", "*", AclOperation.WRITE, AclPermissionType.ALLOW
+        ResourceType.TOPIC,
+        "agents.task.request",
+        ResourcePatternType.LITERAL,
+        "User:CN=bus",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
     )
     for done in admin.create_acls([right]).values():
         done.result(15)
-    given = {"security_protocol": "ssl", "cert_file": str(certificates.client_certificate), "key_file": str(certificates.client_key)}
+    given = {
+        "security_protocol": "ssl",
+        "cert_file": str(certificates.client_certificate),
+        "key_file": str(certificates.client_key),
+    }
     code, text, _ = publish(secured, url=f"kafka://{secured.certificate_bootstrap}", **given)
     assert code == 0, text

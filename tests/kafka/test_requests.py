@@ -1,6 +1,7 @@
 """Requests from several processes while the workers that answer are killed one after another.
 
-`SEALBUS_FAULTS=all` runs the full size: 10,000 requests from three processes to three workers, one of them killed every ten seconds.
+`SEALBUS_FAULTS=all` runs the full size: 10,000 requests from three processes to three workers, one of them killed every
+ten seconds.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ class Play:
         }
 
     async def prepare(self) -> None:
-        settings = load(flags={"bus.url": self.url, "bus.namespace": self.namespace, "topics.partitions": 6}, env={}, file=None).settings
+        settings = load(
+            flags={"bus.url": self.url, "bus.namespace": self.namespace, "topics.partitions": 6}, env={}, file=None
+        ).settings
         transport = open_transport(self.url)
         try:
-            await transport.admin.create_topics([*message_topics(settings, ["request.sum"]), *group_topics(settings, "request-test")])
+            await transport.admin.create_topics(
+                [*message_topics(settings, ["request.sum"]), *group_topics(settings, "request-test")]
+            )
         finally:
             await transport.close()
 
@@ -59,12 +64,21 @@ class Play:
         return await self._started("worker", ["-m", "consumers.cli", "worker", "request_app:app", *options])
 
     async def requester(self, name: str, count: int, rate: float) -> asyncio.subprocess.Process:
-        arguments = [str(ROOT / "tests" / "kafka" / "requester.py"), self.url, self.namespace, str(count), str(rate), str(TIMEOUT_S)]
+        arguments = [
+            str(ROOT / "tests" / "kafka" / "requester.py"),
+            self.url,
+            self.namespace,
+            str(count),
+            str(rate),
+            str(TIMEOUT_S),
+        ]
         return await self._started(name, arguments)
 
     async def _started(self, name: str, arguments: list[str]) -> asyncio.subprocess.Process:
         with (self._folder / f"{name}.out").open("ab") as output, (self._folder / f"{name}.log").open("ab") as log:
-            return await asyncio.create_subprocess_exec(sys.executable, *arguments, env=self._environment, stdout=output, stderr=log)
+            return await asyncio.create_subprocess_exec(
+                sys.executable, *arguments, env=self._environment, stdout=output, stderr=log
+            )
 
     def ends(self, name: str) -> list[tuple[int, str, float]]:
         return [tuple(json.loads(line)) for line in (self._folder / f"{name}.out").read_text().splitlines()]
@@ -103,7 +117,8 @@ async def test_every_request_ends_by_its_deadline_while_workers_are_killed(kafka
     outcomes = Counter(outcome for _, outcome, _ in ends)
     slowest_s = sorted(took_s for _, _, took_s in ends)
     print(
-        f"{len(ends)} requests, {killed} workers killed: {dict(outcomes)}; slowest {slowest_s[-1]} s, median {slowest_s[len(slowest_s) // 2]} s"
+        f"{len(ends)} requests, {killed} workers killed: {dict(outcomes)}; slowest {slowest_s[-1]} s, median "
+        f"{slowest_s[len(slowest_s) // 2]} s"
     )
     assert len(ends) == REQUESTS
     assert set(outcomes) <= {"answered", *TYPED}, play.log("worker")

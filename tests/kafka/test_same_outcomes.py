@@ -96,13 +96,17 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
         "for nobody here": sealed("skipped", to="somebody@else").record,
         "for this agent": sealed("addressed", to="parity@svc").record,
         "expired": past.seal(Draft(payload=Job(how="expired"), ttl_s=60)).record,
-        "other namespace": msgspec.structs.replace(elsewhere.seal(Draft(payload=Job(how="moved"))).record, topic=job_topic),
+        "other namespace": msgspec.structs.replace(
+            elsewhere.seal(Draft(payload=Job(how="moved"))).record, topic=job_topic
+        ),
         "altered data": altered(sealed("altered"), b"1.5", b"9.5"),
         "altered metadata": altered(sealed("sender"), b"tester@svc", b"sneaky@svc"),
         "other order": altered(sealed("order"), b'{"amount":1.5,"how":"order"}', b'{"how":"order","amount":1.5}'),
         "other key": msgspec.structs.replace(sealed("key").record, key=b"another"),
         "no key": msgspec.structs.replace(sealed("nokey").record, key=None, partition=0),
-        "type that is not handled": msgspec.structs.replace(publisher.seal(Draft(payload=Other())).record, topic=job_topic),
+        "type that is not handled": msgspec.structs.replace(
+            publisher.seal(Draft(payload=Other())).record, topic=job_topic
+        ),
         "garbage": NewRecord(job_topic, b"g", b"\x00\xff{"),
         "tombstone": NewRecord(job_topic, b"t", None),
         "empty": NewRecord(job_topic, b"e", b""),
@@ -118,7 +122,10 @@ async def outcomes_of(settings: Settings) -> tuple[dict[str, str], list[tuple[st
     transport = open_configured(settings, clock=clock)
     try:
         await transport.admin.create_topics(
-            [*message_topics(settings, ["parity.job", "parity.done", "parity.other"]), *group_topics(settings, app.group)]
+            [
+                *message_topics(settings, ["parity.job", "parity.done", "parity.other"]),
+                *group_topics(settings, app.group),
+            ]
         )
         worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
         await worker.start(create_topics=False)
@@ -153,7 +160,9 @@ async def outcomes_of(settings: Settings) -> tuple[dict[str, str], list[tuple[st
 async def append_all(transport: Transport, settings: Settings) -> dict[str, Appended]:
     clock, metrics = SystemClock(), Metrics()
     publisher = make_publisher(transport, settings, "tester@svc", clock=clock, metrics=metrics)
-    past = make_publisher(transport, settings, "tester@svc", clock=ManualClock(clock.now_ms() - 3_600_000), metrics=metrics)
+    past = make_publisher(
+        transport, settings, "tester@svc", clock=ManualClock(clock.now_ms() - 3_600_000), metrics=metrics
+    )
     foreign = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace="elsewhere"))
     records = messages(publisher, past, make_publisher(transport, foreign, "tester@svc", clock=clock, metrics=metrics))
     outcomes = await transport.append(list(records.values()), timeout_s=20)

@@ -42,11 +42,16 @@ async def begin(bus: Bus, payload: msgspec.Struct) -> None:
             return
 
 
-async def made(cluster: Cluster, replicas: Mapping[str, Sequence[int]], config: Mapping[str, str] = MappingProxyType({})) -> str:
+async def made(
+    cluster: Cluster, replicas: Mapping[str, Sequence[int]], config: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """A new namespace with these topics of one partition, each on the brokers that are given."""
     namespace = f"s{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    topics = [NewTopic(f"{namespace}.{name}", 1, replica_assignment=[[*brokers]], config={**config}) for name, brokers in replicas.items()]
+    topics = [
+        NewTopic(f"{namespace}.{name}", 1, replica_assignment=[[*brokers]], config={**config})
+        for name, brokers in replicas.items()
+    ]
     for done in admin.create_topics(topics).values():
         await asyncio.to_thread(done.result, 15)
     return namespace
@@ -59,7 +64,9 @@ async def until_alone(cluster: Cluster, topic: str) -> None:
         await asyncio.sleep(0.2)
 
 
-async def test_what_is_published_beside_a_topic_without_a_broker_has_its_receipt_at_once(kafka_of_three: Cluster) -> None:
+async def test_what_is_published_beside_a_topic_without_a_broker_has_its_receipt_at_once(
+    kafka_of_three: Cluster,
+) -> None:
     node = kafka_of_three.brokers[2]
     namespace = await made(kafka_of_three, {"sick.away": [node.id], "sick.there": [kafka_of_three.brokers[0].id]})
     flags = {"bus.url": f"kafka://{kafka_of_three.bootstrap}", "bus.namespace": namespace, "publish.timeout_s": 15}
@@ -77,7 +84,9 @@ async def test_what_is_published_beside_a_topic_without_a_broker_has_its_receipt
                 # In one append with the next one that can be written.
                 away.append(asyncio.create_task(bus.publish(Away(number))))
             assert slowest_s < 5
-            assert {type(outcome) for outcome in await asyncio.gather(*away, return_exceptions=True)} == {PublishUnknown}
+            assert {type(outcome) for outcome in await asyncio.gather(*away, return_exceptions=True)} == {
+                PublishUnknown
+            }
         finally:
             node.start()
 
@@ -88,7 +97,9 @@ async def test_a_topic_with_too_few_replicas_in_sync_is_named_and_costs_the_othe
     monkeypatch.setattr(supply, "_STALL_S", 2.0)
     monkeypatch.setattr(supply, "_HEALTHY_S", 1.0)
     there, node = kafka_of_three.brokers[0], kafka_of_three.brokers[2]
-    namespace = await made(kafka_of_three, {"sick.away": [there.id, node.id], "sick.there": [there.id]}, {"min.insync.replicas": "2"})
+    namespace = await made(
+        kafka_of_three, {"sick.away": [there.id, node.id], "sick.there": [there.id]}, {"min.insync.replicas": "2"}
+    )
     flags = {"bus.url": f"kafka://{kafka_of_three.bootstrap}", "bus.namespace": namespace, "publish.timeout_s": 10}
     async with connect(agent="a@b", settings=load(flags=flags, env={}, file=None).settings) as bus:
         for kind in (Away, There):

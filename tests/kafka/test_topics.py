@@ -100,8 +100,12 @@ def test_replicas_are_left_to_an_operator(spec: TopicSpec, found: dict[str, str]
     assert by_hand == ({REPLICAS} if int(found[REPLICAS]) < min(3, brokers) else set())
 
 
-@pytest.mark.parametrize(("brokers", "replicas", "insync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (9, "3", "2")])
-def test_new_topics_survive_the_loss_of_a_broker_where_there_are_three(brokers: int, replicas: str, insync: str) -> None:
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "insync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (9, "3", "2")]
+)
+def test_new_topics_survive_the_loss_of_a_broker_where_there_are_three(
+    brokers: int, replicas: str, insync: str
+) -> None:
     wanted = shape(TopicSpec(name="a.b"), None, brokers=brokers, max_record_bytes=MIB)
     assert (wanted[REPLICAS], wanted["min.insync.replicas"]) == (replicas, insync)
 
@@ -123,7 +127,12 @@ class Cluster:
         return TopicSpec(name=f"{self.prefix}.a", **fields)
 
     def create(self, partitions: int = 1, replicas: int = 1, **settings: str) -> None:
-        topic = NewTopic(self.spec().name, partitions, replicas, config={name.replace("_", "."): value for name, value in settings.items()})
+        topic = NewTopic(
+            self.spec().name,
+            partitions,
+            replicas,
+            config={name.replace("_", "."): value for name, value in settings.items()},
+        )
         self.client.create_topics([topic])[topic.topic].result(20)
         self.wait_until(lambda: topic.topic in self.client.list_topics(timeout=10).topics)
 
@@ -208,7 +217,11 @@ async def test_a_setting_made_by_hand_survives_every_change(cluster: Cluster) ->
         await admin.create_topics([cluster.spec(partitions=1, retention_ms=retention_ms)])
         cluster.set("segment.bytes", "20000000")
     settings = cluster.settings()
-    assert (settings["segment.ms"], settings["segment.bytes"], settings["retention.ms"]) == ("7200000", "20000000", "3000")
+    assert (settings["segment.ms"], settings["segment.bytes"], settings["retention.ms"]) == (
+        "7200000",
+        "20000000",
+        "3000",
+    )
 
 
 async def test_a_setting_made_by_hand_at_the_same_time_survives(cluster: Cluster) -> None:
@@ -236,7 +249,10 @@ async def test_more_in_sync_than_there_are_replicas_is_put_right(cluster: Cluste
 
 async def test_several_at_once_create_grow_and_align_without_a_failure(cluster: Cluster) -> None:
     cluster.create(partitions=1, retention_ms="1000")
-    wanted = [cluster.spec(partitions=5, retention_ms=2000), *(TopicSpec(name=f"{cluster.prefix}.n{number}") for number in range(10))]
+    wanted = [
+        cluster.spec(partitions=5, retention_ms=2000),
+        *(TopicSpec(name=f"{cluster.prefix}.n{number}") for number in range(10)),
+    ]
     transports = [cluster.open() for _ in range(6)]
     await asyncio.gather(*(transport.admin.create_topics(wanted) for transport in transports))
     assert await transports[0].admin.plan(wanted) == []

@@ -1,7 +1,9 @@
-"""A model of settlement on paper: one partition, a tier, an inbox, what handlers send, two workers, and death at any moment.
+"""A model of settlement on paper: one partition, a tier, an inbox, what handlers send, two workers, and death at any
+moment.
 
-Owns what is durable (`World`), what a worker only has in its head (`Mind`), and each durable step as one method: between any two of them a
-worker may die. The rules are design section 5's, written down as shortly as they can be; what must hold whatever happens is `World.check`.
+Owns what is durable (`World`), what a worker only has in its head (`Mind`), and each durable step as one method:
+between any two of them a worker may die. The rules are design section 5's, written down as shortly as they can be; what
+must hold whatever happens is `World.check`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class World:
     # What the group does.
 
     def assign(self, name: str, *, old_lives: bool) -> None:
-        """Another worker owns the partition and the tier from now on. The old one is dead, or goes on without knowing."""
+        """Another worker owns the partition and the tier from now on. The old one is dead, or goes on without
+        knowing."""
         if self.owner is not None and old_lives:
             self.zombies.append(self.owner)
         elif self.owner is not None:
@@ -132,7 +135,9 @@ class World:
                 self.sent.extend((run.entry.message_id, output) for output in run.outputs)
                 run.at = "settle"
             case "retry":
-                self.records["tier"].append(Entry(run.entry.message_id, run.entry.key, run.entry.order, run.entry.attempt + 1))
+                self.records["tier"].append(
+                    Entry(run.entry.message_id, run.entry.key, run.entry.order, run.entry.attempt + 1)
+                )
                 run.at = "settle"
             case "bury":
                 self.dead.append(run.entry.message_id)
@@ -183,7 +188,9 @@ class World:
 
     def check(self) -> None:
         ended = {message_id for message_id, _ in self.sent} | set(self.dead)
-        waiting = {entry.message_id for source in self.records for entry in self.records[source][self.committed[source] :]}
+        waiting = {
+            entry.message_id for source in self.records for entry in self.records[source][self.committed[source] :]
+        }
         lost = {entry.message_id for entry in self.records["log"]} - ended - waiting
         assert not lost, f"lost: {sorted(lost)}"
         doubled = [key for key, count in Counter(entry.key for entry in self.effects).items() if count > 1]
@@ -200,7 +207,8 @@ class World:
         places: dict[str, int] = {}
         for offset, entry in enumerate(self.records["log"]):
             places.setdefault(entry.key, offset)
-        # What has died and is delivered once more, its worker having died before the commit, runs again: behind those that followed its death.
+        # What has died and is delivered once more, its worker having died before the commit, runs again: behind those
+        # that followed its death.
         effects = [entry for entry in self.effects if entry.message_id not in self.dead]
         for order in {entry.order for entry in effects}:
             offsets = [places[entry.key] for entry in effects if entry.order == order]

@@ -1,4 +1,5 @@
-"""The worker itself, on a log in memory, killed at any failpoint in any life: what the model promises holds of the code."""
+"""The worker itself, on a log in memory, killed at any failpoint in any life: what the model promises holds of the
+code."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
-    """Thousands of failures are meant to happen here, and writing down each with its trace takes longer than all the rest."""
+    """Thousands of failures are meant to happen here, and writing down each with its trace takes longer than all the
+    rest."""
     configure("error")
     yield
     structlog.reset_defaults()
@@ -148,13 +150,21 @@ class PaperInbox:
     async def open(self) -> None:
         self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
 
-    async def claim(self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False) -> Claim:
+    async def claim(
+        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False
+    ) -> Claim:
         await asyncio.sleep(0)
         self._life.ask()
         self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
         row = self.store.rows.get(key)
-        asker = rules.Asker(self.owner, content_hash, keep_until_ms, running=key in self._running, reopen=reopen, alone=alone)
-        rest_s = self.store.alive_until_s[row.owner] - self.store.clock.monotonic_s() if row is not None and row.owner else rules.CLOSED
+        asker = rules.Asker(
+            self.owner, content_hash, keep_until_ms, running=key in self._running, reopen=reopen, alone=alone
+        )
+        rest_s = (
+            self.store.alive_until_s[row.owner] - self.store.clock.monotonic_s()
+            if row is not None and row.owner
+            else rules.CLOSED
+        )
         written, claim = rules.decide(row, asker, rest_s)
         if written is not None:
             self.store.rows[key] = written
@@ -162,7 +172,9 @@ class PaperInbox:
             self._running[key] = claim.token
         return claim
 
-    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+    async def finish(
+        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+    ) -> bool:
         is_done = await self._finish(key, token, outputs)
         self.store.sync()
         return is_done
@@ -170,7 +182,9 @@ class PaperInbox:
     async def _finish(self, key: Key, token: int, outputs: Sequence[NewRecord]) -> bool:
         await asyncio.sleep(0)
         self._life.ask()
-        written = rules.finished(self.store.rows.get(key), owner=self.owner, token=token, outputs=encode_outputs(outputs))
+        written = rules.finished(
+            self.store.rows.get(key), owner=self.owner, token=token, outputs=encode_outputs(outputs)
+        )
         self._running.pop(key, None)
         if written is None:
             return False
@@ -229,7 +243,8 @@ def test_wherever_workers_die_nothing_is_lost_and_no_effect_happens_twice(
 
 
 async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool) -> None:
-    """*deaths*: where in its life a worker dies, at which time it comes there, and whether the machine of its inbox goes down with it."""
+    """*deaths*: where in its life a worker dies, at which time it comes there, and whether the machine of its inbox
+    goes down with it."""
     clock = ManualClock()
     transport = open_transport("memory://", clock=clock, session_timeout_s=30, heartbeat_s=5)
     try:
@@ -239,14 +254,20 @@ async def live_and_die(jobs: list[tuple[str, int, bool]], deaths: list[tuple[str
 
 
 async def live_and_die_on(
-    transport: Transport, clock: ManualClock, jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool
+    transport: Transport,
+    clock: ManualClock,
+    jobs: list[tuple[str, int, bool]],
+    deaths: list[tuple[str, int, bool]],
+    strict: bool,
 ) -> None:
     store = Store(clock)
     left = {number: fails for number, (_, fails, _) in enumerate(jobs)}
     done: list[int] = []
     app = App("model@tests")
 
-    @app.on(Job, order="key_strict" if strict else "key", retry=Retry(attempts=5, base_s=3, cap_s=3, backoff="constant"))
+    @app.on(
+        Job, order="key_strict" if strict else "key", retry=Retry(attempts=5, base_s=3, cap_s=3, backoff="constant")
+    )
     async def handle(job: Job) -> Answer | None:
         if job.fails < 0:
             raise Reject("as asked")
@@ -346,19 +367,29 @@ async def judge(transport, store: Store, accepted: dict[str, int], jobs: list[tu
         number = msgspec.json.decode(record.value or b"")["data"]["number"]
         sent[number].add(record.value or b"")
         answered.add(number)
-    dead = {sealing.parse(record.value).message_id async for record in scan(transport, dead_letter_topic("agents.model.job"))}
+    dead = {
+        sealing.parse(record.value).message_id
+        async for record in scan(transport, dead_letter_topic("agents.model.job"))
+    }
     lost = {message_id for message_id, number in accepted.items() if number not in answered and message_id not in dead}
     assert not lost
     assert [key for key, count in store.effects.items() if count > 1] == []
     assert all(len(values) == 1 for values in sent.values()), "a repeat was answered in another way"
-    assert {accepted[message_id] for message_id in dead} <= {number for number, (_, fails, _) in enumerate(jobs) if fails < 0}
+    assert {accepted[message_id] for message_id in dead} <= {
+        number for number, (_, fails, _) in enumerate(jobs) if fails < 0
+    }
 
 
 def some_lives(count: int) -> None:
     for seed in range(count):
         chance = random.Random(seed)
-        jobs = [(chance.choice("ab"), chance.choice([0, 0, 1, 3, -1]), chance.random() < 0.4) for _ in range(chance.randint(1, 8))]
-        deaths = [(chance.choice(NAMES), chance.randint(1, 6), chance.random() < 0.5) for _ in range(chance.randint(0, 4))]
+        jobs = [
+            (chance.choice("ab"), chance.choice([0, 0, 1, 3, -1]), chance.random() < 0.4)
+            for _ in range(chance.randint(1, 8))
+        ]
+        deaths = [
+            (chance.choice(NAMES), chance.randint(1, 6), chance.random() < 0.5) for _ in range(chance.randint(0, 4))
+        ]
         asyncio.run(live_and_die(jobs, deaths, chance.random() < 0.5))
 
 
@@ -371,7 +402,9 @@ def marks_before_the_work(patch: pytest.MonkeyPatch) -> None:
 
     def marked(*arguments: object) -> rules.Decision:
         row, claim = decide(*arguments)
-        return rules.Decision(msgspec.structs.replace(row, state="done", outputs=encode_outputs(())) if row else None, claim)
+        return rules.Decision(
+            msgspec.structs.replace(row, state="done", outputs=encode_outputs(())) if row else None, claim
+        )
 
     patch.setattr(rules, "decide", marked)
     patch.setattr(rules, "finished", lambda row, **_: row)
@@ -395,9 +428,18 @@ def asks_no_inbox(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [commits_the_highest_seen, marks_before_the_work, settles_without_a_dead_letter, settles_without_the_retry_record, asks_no_inbox]
+    "bug",
+    [
+        commits_the_highest_seen,
+        marks_before_the_work,
+        settles_without_a_dead_letter,
+        settles_without_the_retry_record,
+        asks_no_inbox,
+    ],
 )
-def test_a_worker_with_a_known_bug_is_found_out(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_known_bug_is_found_out(
+    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bug(monkeypatch)
     with pytest.raises(AssertionError):
         some_lives(40)

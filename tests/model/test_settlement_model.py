@@ -1,4 +1,5 @@
-"""The model of settlement holds whatever two workers, handlers and deaths do; and each rule that is left out of it breaks something."""
+"""The model of settlement holds whatever two workers, handlers and deaths do; and each rule that is left out of it
+breaks something."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import random
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from settlement import Mind, Row, Run, World
 
 VERDICTS = st.sampled_from(["succeeds", "succeeds", "fails", "rejects"])
@@ -195,7 +203,9 @@ def wander(world_class: type[World], chance: random.Random) -> None:
     for number in range(1, 60):
         minds = list(world.minds())
         runs = [(mind, run) for mind in minds for run in mind.runs if world.may_run(mind, run)]
-        match chance.choices(["publish", "assign", "die", "lapse", "fetch", "step", "commit"], [3, 1, 1, 1, 6, 10, 4])[0]:
+        match chance.choices(["publish", "assign", "die", "lapse", "fetch", "step", "commit"], [3, 1, 1, 1, 6, 10, 4])[
+            0
+        ]:
             case "publish":
                 for _ in range(chance.choice([1, 1, 2])):
                     world.publish(f"m{number}", f"k{number}", chance.choice("ab"))

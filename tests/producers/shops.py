@@ -37,7 +37,9 @@ class FakeAdmin:
 class FakeLog:
     """Keeps what it takes, and answers as it is told to."""
 
-    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+    features = Features(
+        name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False
+    )
     admin = FakeAdmin()
 
     def __init__(self) -> None:

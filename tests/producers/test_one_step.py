@@ -93,7 +93,9 @@ class Longer(Inner, frozen=True):
 TEXTS = (
     st.text(max_size=12)
     | st.text('ab"\\\n\x1f\x7fé', max_size=40)
-    | st.sampled_from(["\ud800", "\x00\x1f\x7f", 'a"b\\c\n\t\r\b\f', "\u2028\U0001f600", Loud("x"), "12345678\n", "1234567\n"])
+    | st.sampled_from(
+        ["\ud800", "\x00\x1f\x7f", 'a"b\\c\n\t\r\b\f', "\u2028\U0001f600", Loud("x"), "12345678\n", "1234567\n"]
+    )
 )
 INTEGERS = st.integers() | st.sampled_from([2**53 - 1, 2**53, -(2**53) + 1, -(2**53), 2**64, 0, -1, Grand(3), True])
 DECIMALS = st.builds(lambda digits, places: digits / 10**places, st.integers(-(10**14), 10**14), st.integers(0, 7))
@@ -197,7 +199,9 @@ def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: 
 @compiled
 def test_ordinary_messages_are_sealed_in_one_step() -> None:
     quick = publisher()
-    rich = Rich(integer=-5, real=2.0, text="é\n", maybe=3, numbers=[1, 1.5, -0.0], inners=(Inner(note="x"),), nested=[["a"], []])
+    rich = Rich(
+        integer=-5, real=2.0, text="é\n", maybe=3, numbers=[1, 1.5, -0.0], inners=(Inner(note="x"),), nested=[["a"], []]
+    )
     quick.seal_plain(rich)
     items = [rich, Draft(payload=rich, key="k"), Draft(payload=rich, idempotency_key="i", conversation_id="c")] * 3
     sealed, _, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
@@ -219,9 +223,10 @@ def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_witho
     quick.seal_plain(rich)
     items = [addressed, Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=9), rich, addressed]
     sealed, records, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
-    assert [(each.message.metadata.recipient, each.message.metadata.intent, each.message.routing.priority) for each in sealed] == [
-        (Agent(id="b@tests"), "try", 7)
-    ] * 2
+    assert [
+        (each.message.metadata.recipient, each.message.metadata.intent, each.message.routing.priority)
+        for each in sealed
+    ] == [(Agent(id="b@tests"), "try", 7)] * 2
     assert records[0].headers[-1] == ("sb-to", b"b@tests")
     bare, _, _ = quick.seal_run(items, 2, most=100, room=1 << 20)
     assert [each.message.metadata.recipient for each in bare] == [None]

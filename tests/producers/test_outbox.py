@@ -1,4 +1,5 @@
-"""A message in an outbox shares the fate of the transaction it was added in, and is published once that is committed."""
+"""A message in an outbox shares the fate of the transaction it was added in, and is published once that is
+committed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from typing import Any
 import pytest
 
 from bus.clock import ManualClock
-from bus.errors import AppendUnknownError, ConfigurationError, InboxError, RecordTooLargeError, TopicMissingError, UnreachableError
+from bus.errors import (
+    AppendUnknownError,
+    ConfigurationError,
+    InboxError,
+    RecordTooLargeError,
+    TopicMissingError,
+    UnreachableError,
+)
 from bus.protocol import sealing
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome
@@ -68,7 +76,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-# --- adding -----------------------------------------------------------------------------------------------------------------------------
+# --- adding -----------------------------------------------------------------------------------------------------------
 
 
 async def test_committed_it_is_published_once_and_forgotten(shop: Shop, log: FakeLog) -> None:
@@ -147,7 +155,7 @@ def test_adding_neither_begins_nor_ends_a_transaction() -> None:
     connection.close()
 
 
-# --- relaying ---------------------------------------------------------------------------------------------------------------------------
+# --- relaying ---------------------------------------------------------------------------------------------------------
 
 
 async def test_rows_of_a_key_are_sent_in_order_and_keys_side_by_side(shop: Shop, log: FakeLog) -> None:
@@ -168,7 +176,9 @@ async def test_a_running_relay_sends_what_is_committed_later(shop: Shop, log: Fa
     assert sorted(log.numbers()) == [1, 2, 3]
 
 
-async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_before_later_ones(shop: Shop, log: FakeLog) -> None:
+async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_before_later_ones(
+    shop: Shop, log: FakeLog
+) -> None:
     tried: list[NewRecord] = []
 
     def answer(record: NewRecord) -> Outcome | None:
@@ -183,7 +193,9 @@ async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_
     assert log.numbers() == [1, 2]
 
 
-async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_of_its_key_go_on(shop: Shop, log: FakeLog) -> None:
+async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_of_its_key_go_on(
+    shop: Shop, log: FakeLog
+) -> None:
     log.answer = lambda record: RecordTooLargeError("larger than the topic takes") if number_of(record) == 2 else None
     await shop.place(1, 2, 3, key="k")
     done = await shop.relay(log).run_once()
@@ -194,10 +206,13 @@ async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_o
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a" * 250, "agents.order\u00e4", ".."])
-async def test_a_topic_that_no_log_can_have_is_refused_for_ever_and_holds_up_nobody(shop: Shop, log: FakeLog, topic: str) -> None:
+async def test_a_topic_that_no_log_can_have_is_refused_for_ever_and_holds_up_nobody(
+    shop: Shop, log: FakeLog, topic: str
+) -> None:
     await shop.place(1, 2, key="k")
     async with shop.transaction() as connection:
-        renamed = connection.execute(f"UPDATE sealbus_outbox SET topic = '{topic}' WHERE id = 1")  # noqa: S608 - from above
+        # From above.
+        renamed = connection.execute(f"UPDATE sealbus_outbox SET topic = '{topic}' WHERE id = 1")  # noqa: S608
         _ = renamed if isinstance(renamed, sqlite3.Cursor) else await renamed
     done = await shop.relay(log).run_once()
     assert (done.sent, done.failed, done.trouble) == (1, 1, None)
@@ -244,7 +259,9 @@ async def test_a_value_that_another_driver_gave_another_type_is_sent_as_the_byte
     await file.place(2, key="k")
     done = await file.relay(log).run_once()
     assert (done.sent, done.failed, done.trouble) == (2, 0, None)
-    assert [(record.topic, record.key, type(record.value)) for record in log.records] == [("agents.order.placed", b"k", bytes)] * 2
+    assert [(record.topic, record.key, type(record.value)) for record in log.records] == [
+        ("agents.order.placed", b"k", bytes)
+    ] * 2
     assert log.numbers() == [1, 2]
 
 
@@ -256,7 +273,13 @@ async def test_a_number_in_place_of_bytes_is_sent_as_its_digits(file: Shop, log:
 
 @pytest.mark.parametrize(
     ("column", "expression"),
-    [("headers", "'text'"), ("headers", "7"), ("headers", "x'9192a1ffc40178'"), ("topic", "x'ff61'"), ("topic", "x'6100'")],
+    [
+        ("headers", "'text'"),
+        ("headers", "7"),
+        ("headers", "x'9192a1ffc40178'"),
+        ("topic", "x'ff61'"),
+        ("topic", "x'6100'"),
+    ],
 )
 async def test_what_stands_for_no_record_is_refused_for_ever_with_the_reason_and_holds_up_nobody(
     file: Shop, log: FakeLog, column: str, expression: str
@@ -270,7 +293,9 @@ async def test_what_stands_for_no_record_is_refused_for_ever_with_the_reason_and
     assert all(each.error for each in await file.backlog())
 
 
-async def test_the_rows_of_a_missing_topic_wait_alone_whatever_type_their_topic_was_given(file: Shop, log: FakeLog) -> None:
+async def test_the_rows_of_a_missing_topic_wait_alone_whatever_type_their_topic_was_given(
+    file: Shop, log: FakeLog
+) -> None:
     log.answer = lambda record: TopicMissingError("there is no topic") if record.topic == "agents.order.gone" else None
     await place_otherwise(file, 1, "topic", "CAST('agents.order.gone' AS BLOB)")
     await file.place(2, key="k")
@@ -466,14 +491,28 @@ async def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, log: Fa
     assert log.numbers()[-1] == 2
 
 
-# --- killed -----------------------------------------------------------------------------------------------------------------------------
+# --- killed -----------------------------------------------------------------------------------------------------------
 
 
 async def relay_process(shop: Shop, folder: Path, *arguments: str, failpoint: str = "") -> asyncio.subprocess.Process:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SEALBUS_")} | {"PYTHONPATH": str(ROOT)}
-    command = (sys.executable, "-m", "consumers.cli", "outbox", "relay", shop.url, "--bus", "sqlite:///log.db", *arguments)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SEALBUS_")} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    command = (
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "outbox",
+        "relay",
+        shop.url,
+        "--bus",
+        "sqlite:///log.db",
+        *arguments,
+    )
     streams = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    return await asyncio.create_subprocess_exec(*command, cwd=folder, env=env | {"SEALBUS_FAILPOINT": failpoint}, **streams)
+    return await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=env | {"SEALBUS_FAILPOINT": failpoint}, **streams
+    )
 
 
 async def is_empty(shop: Shop) -> bool:
@@ -483,7 +522,10 @@ async def is_empty(shop: Shop) -> bool:
 async def read_ids(folder: Path) -> list[str]:
     transport = open_transport(f"sqlite:///{folder}/log.db")
     try:
-        pages = [await transport.read("agents.order.placed", number, 0, max_records=1000, max_bytes=1 << 24) for number in range(4)]
+        pages = [
+            await transport.read("agents.order.placed", number, 0, max_records=1000, max_bytes=1 << 24)
+            for number in range(4)
+        ]
         return [sealing.parse(record.value).message_id for page in pages for record in page]
     finally:
         await transport.close()

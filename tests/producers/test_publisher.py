@@ -67,7 +67,9 @@ class FakeAdmin:
 class FakeLog:
     """Keeps every record; answers with `outcome`, or never while it is silent."""
 
-    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+    features = Features(
+        name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False
+    )
     admin = FakeAdmin()
 
     def __init__(self) -> None:
@@ -89,14 +91,18 @@ class Case:
     def __init__(self, agent: str | Agent = "planner@svc", signer: Broken | None = None, **flags: object) -> None:
         self.log, self.clock, self.metrics = FakeLog(), ManualClock(START_MS), Metrics()
         self.settings = load(flags=flags, env={}, file=None).settings
-        publisher = make_publisher(self.log, self.settings, agent, clock=self.clock, metrics=self.metrics, signer=signer)  # type: ignore[arg-type]
+        publisher = make_publisher(
+            self.log, self.settings, agent, clock=self.clock, metrics=self.metrics, signer=signer
+        )  # type: ignore[arg-type]
         self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
 
     def counted(self, outcome: str) -> float | None:
-        return self.metrics.registry.get_sample_value("sealbus_published_total", {"type": "note.added", "outcome": outcome})
+        return self.metrics.registry.get_sample_value(
+            "sealbus_published_total", {"type": "note.added", "outcome": outcome}
+        )
 
 
-# --- outcomes -----------------------------------------------------------------------------------------------------------------------
+# --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_receipt_says_where_the_message_lies() -> None:
@@ -104,7 +110,12 @@ async def test_a_receipt_says_where_the_message_lies() -> None:
     receipt = await case.bus.publish(Note())
     (record,) = case.log.records
     message = sealing.parse(record.value)
-    assert (receipt.topic, receipt.partition, receipt.offset, receipt.timestamp_ms) == ("agents.note.added", 3, 42, START_MS)
+    assert (receipt.topic, receipt.partition, receipt.offset, receipt.timestamp_ms) == (
+        "agents.note.added",
+        3,
+        42,
+        START_MS,
+    )
     assert receipt.message_id == message.message_id
     assert case.counted("accepted") == 1
 
@@ -156,7 +167,7 @@ async def test_a_deadline_lies_in_the_future(timeout_s: float) -> None:
         Case().bus.publish_many([Note()], timeout_s=timeout_s)
 
 
-# --- the record ---------------------------------------------------------------------------------------------------------------------
+# --- the record -------------------------------------------------------------------------------------------------------
 
 
 async def test_key_and_headers_are_those_of_the_contract() -> None:
@@ -195,12 +206,18 @@ async def test_defaults_of_a_first_message() -> None:
     sealing.check_integrity(message)
     metadata = message.metadata
     assert (metadata.hops, metadata.causation_id, metadata.conversation_id) == (0, None, metadata.message_id)
-    assert (metadata.namespace, metadata.schema_version, metadata.sender) == ("agents", "1.2.3", Agent(id="planner@svc", type="agent"))
+    assert (metadata.namespace, metadata.schema_version, metadata.sender) == (
+        "agents",
+        "1.2.3",
+        Agent(id="planner@svc", type="agent"),
+    )
     assert (metadata.timestamp, message.routing.expires_at) == (format_ms(START_MS), format_ms(START_MS + 3_600_000))
     assert message.routing.priority is None
 
 
-@pytest.mark.parametrize(("name", "number"), [("low", 2), ("normal", 5), ("medium", 5), ("high", 7), ("critical", 9), (0, 0), (9, 9)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("low", 2), ("normal", 5), ("medium", 5), ("high", 7), ("critical", 9), (0, 0), (9, 9)]
+)
 async def test_priorities_have_names(name: int | str, number: int) -> None:
     case = Case()
     await case.bus.publish(Note(), priority=name)
@@ -226,7 +243,12 @@ async def test_every_option_reaches_the_envelope() -> None:
         "message_id": "m-1",
         "conversation_id": "talk",
     }
-    delivery: dict[str, Any] = {"idempotency_key": "i", "max_hops": 3, "reply_to": "agents._reply.planner-0123abcd", "retry": retry}
+    delivery: dict[str, Any] = {
+        "idempotency_key": "i",
+        "max_hops": 3,
+        "reply_to": "agents._reply.planner-0123abcd",
+        "retry": retry,
+    }
     await case.bus.publish(Note(), ttl_s=0.0001, **options, **delivery)
     message = sealing.parse(case.log.records[0].value)
     assert {name: getattr(message.metadata, name) for name in options} == options
@@ -234,7 +256,7 @@ async def test_every_option_reaches_the_envelope() -> None:
     assert message.routing.expires_at == format_ms(START_MS + 1)
 
 
-# --- the door -----------------------------------------------------------------------------------------------------------------------
+# --- the door ---------------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ttl_s": 0}, "ttl_s"),
@@ -345,18 +367,25 @@ async def test_what_is_no_payload_is_refused_at_the_door_by_what_to_give_instead
         await Case().bus.publish(given)
 
 
-@pytest.mark.parametrize("agent", ["", "a\u200b", "\ud800", Agent(), Agent(id="a", type="robot"), Agent(id="a", version=5)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "agent", ["", "a\u200b", "\ud800", Agent(), Agent(id="a", type="robot"), Agent(id="a", version=5)]
+)  # type: ignore[arg-type]
 def test_an_agent_that_receivers_would_refuse_cannot_publish(agent: str | Agent) -> None:
     with pytest.raises(PublishRejected):
         Case(agent)
 
 
 @pytest.mark.parametrize(
-    "agent", ["planner@svc", Agent(id="\u00e9 \U0001f600", role="r", version="1", framework="f", session_id="s", type="human")]
+    "agent",
+    ["planner@svc", Agent(id="\u00e9 \U0001f600", role="r", version="1", framework="f", session_id="s", type="human")],
 )
 async def test_plain_and_full_sealing_make_the_same_bytes(agent: str | Agent) -> None:
     case = Case(agent)
-    await case.bus.publish(Note(), message_id="019b7a3c-0000-7000-8000-000000000000", conversation_id="019b7a3c-0000-7000-8000-000000000000")
+    await case.bus.publish(
+        Note(),
+        message_id="019b7a3c-0000-7000-8000-000000000000",
+        conversation_id="019b7a3c-0000-7000-8000-000000000000",
+    )
     async for _ in case.bus.publish_many([Note()]):
         pass
     one, many = (record.value or b"" for record in case.log.records)

@@ -24,7 +24,9 @@ from producers.publisher import Publisher
 from producers.sealing.sealed_record import Sealed
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
-APPENDED = st.builds(Appended, st.sampled_from(["t", "u"]), st.integers(0, 300), st.integers(0, 2**62), st.integers(0, 2**44))
+APPENDED = st.builds(
+    Appended, st.sampled_from(["t", "u"]), st.integers(0, 300), st.integers(0, 2**62), st.integers(0, 2**44)
+)
 FAILED = st.sampled_from([TransportError, AppendUnknownError]).map(lambda kind: kind("the log is away"))
 
 
@@ -70,7 +72,10 @@ def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: l
 @pytest.mark.usefixtures("way")
 def test_a_receipt_says_where_its_own_message_is(publisher: Opened) -> None:
     outcomes = [Appended("t", 3, 40, 7), Appended("t", 1, 41, 8)]
-    assert publisher().results_of(sealed(2), outcomes) == [Receipt("id-0", "t", 3, 40, 7), Receipt("id-1", "t", 1, 41, 8)]
+    assert publisher().results_of(sealed(2), outcomes) == [
+        Receipt("id-0", "t", 3, 40, 7),
+        Receipt("id-1", "t", 1, 41, 8),
+    ]
 
 
 @pytest.mark.usefixtures("way")

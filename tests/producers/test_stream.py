@@ -30,7 +30,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class FakeLog:
     """Counts offsets, notes how much each append brought, and waits where it is told to."""
 
-    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False)
+    features = Features(
+        name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False
+    )
 
     def __init__(self) -> None:
         self.appends: list[int] = []
@@ -259,7 +261,9 @@ async def test_a_source_has_ended_when_the_stream_of_outcomes_is_closed(bus: Bus
 
 
 @pytest.mark.parametrize("count", [0, 1_000_000], ids=["it_waits", "it_is_ahead"])
-async def test_a_source_has_ended_when_whoever_reads_the_outcomes_was_cancelled(bus: Bus, log: FakeLog, count: int) -> None:
+async def test_a_source_has_ended_when_whoever_reads_the_outcomes_was_cancelled(
+    bus: Bus, log: FakeLog, count: int
+) -> None:
     log.gate.clear()
     source = Watched(count)
     given = source.rows()

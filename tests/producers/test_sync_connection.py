@@ -1,4 +1,5 @@
-"""`connect_sync`: publishing, asking and closing without an event loop, from any thread; and a Bus in the wrong loop."""
+"""`connect_sync`: publishing, asking and closing without an event loop, from any thread; and a Bus in the wrong
+loop."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def test_threads_of_a_server_share_one_bus(bus: SyncBus, url: str) -> None:
     assert sorted(numbers_in(url)) == list(range(2_000))
 
 
-def test_ten_thousand_are_published_in_order_and_the_source_is_read_in_the_calling_thread(bus: SyncBus, url: str) -> None:
+def test_ten_thousand_are_published_in_order_and_the_source_is_read_in_the_calling_thread(
+    bus: SyncBus, url: str
+) -> None:
     readers = set()
 
     def source() -> Iterator[Draft]:

@@ -1,6 +1,8 @@
-"""Writes `envelopes.json`, the golden vectors of protocol sealbus/1, from fixed inputs: `python tests/vectors/make_vectors.py`.
+"""Writes `envelopes.json`, the golden vectors of protocol sealbus/1, from fixed inputs: `python
+tests/vectors/make_vectors.py`.
 
-Uses nothing of the project, only hashing and RFC 8785. Run it only when the contract changes: a vector that changes is another protocol.
+Uses nothing of the project, only hashing and RFC 8785. Run it only when the contract changes: a vector that changes is
+another protocol.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def base64url(data: bytes) -> str:
 
 def sign(statement: Tree, header: Tree | None = None) -> str:
     protected = base64url(rfc8785.dumps(header or {"alg": "HS256", "b64": False, "crit": ["b64"], "kid": KEY["kid"]}))
-    mac = hmac.new(bytes.fromhex(str(KEY["secret"])), f"{protected}.".encode() + rfc8785.dumps(statement), hashlib.sha256)
+    mac = hmac.new(
+        bytes.fromhex(str(KEY["secret"])), f"{protected}.".encode() + rfc8785.dumps(statement), hashlib.sha256
+    )
     return f"{protected}..{base64url(mac.digest())}"
 
 
@@ -56,7 +60,9 @@ def statement_of(tree: Tree) -> Tree:
     if "authority" in metadata:
         statement["authority"] = metadata["authority"]
     if "recipient" in metadata:
-        statement["recipient"] = {name: metadata["recipient"][name] for name in ("id", "role") if name in metadata["recipient"]}
+        statement["recipient"] = {
+            name: metadata["recipient"][name] for name in ("id", "role") if name in metadata["recipient"]
+        }
         if "id" in statement["recipient"]:
             statement["recipient"].pop("role", None)
     for name in ("data_classification", "trust_level"):
@@ -138,14 +144,25 @@ def messages() -> dict[str, Tree]:
     )
     made["third"] = message(3, {"question": "is that so?"}, made["caused"])
     made["three links"] = message(
-        4, {"answer": "yes"}, made["third"], metadata={"message_type": "research.output", "sender": {"id": "writer@svc"}}
+        4,
+        {"answer": "yes"},
+        made["third"],
+        metadata={"message_type": "research.output", "sender": {"id": "writer@svc"}},
     )
     made["signed"] = message(5, {"question": "who says so?"}, signed=True)
     made["signed, caused"] = message(
-        6, {"answer": "I do"}, made["signed"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}, signed=True
+        6,
+        {"answer": "I do"},
+        made["signed"],
+        metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}},
+        signed=True,
     )
     made["without chain"] = message(
-        7, {"progress": 50}, made["first"], metadata={"message_type": "status.update", "sender": {"id": "researcher@svc"}}, carries=False
+        7,
+        {"progress": 50},
+        made["first"],
+        metadata={"message_type": "status.update", "sender": {"id": "researcher@svc"}},
+        carries=False,
     )
     made["reply wanted"] = message(
         8,
@@ -168,7 +185,10 @@ def messages() -> dict[str, Tree]:
             "sequence": 0,
             "critical_fields": ["/data/amount", "/routing/retry"],
         },
-        routing={"idempotency_key": "task-9", "retry": {"backoff": "exponential", "base_ms": 200, "cap_ms": 300_000, "max_attempts": 3}},
+        routing={
+            "idempotency_key": "task-9",
+            "retry": {"backoff": "exponential", "base_ms": 200, "cap_ms": 300_000, "max_attempts": 3},
+        },
     )
     made["unicode"] = message(
         10,
@@ -182,7 +202,10 @@ def messages() -> dict[str, Tree]:
             "\u00f6": "o",
             "escapes": '\b\t\n\f\r"\\/\x00\x1f\x7f\u2028',
         },
-        metadata={"conversation_id": "\u00fcber-\u4f1a\u8b70-\U0001f600", "sender": {"id": "planner@svc", "role": "\u0440\u043e\u043b\u044c"}},
+        metadata={
+            "conversation_id": "\u00fcber-\u4f1a\u8b70-\U0001f600",
+            "sender": {"id": "planner@svc", "role": "\u0440\u043e\u043b\u044c"},
+        },
     )
     made["numbers"] = message(
         11,
@@ -212,13 +235,26 @@ def messages() -> dict[str, Tree]:
         metadata={
             "protocol": "sealbus/1.3",
             "later_field": {"kept": ["and", "ignored", 1, False]},
-            "security": {"trust_level": "user_request", "contains_untrusted_content": True, "policy_tags": ["pii"], "later": "kept"},
-            "authority": {"decision_right": "propose", "can_read": ["docs/*"], "cannot_execute": ["*"], "later": {"kept": [1, True]}},
+            "security": {
+                "trust_level": "user_request",
+                "contains_untrusted_content": True,
+                "policy_tags": ["pii"],
+                "later": "kept",
+            },
+            "authority": {
+                "decision_right": "propose",
+                "can_read": ["docs/*"],
+                "cannot_execute": ["*"],
+                "later": {"kept": [1, True]},
+            },
         },
         routing={"later_field": -1},
     )
     made["answered an extended one"] = message(
-        18, {"answer": "I see"}, made["extended"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}
+        18,
+        {"answer": "I see"},
+        made["extended"],
+        metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}},
     )
     made["addressed"] = message(
         13,
@@ -231,12 +267,18 @@ def messages() -> dict[str, Tree]:
         routing={"reply_to": "agents._mail.planner", "max_hops": 64},
     )
     made["answered by the addressee"] = message(
-        14, {"answer": "you may"}, made["addressed"], metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}}
+        14,
+        {"answer": "you may"},
+        made["addressed"],
+        metadata={"message_type": "research.output", "sender": {"id": "researcher@svc"}},
     )
     made["gone on by its own sender"] = message(15, {"question": "still?"}, made["addressed"])
     made["addressed to a role"] = message(16, {"question": "anybody?"}, metadata={"recipient": {"role": "reviewer"}})
     made["answered by somebody of that role"] = message(
-        17, {"answer": "me"}, made["addressed to a role"], metadata={"message_type": "research.output", "sender": {"id": "reviewer-2@svc"}}
+        17,
+        {"answer": "me"},
+        made["addressed to a role"],
+        metadata={"message_type": "research.output", "sender": {"id": "reviewer-2@svc"}},
     )
     return made
 
@@ -274,7 +316,14 @@ def _hopping(tree: Tree, hops: int) -> Tree:
 
 def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one table
     def case(
-        name: str, value: bytes | Tree, reason: str | None, pointer: str = "", *, risk: str = "medium", now: str = NOW, keys: bool = False
+        name: str,
+        value: bytes | Tree,
+        reason: str | None,
+        pointer: str = "",
+        *,
+        risk: str = "medium",
+        now: str = NOW,
+        keys: bool = False,
     ) -> Tree:
         data = rfc8785.dumps(value) if isinstance(value, dict) else value
         found: Tree = {
@@ -291,18 +340,26 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
         except UnicodeDecodeError:
             return found | {"value_hex": data.hex()}
 
-    first, caused, chain, signed, answer = (made[name] for name in ("first", "caused", "three links", "signed", "signed, caused"))
+    first, caused, chain, signed, answer = (
+        made[name] for name in ("first", "caused", "three links", "signed", "signed, caused")
+    )
     text = rfc8785.dumps(first)
     yield case("white space", text.replace(b',"metadata"', b', "metadata"'), "malformed")
     yield case(
         "layers in another order",
-        b"{" + b",".join(b'"%s":%s' % (n.encode(), rfc8785.dumps(first[n])) for n in ("metadata", "data", "routing", "verification")) + b"}",
+        b"{"
+        + b",".join(
+            b'"%s":%s' % (n.encode(), rfc8785.dumps(first[n])) for n in ("metadata", "data", "routing", "verification")
+        )
+        + b"}",
         "malformed",
     )
     yield case("a duplicate key", text.replace(b'"hops":0', b'"hops":0,"hops":0'), "malformed")
     yield case("a duplicate layer by an escape", text.replace(b'{"data"', b'{"d\\u0061ta":{},"data"'), "malformed")
     yield case("1.0 for 1", text.replace(b'"max_sources":5', b'"max_sources":5.0'), "malformed")
-    yield case("an integer that is no double", text.replace(b'"max_sources":5', b'"max_sources":9007199254740993'), "malformed")
+    yield case(
+        "an integer that is no double", text.replace(b'"max_sources":5', b'"max_sources":9007199254740993'), "malformed"
+    )
     yield case("another escape", text.replace(b"why?", b"wh\\u0079?"), "malformed")
     yield case("invalid UTF-8", text.replace(b"why?", b"\xff"), "malformed")
     yield case("a lone surrogate", text.replace(b"why?", b"\\ud800"), "malformed")
@@ -311,9 +368,13 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("depth 65", text.replace(b'"max_sources":5', b'"max_sources":' + b"[" * 63 + b"]" * 63), "malformed")
     yield case("empty", b"", "malformed")
     yield case("a null in an optional field", put(first, "/metadata/intent", None), "malformed", "/metadata/intent")
-    yield case("a fraction outside data", put(first, "/metadata/later_field", 1.5), "malformed", "/metadata/later_field")
+    yield case(
+        "a fraction outside data", put(first, "/metadata/later_field", 1.5), "malformed", "/metadata/later_field"
+    )
     yield case("a fifth layer", put(first, "/extra", {}), "malformed", "/extra")
-    yield case("an unknown member of verification", put(first, "/verification/extra", "x"), "malformed", "/verification/extra")
+    yield case(
+        "an unknown member of verification", put(first, "/verification/extra", "x"), "malformed", "/verification/extra"
+    )
     yield case(
         "an unknown member of a statement",
         put(chain, "/verification/proof_chain/1/statement/extra", "x"),
@@ -323,13 +384,34 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("no sender", put(first, "/metadata/sender", ...), "malformed", "/metadata/sender")
     yield case("a cause without hops", put(first, "/metadata/causation_id", "m-0"), "malformed", "/metadata/hops")
     yield case("no parents", put(caused, "/verification/parents", ...), "malformed", "/verification/parents")
-    yield case("30 February", put(first, "/metadata/timestamp", "2026-02-30T00:00:00.000Z"), "malformed", "/metadata/timestamp")
-    yield case("a reply address elsewhere", put(first, "/routing/reply_to", "other._reply.a-00000000"), "malformed", "/routing/reply_to")
-    yield case("a later major", put(first, "/metadata/protocol", "sealbus/2"), "unsupported_protocol", "/metadata/protocol")
-    yield case("a later major in another form", b'{"metadata":{"protocol":"sealbus/2"} }', "unsupported_protocol", "/metadata/protocol")
+    yield case(
+        "30 February", put(first, "/metadata/timestamp", "2026-02-30T00:00:00.000Z"), "malformed", "/metadata/timestamp"
+    )
+    yield case(
+        "a reply address elsewhere",
+        put(first, "/routing/reply_to", "other._reply.a-00000000"),
+        "malformed",
+        "/routing/reply_to",
+    )
+    yield case(
+        "a later major", put(first, "/metadata/protocol", "sealbus/2"), "unsupported_protocol", "/metadata/protocol"
+    )
+    yield case(
+        "a later major in another form",
+        b'{"metadata":{"protocol":"sealbus/2"} }',
+        "unsupported_protocol",
+        "/metadata/protocol",
+    )
     yield case("another question", put(first, "/data/question", "what?"), "hash_mismatch", "/verification/content_hash")
-    yield case("another sender", put(first, "/metadata/sender/id", "mallory@svc"), "seal_mismatch", "/verification/seal")
-    yield case("a longer life", put(first, "/routing/expires_at", "2026-01-02T00:00:00.000Z"), "seal_mismatch", "/verification/seal")
+    yield case(
+        "another sender", put(first, "/metadata/sender/id", "mallory@svc"), "seal_mismatch", "/verification/seal"
+    )
+    yield case(
+        "a longer life",
+        put(first, "/routing/expires_at", "2026-01-02T00:00:00.000Z"),
+        "seal_mismatch",
+        "/verification/seal",
+    )
     yield case("a shorter chain", put(chain, "/verification/proof_chain/0", ...), "seal_mismatch", "/verification/seal")
     yield case("a later field added", put(first, "/metadata/later_field", "x"), "seal_mismatch", "/verification/seal")
     at_chain = "/verification/proof_chain"
@@ -343,7 +425,10 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
         risk="low",
     )
     yield case(
-        "a link of another namespace", rechained(chain, lambda links: links[0]["statement"].update(namespace="other")), "proof_invalid", at_chain
+        "a link of another namespace",
+        rechained(chain, lambda links: links[0]["statement"].update(namespace="other")),
+        "proof_invalid",
+        at_chain,
     )
     yield case("a chain cut at its old end", rechained(chain, lambda links: links.pop(0)), "proof_invalid", at_chain)
     yield case("a chain cut at its new end", rechained(chain, lambda links: links.pop()), "proof_invalid", at_chain)
@@ -353,9 +438,16 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
         "proof_invalid",
         at_chain,
     )
-    yield case("links out of range", rechained(chain, lambda links: links[0]["statement"].update(links=17)), "proof_invalid", at_chain)
     yield case(
-        "time backwards by 120 s", rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.000Z")), None
+        "links out of range",
+        rechained(chain, lambda links: links[0]["statement"].update(links=17)),
+        "proof_invalid",
+        at_chain,
+    )
+    yield case(
+        "time backwards by 120 s",
+        rechained(chain, lambda links: links[1]["statement"].update(timestamp="2026-01-01T00:02:03.000Z")),
+        None,
     )
     yield case(
         "time backwards by more",
@@ -363,7 +455,11 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
         "proof_invalid",
         at_chain,
     )
-    yield case("a link 224 days old", rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:04.000Z")), None)
+    yield case(
+        "a link 224 days old",
+        rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:04.000Z")),
+        None,
+    )
     yield case(
         "a link older than that",
         rechained(chain, lambda links: links[0]["statement"].update(timestamp="2025-05-22T00:00:03.999Z")),
@@ -375,14 +471,44 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("unsigned at medium risk where keys are configured", first, "signature_missing", at_signature, keys=True)
     yield case("unsigned at low risk where keys are configured", first, None, risk="low", keys=True)
     yield case("signed at high risk without keys", signed, "key_unknown", at_signature, risk="high")
-    yield case("no signature form at high risk without keys", put(signed, at_signature, "x..y"), "signature_invalid", at_signature, risk="high")
+    yield case(
+        "no signature form at high risk without keys",
+        put(signed, at_signature, "x..y"),
+        "signature_invalid",
+        at_signature,
+        risk="high",
+    )
     yield case("no signature form at medium risk without keys", put(signed, at_signature, "x..y"), None)
-    yield case("another signature", put(signed, at_signature, answer["verification"]["signature"]), "signature_invalid", at_signature, keys=True)
-    yield case("padding", put(signed, at_signature, signed["verification"]["signature"] + "="), "signature_invalid", at_signature, keys=True)
+    yield case(
+        "another signature",
+        put(signed, at_signature, answer["verification"]["signature"]),
+        "signature_invalid",
+        at_signature,
+        keys=True,
+    )
+    yield case(
+        "padding",
+        put(signed, at_signature, signed["verification"]["signature"] + "="),
+        "signature_invalid",
+        at_signature,
+        keys=True,
+    )
     header = {"alg": "HS256", "b64": False, "crit": ["b64"], "kid": "nobody"}
-    yield case("an unknown key", put(signed, at_signature, sign(statement_of(signed), header)), "key_unknown", at_signature, keys=True)
+    yield case(
+        "an unknown key",
+        put(signed, at_signature, sign(statement_of(signed), header)),
+        "key_unknown",
+        at_signature,
+        keys=True,
+    )
     header = {"alg": "Ed25519", "b64": False, "crit": ["b64"], "kid": KEY["kid"]}
-    yield case("another algorithm", put(signed, at_signature, sign(statement_of(signed), header)), "signature_invalid", at_signature, keys=True)
+    yield case(
+        "another algorithm",
+        put(signed, at_signature, sign(statement_of(signed), header)),
+        "signature_invalid",
+        at_signature,
+        keys=True,
+    )
     mallory = sealed(put(signed, "/metadata/sender", {"id": "mallory@svc"}), signed=True)
     yield case("a sender the key may not speak for", mallory, "sender_mismatch", at_signature, keys=True)
     unsigned = copy.deepcopy(answer)
@@ -402,7 +528,11 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     addressed = made["addressed"]
     stranger = {"message_type": "research.output", "sender": {"id": "mallory@svc"}}
     yield case("gone on by a stranger", message(19, {}, addressed, metadata=stranger), "proof_invalid", at_chain)
-    for name, value in (("authority", {"can_read": ["docs/**"]}), ("data_classification", "public"), ("recipient", {"id": "mallory@svc"})):
+    for name, value in (
+        ("authority", {"can_read": ["docs/**"]}),
+        ("data_classification", "public"),
+        ("recipient", {"id": "mallory@svc"}),
+    ):
         changed = copy.deepcopy(made["answered by the addressee"])
         changed["verification"]["proof_chain"][0]["statement"][name] = value
         yield case(f"another {name} in a link", sealed(changed), "proof_invalid", at_chain)
@@ -411,9 +541,21 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("an id and a role in a statement", both, "malformed", f"{at_chain}/0/statement/recipient")
     room = 1_024 - len(rfc8785.dumps({"later": ""}))
     yield case("an authority of 1 KiB", sealed(put(first, "/metadata/authority", {"later": "x" * room})), None)
-    yield case("a larger authority", sealed(put(first, "/metadata/authority", {"later": "x" * (room + 1)})), "malformed", "/metadata/authority")
-    yield case("a mailbox elsewhere", put(first, "/routing/reply_to", "other._mail.planner"), "malformed", "/routing/reply_to")
-    yield case("65 critical fields", put(first, "/metadata/critical_fields", ["/data"] * 65), "malformed", "/metadata/critical_fields")
+    yield case(
+        "a larger authority",
+        sealed(put(first, "/metadata/authority", {"later": "x" * (room + 1)})),
+        "malformed",
+        "/metadata/authority",
+    )
+    yield case(
+        "a mailbox elsewhere", put(first, "/routing/reply_to", "other._mail.planner"), "malformed", "/routing/reply_to"
+    )
+    yield case(
+        "65 critical fields",
+        put(first, "/metadata/critical_fields", ["/data"] * 65),
+        "malformed",
+        "/metadata/critical_fields",
+    )
     digits = put(first, "/metadata/schema_version", f"1.0.{'1' * 65}")
     yield case("a version of 65 digits", digits, "malformed", "/metadata/schema_version")
     sixteen = copy.deepcopy(made["three links"])

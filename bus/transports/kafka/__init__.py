@@ -1,7 +1,7 @@
 """Apache Kafka, 4.0 or newer: the log of production.
 
-Owns the URL, `kafka://host:port,host:port`. Everything else about the connection (TLS, users, timeouts) stands in the section `[kafka]` of the
-settings. Only this folder imports the client library.
+Owns the URL, `kafka://host:port,host:port`. Everything else about the connection (TLS, users, timeouts) stands in the
+section `[kafka]` of the settings. Only this folder imports the client library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MAX_PORT = 65_535
 
 
 def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
-    """Open the cluster behind *url*; *options* are fields of `Options`. Raises ConfigurationError; connects at first use."""
+    """Open the cluster behind *url*; *options* are fields of `Options`. Raises ConfigurationError; connects at first
+    use."""
     rest, _, query = url.removeprefix("kafka://").partition("?")
     for name, _ in parse_qsl(query, keep_blank_values=True):
         raise ConfigurationError(refused(name))
@@ -78,7 +79,10 @@ def _address(text: str) -> str:
     if not separator or text.endswith("]"):
         host, port = text, str(_PORT)
     if "@" in text:
-        raise ConfigurationError("a user and password do not belong into the URL: set kafka.username, and kafka.password by a file or variable")
+        raise ConfigurationError(
+            "a user and password do not belong into the URL: set kafka.username, and kafka.password by a file or "
+            "variable"
+        )
     if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
         raise ConfigurationError(f"{text!r} is no address of a broker: write host:port, as in kafka://localhost:9092")
     return f"{host}:{port}"

@@ -1,7 +1,7 @@
 """What a failure of the Kafka client means to the bus.
 
-Owns the one translation from `aiokafka.errors` to `bus.errors`, and what a failed batch says about its records: certainly not in the log, or
-unknown. Does not own what follows from it.
+Owns the one translation from `aiokafka.errors` to `bus.errors`, and what a failed batch says about its records:
+certainly not in the log, or unknown. Does not own what follows from it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ _REFUSALS = (
 )
 # What the log does not hold (measured over thousands of failed batches each): a gap in the sequence, a fence.
 _CERTAIN = (*_REFUSALS, errors.OutOfOrderSequenceNumber, errors.ProducerFenced, errors.InvalidProducerEpoch)
-_LOST_MEMBERSHIP = (errors.CommitFailedError, errors.IllegalGenerationError, errors.UnknownMemberIdError, errors.IllegalStateError)
+_LOST_MEMBERSHIP = (
+    errors.CommitFailedError,
+    errors.IllegalGenerationError,
+    errors.UnknownMemberIdError,
+    errors.IllegalStateError,
+)
 
 
 def said(error: BaseException) -> str:
@@ -75,13 +80,17 @@ def translated(error: BaseException, doing: str) -> BusError:
     if isinstance(error, BusError):
         return error
     if is_denial(error):
-        return NotPermittedError(f"{doing}: Kafka does not let this user do that ({said(error)}); ask for an ACL that allows it")
+        return NotPermittedError(
+            f"{doing}: Kafka does not let this user do that ({said(error)}); ask for an ACL that allows it"
+        )
     if isinstance(error, _TOO_LARGE):
         return RecordTooLargeError(f"{doing}: larger than the topic takes (max.message.bytes)")
     if isinstance(error, _MISSING):
         return TopicMissingError(f"{doing}: there is no such topic; create it with `sealbus topics apply`")
     if isinstance(error, errors.InconsistentGroupProtocolError):
-        return ConfigurationError(f"{doing}: another program reads as this group in a way of its own; stop it, or give the app another group")
+        return ConfigurationError(
+            f"{doing}: another program reads as this group in a way of its own; stop it, or give the app another group"
+        )
     if isinstance(error, _LOST_MEMBERSHIP):
         return FencedError(f"{doing}: the group has rebalanced ({said(error)})")
     if isinstance(error, asyncio.TimeoutError | errors.RequestTimedOutError | errors.KafkaTimeoutError):

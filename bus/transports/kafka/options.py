@@ -1,7 +1,7 @@
 """What a Kafka client is told: the settings a user has, and those that sealbus forces.
 
-Owns the one place where constructor arguments of the client library are made. Does not own reading settings, or the reasons why some of them
-cannot be changed (`bus.settings.sources.FIXED`).
+Owns the one place where constructor arguments of the client library are made. Does not own reading settings, or the
+reasons why some of them cannot be changed (`bus.settings.sources.FIXED`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TIMEOUT_S: Final = 10.0
 
 _METADATA_MAX_AGE_S = 5.0
 _RETRY_BACKOFF_MS = 200
-# A broker's answer is in memory some four times while it is read. Half of this made uncompressed messages a tenth slower.
+# A broker's answer is in memory some four times while it is read. Half of this made uncompressed messages a tenth
+# slower.
 _FETCH_MAX_BYTES = 1_048_576
 _READ_MAX_BYTES = 65_536
 _FETCH_MAX_WAIT_MS = 250
@@ -63,7 +64,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
                 # None would have OpenSSL ask a terminal for the password of a key that has one, and wait.
                 context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"kafka.ca_file, kafka.cert_file or kafka.key_file cannot be used: {error}") from error
+            raise ConfigurationError(
+                f"kafka.ca_file, kafka.cert_file or kafka.key_file cannot be used: {error}"
+            ) from error
         return context
 
 
@@ -162,7 +165,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "heartbeat_interval_ms": round(self.heartbeat_s * 1000),
             "session_timeout_ms": round(self.session_timeout_s * 1000),
             "rebalance_timeout_ms": round(self.rebalance_timeout_s * 1000),
-            # Its watchdog is switched off by one raising or cancelled fetch, so the bus has its own and this one must not interfere.
+            # Its watchdog is switched off by one raising or cancelled fetch, so the bus has its own and this one must
+            # not interfere.
             "max_poll_interval_ms": 2**31 - 1,
         }
 

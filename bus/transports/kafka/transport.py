@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, RecordTooLargeError
-from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
+from bus.transports.base import (
+    Admin,
+    Features,
+    Listener,
+    NewRecord,
+    Outcome,
+    Record,
+    Told,
+    check_group_name,
+    check_topic_name,
+)
 from bus.transports.kafka.admin.admin import KafkaAdmin
 from bus.transports.kafka.cluster.client import Link
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
@@ -51,7 +61,9 @@ class KafkaTransport:
         self._closed: asyncio.Task[None] | None = None
         self.admin = KafkaAdmin(self._link, self._ready, max_record_bytes=options.max_record_bytes)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
+    async def append(
+        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+    ) -> Sequence[Outcome]:
         self._ready()
         return await self._sending.append(records, timeout_s=timeout_s, told=told)
 
@@ -65,13 +77,17 @@ class KafkaTransport:
                     facts[name] = await self._link.topic(name)
         return [too_large(record, facts[record.topic], self._options.max_record_bytes) for record in records]
 
-    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> KafkaSubscription:
+    async def subscribe(
+        self, group: str, topics: Sequence[str], listener: Listener, *, member: str
+    ) -> KafkaSubscription:
         self._ready()
         check_group_name(group)
         for topic in topics:
             check_topic_name(topic)
         await self._link.topics(topics)
-        subscription = KafkaSubscription(group, topics, listener, member=member, options=self._options, link=self._link, clock=self._clock)
+        subscription = KafkaSubscription(
+            group, topics, listener, member=member, options=self._options, link=self._link, clock=self._clock
+        )
         await subscription.open()
         if self._closed is not None:
             # Closed while it joined: nobody else would end it, and its partitions would lie idle.
@@ -80,13 +96,18 @@ class KafkaTransport:
         self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
         return subscription
 
-    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
+    async def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
+    ) -> Sequence[Record]:
         self._ready()
-        return await self._reading.read(topic, partition, offset, max_records=max_records, max_bytes=max_bytes, wait_s=wait_s)
+        return await self._reading.read(
+            topic, partition, offset, max_records=max_records, max_bytes=max_bytes, wait_s=wait_s
+        )
 
     async def close(self) -> None:
         if self._closed is None:
-            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what that left open.
+            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what
+            # that left open.
             self._closed = asyncio.get_running_loop().create_task(self._shut())
         await asyncio.shield(self._closed)
 

@@ -1,18 +1,26 @@
 """The embedded log: topics in one SQLite file, shared by the processes of one machine.
 
-Owns the file and its URL, `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory://` (private to the transport). Does not own what
-records mean. All access is plain SQL; other tools may read and write the file while it is in use (schema 1):
+Owns the file and its URL, `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory://` (private to the transport).
+Does not own what records mean. All access is plain SQL; other tools may read and write the file while it is in use
+(schema 1):
 
     topics      id, name, partitions, retention_ms, retention_bytes, compacted
-    partitions  id, topic_id, partition, next_offset, start_offset, bytes      start_offset: oldest kept; bytes: counted by appends
-    records     id, part (= partitions.id), off, ts (ms since 1970), key, value, headers       unique (part, off); blobs, each may be NULL
+    partitions  id, topic_id, partition, next_offset, start_offset, bytes      start_offset: oldest kept; bytes: counted
+    by appends
+    records     id, part (= partitions.id), off, ts (ms since 1970), key, value, headers       unique (part, off);
+    blobs, each may be NULL
                 headers is NULL or msgpack: [[name, value as bin], ...]
-    members     id (one incarnation), grp, name, topics (JSON), renewed_s, timeout_s                  monotonic seconds of this boot
-    leases      grp, part, owner (= members.id or NULL), epoch, committed                             primary key (grp, part)
-    listeners   port, expires_s                                                     loopback ports to wake when records are committed
-    generation  number                                                              add 1 after changing topics, partitions, listeners
+    members     id (one incarnation), grp, name, topics (JSON), renewed_s, timeout_s                  monotonic seconds
+    of this boot
+    leases      grp, part, owner (= members.id or NULL), epoch, committed                             primary key (grp,
+    part)
+    listeners   port, expires_s                                                     loopback ports to wake when records
+    are committed
+    generation  number                                                              add 1 after changing topics,
+    partitions, listeners
 
-Appending by hand, in one transaction (readers see it at their next heartbeat, or when anything else is appended to the topic):
+Appending by hand, in one transaction (readers see it at their next heartbeat, or when anything else is appended to the
+topic):
 
     BEGIN IMMEDIATE;
     INSERT INTO records (part, off, ts, key, value, headers) SELECT id, next_offset, 1767225600000, NULL, x'7b7d', NULL

@@ -110,7 +110,8 @@ def _applied(log: Log, spec: TopicSpec, topic: Topic | None) -> bool:
         (spec.name, *wanted),
     ).fetchone()
     log.connection.executemany(
-        "INSERT INTO partitions (topic_id, partition) VALUES (?, ?)", [(topic_id, number) for number in range(have, spec.partitions)]
+        "INSERT INTO partitions (topic_id, partition) VALUES (?, ?)",
+        [(topic_id, number) for number in range(have, spec.partitions)],
     )
     return True
 
@@ -128,7 +129,9 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
 
 def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
     members: dict[str, dict[int, str]] = {}
-    for group, member, name in connection.execute("SELECT grp, id, name FROM members WHERE abs(? - renewed_s) <= timeout_s", (now_s,)):
+    for group, member, name in connection.execute(
+        "SELECT grp, id, name FROM members WHERE abs(? - renewed_s) <= timeout_s", (now_s,)
+    ):
         members.setdefault(group, {})[member] = name
     leases = connection.execute(
         """SELECT grp, owner, committed, name, partition FROM leases JOIN partitions ON partitions.id = part
@@ -164,11 +167,14 @@ def _expelled(log: Log, group: str, members: Collection[str]) -> None:
             leave(log, member)
 
 
-def _group(group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]) -> GroupInfo:
+def _group(
+    group: str, members: Mapping[int, str], leases: Sequence[tuple[int | None, int | None, str, int]]
+) -> GroupInfo:
     return GroupInfo(
         name=group,
         members={
-            name: tuple((topic, partition) for owner, _, topic, partition in leases if owner == member) for member, name in members.items()
+            name: tuple((topic, partition) for owner, _, topic, partition in leases if owner == member)
+            for member, name in members.items()
         },
         committed={(topic, partition): offset for _, offset, topic, partition in leases if offset is not None},
         uncommitted=tuple((topic, partition) for _, offset, topic, partition in leases if offset is None),

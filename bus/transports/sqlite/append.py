@@ -1,7 +1,7 @@
 """Appending records: checks before the write, placement within it.
 
-Owns what makes a record acceptable, which partition it goes to, and its outcome. Does not own the transaction (`log`) or the deadline
-(`transport`).
+Owns what makes a record acceptable, which partition it goes to, and its outcome. Does not own the transaction (`log`)
+or the deadline (`transport`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def drafted(record: NewRecord, limit: int) -> Draft | RecordTooLargeError:
         return Draft(record, None, size) if size <= limit else _too_large(size, limit)
     headers = _encode(record.headers)
     if len(record.headers) > MOST_HEADERS or len(headers) > MOST_HEADER_BYTES:
-        return RecordTooLargeError(f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes")
+        return RecordTooLargeError(
+            f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes"
+        )
     size += len(headers)
     return Draft(record, headers, size) if size <= limit else _too_large(size, limit)
 
@@ -50,7 +52,11 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
     One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
     """
     outcomes: list[Outcome] = []
-    hashes = iter(murmur2_many([draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]))
+    hashes = iter(
+        murmur2_many(
+            [draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]
+        )
+    )
     topics, waiting = log.topics, log.staged
     for draft in drafts:
         if not isinstance(draft, Draft):
@@ -60,7 +66,9 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
         hashed = None if record.key is None else next(hashes)
         topic = topics.get(record.topic)
         if topic is None:
-            outcomes.append(TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`"))
+            outcomes.append(
+                TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`")
+            )
             continue
         if hashed is not None and record.partition is None:
             partition = partition_of_hash(hashed, len(topic.parts))
@@ -69,7 +77,11 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
         elif 0 <= record.partition < len(topic.parts):
             partition = record.partition
         else:
-            outcomes.append(TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}, only {len(topic.parts)}"))
+            outcomes.append(
+                TopicMissingError(
+                    f"topic {record.topic!r} has no partition {record.partition}, only {len(topic.parts)}"
+                )
+            )
             continue
         part = topic.parts[partition]
         staged = waiting.get(part) or log.stage(part)

@@ -1,7 +1,7 @@
 """Who shall hold which partition.
 
-Owns one pure function: equal input gives equal output in every process, and applying it to its own result changes nothing. Does not own
-leases: who holds a partition now keeps it until it has drained.
+Owns one pure function: equal input gives equal output in every process, and applying it to its own result changes
+nothing. Does not own leases: who holds a partition now keeps it until it has drained.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 __all__ = ["assign"]
 
 
-def assign(members: Mapping[int, Collection[str]], topics: Mapping[str, Sequence[int]], owners: Mapping[int, int]) -> dict[int, int]:
+def assign(
+    members: Mapping[int, Collection[str]], topics: Mapping[str, Sequence[int]], owners: Mapping[int, int]
+) -> dict[int, int]:
     """Partition -> member, for every partition of *topics* that a member subscribes to.
 
-    Within a topic shares differ by at most one, and the larger shares go to members that have least so far, so they also differ by at most
-    one overall when all members subscribe to the same topics. *owners* keep what fits their share.
+    Within a topic shares differ by at most one, and the larger shares go to members that have least so far, so they
+    also differ by at most one overall when all members subscribe to the same topics. *owners* keep what fits their
+    share.
     """
     totals = dict.fromkeys(members, 0)
     target: dict[int, int] = {}
@@ -30,10 +33,13 @@ def assign(members: Mapping[int, Collection[str]], topics: Mapping[str, Sequence
     return target
 
 
-def _shared(parts: Sequence[int], members: Sequence[int], owners: Mapping[int, int], totals: Mapping[int, int]) -> dict[int, int]:
+def _shared(
+    parts: Sequence[int], members: Sequence[int], owners: Mapping[int, int], totals: Mapping[int, int]
+) -> dict[int, int]:
     held = {member: [part for part in parts if owners.get(part) == member] for member in members}
     base, extra = divmod(len(parts), len(members))
-    # Whoever has a larger share already comes first. With plain counts, the first to take its share would change the shares of the others.
+    # Whoever has a larger share already comes first. With plain counts, the first to take its share would change the
+    # shares of the others.
     order = sorted(members, key=lambda member: (totals[member], len(held[member]) <= base, member))
     quota = {member: base + (rank < extra) for rank, member in enumerate(order)}
     kept = {part: member for member in members for part in held[member][: quota[member]]}

@@ -1,7 +1,7 @@
 """What a failure of SQLite means to the bus.
 
-Owns the one translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and refusing a file that is not
-the one at its path any more. Does not own what follows from it.
+Owns the one translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and
+refusing a file that is not the one at its path any more. Does not own what follows from it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from bus.errors import BusError, ConfigurationError, DamagedError, LogFullError,
 __all__ = ["check_identity", "code_of", "is_certain", "translated"]
 
 _TEXTS = {
-    sqlite3.SQLITE_BUSY: "is locked by another writer; try again, or find the program that keeps a write transaction open",
-    sqlite3.SQLITE_LOCKED: "is locked by another writer; try again, or find the program that keeps a write transaction open",
+    sqlite3.SQLITE_BUSY: "is locked by another writer; try again, or find the program that keeps a write transaction "
+    "open",
+    sqlite3.SQLITE_LOCKED: "is locked by another writer; try again, or find the program that keeps a write transaction "
+    "open",
     sqlite3.SQLITE_READONLY: "is read-only; give this user write access to the file and to its directory",
     sqlite3.SQLITE_PERM: "may not be opened; give this user write access to the file and to its directory",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file this user may write",
@@ -27,7 +29,9 @@ _TEXTS = {
 def check_identity(path: str, identity: tuple[int, int] | None) -> None:
     """Raises TransportError when the file at *path* is not the one with *identity*, which was opened."""
     if identity != identity_of(path):
-        raise TransportError(f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again")
+        raise TransportError(
+            f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again"
+        )
 
 
 def code_of(error: sqlite3.Error) -> int:

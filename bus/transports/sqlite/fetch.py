@@ -1,7 +1,7 @@
 """Reading records from where a reader stands.
 
-Owns how a fetch is shared out over partitions and when a position is out of range. Does not own positions, waiting, or the thread it runs
-on.
+Owns how a fetch is shared out over partitions and when a position is out of range. Does not own positions, waiting, or
+the thread it runs on.
 """
 
 from __future__ import annotations
@@ -50,18 +50,21 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 def locate(connection: sqlite3.Connection, topic: str, partition: int) -> Place:
     """Find a partition. Raises TopicMissingError."""
     row = connection.execute(
-        "SELECT t.id, p.id FROM topics t JOIN partitions p ON p.topic_id = t.id WHERE t.name = ? AND p.partition = ?", (topic, partition)
+        "SELECT t.id, p.id FROM topics t JOIN partitions p ON p.topic_id = t.id WHERE t.name = ? AND p.partition = ?",
+        (topic, partition),
     ).fetchone()
     if row is None:
         raise TopicMissingError(f"there is no partition {partition} of a topic {topic[:249]!r}")
     return Place(*row)
 
 
-def fetch(connection: sqlite3.Connection, wants: Sequence[Want], max_records: int, max_bytes: int, *, strict: bool) -> list[Chunk]:
+def fetch(
+    connection: sqlite3.Connection, wants: Sequence[Want], max_records: int, max_bytes: int, *, strict: bool
+) -> list[Chunk]:
     """Read up to the limits, sharing them over the partitions that have something, in the order given.
 
-    At least one record is returned when there is any. A position outside the kept range raises OffsetOutOfRangeError if *strict*; else it
-    is moved to the nearest end.
+    At least one record is returned when there is any. A position outside the kept range raises OffsetOutOfRangeError if
+    *strict*; else it is moved to the nearest end.
     """
     ranges = _ranges(connection, wants)
     placed = [(want, _position(want, ranges[want.part], strict=strict)) for want in wants if want.part in ranges]
@@ -69,7 +72,9 @@ def fetch(connection: sqlite3.Connection, wants: Sequence[Want], max_records: in
     chunks: list[Chunk] = []
     for index, (want, position) in enumerate(ready):
         quota, must = -(-max_records // (len(ready) - index)), not any(chunk.records for chunk in chunks)
-        chunk, size = _read(connection, want, position, ranges[want.part].end, max_records=quota, max_bytes=max_bytes, must=must)
+        chunk, size = _read(
+            connection, want, position, ranges[want.part].end, max_records=quota, max_bytes=max_bytes, must=must
+        )
         chunks.append(chunk)
         max_records -= len(chunk.records)
         max_bytes -= size
@@ -81,7 +86,8 @@ def fetch(connection: sqlite3.Connection, wants: Sequence[Want], max_records: in
 def _ranges(connection: sqlite3.Connection, wants: Sequence[Want]) -> dict[int, PartitionRange]:
     marks = ", ".join("?" * len(wants))
     rows = connection.execute(
-        f"SELECT id, start_offset, next_offset FROM partitions WHERE id IN ({marks})",  # noqa: S608 - only question marks
+        # Only question marks.
+        f"SELECT id, start_offset, next_offset FROM partitions WHERE id IN ({marks})",  # noqa: S608
         [want.part for want in wants],
     )
     return {part: PartitionRange(start, end) for part, start, end in rows}
@@ -90,7 +96,8 @@ def _ranges(connection: sqlite3.Connection, wants: Sequence[Want]) -> dict[int, 
 def _position(want: Want, kept: PartitionRange, *, strict: bool) -> int:
     if strict and not kept.start <= want.position <= kept.end:
         raise OffsetOutOfRangeError(
-            f"{want.topic} partition {want.partition}: offset {want.position} is outside the kept offsets {kept.start} to {kept.end}; "
+            f"{want.topic} partition {want.partition}: offset {want.position} is outside the kept offsets {kept.start} "
+            f"to {kept.end}; "
             "records this group had not settled may be lost"
         )
     return max(want.position, kept.start)
@@ -102,7 +109,8 @@ def _decoded(headers: bytes | None) -> Headers:
     try:
         return _decoder.decode(headers)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Altered by hand: delivered without headers it is judged and set aside; raising here would stop the partition for ever.
+        # Altered by hand: delivered without headers it is judged and set aside; raising here would stop the partition
+        # for ever.
         return ()
 
 

@@ -1,7 +1,7 @@
 """The one writer: many jobs, one transaction, one fsync.
 
-Owns the writer thread, group commit and what each job is told, and the same without a thread for a log in memory. Does not own what a job
-writes, nor deadlines: whoever submits a job may withdraw it until the writer claims it.
+Owns the writer thread, group commit and what each job is told, and the same without a thread for a log in memory. Does
+not own what a job writes, nor deadlines: whoever submits a job may withdraw it until the writer claims it.
 """
 
 from __future__ import annotations
@@ -90,10 +90,12 @@ def _alone(log: Log, job: Job) -> list[Result]:
 
 
 def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
-    """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it."""
+    """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for
+    it."""
     try:
         log.begin()
-    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the jobs; raised here it would end the thread they all wait for
+    # Handed to whoever awaits the jobs; raised here it would end the thread they all wait for.
+    except Exception as error:  # noqa: BLE001
         log.rollback()
         return [(job, None, _told(log, error)) for job in claimed()]
     jobs = claimed()
@@ -149,7 +151,9 @@ class InlineWriter:
 class ThreadWriter:
     """Writes on a thread of its own, everything that is queued in one transaction."""
 
-    def __init__(self, log: Log, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]) -> None:
+    def __init__(
+        self, log: Log, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]
+    ) -> None:
         self._log = log
         self._committed = committed
         self._announce = announce
@@ -189,7 +193,9 @@ class ThreadWriter:
             self._thread = threading.Thread(target=self._serve, name="sealbus-writer", daemon=True)
             self._thread.start()
         elif loop is not self._loop:
-            raise RuntimeError("a transport belongs to the event loop that used it first; open another one for this loop")
+            raise RuntimeError(
+                "a transport belongs to the event loop that used it first; open another one for this loop"
+            )
         return loop
 
     def _serve(self) -> None:

@@ -1,7 +1,7 @@
 """The heartbeat: one small write a second for all members of a transport.
 
-Owns when members are renewed, and the fallback for lost wake-ups. Does not own what a heartbeat decides (`membership`) or what a member
-does about it (`subscription`).
+Owns when members are renewed, and the fallback for lost wake-ups. Does not own what a heartbeat decides (`membership`)
+or what a member does about it (`subscription`).
 """
 
 from __future__ import annotations
@@ -96,5 +96,6 @@ class Heart:
 def _apply(session: Session, pulse: Pulse) -> None:
     try:
         session.apply(pulse)
-    except Exception as error:  # noqa: BLE001 - one member's fault must not stop the heart of the others; its next poll raises it
+    # One member's fault must not stop the heart of the others; its next poll raises it.
+    except Exception as error:  # noqa: BLE001
         session.fail(error)

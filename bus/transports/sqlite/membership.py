@@ -1,11 +1,11 @@
 """Groups as rows: members that renew themselves, leases that change hands.
 
-Owns the statements on `members`, `leases` and `listeners`, and what one heartbeat finds out. Does not own when heartbeats happen
-(`heart`) or what a member tells its listener (`subscription`).
+Owns the statements on `members`, `leases` and `listeners`, and what one heartbeat finds out. Does not own when
+heartbeats happen (`heart`) or what a member tells its listener (`subscription`).
 
-A lease lasts as long as its owner's row does, so one small update a second renews all of a member's leases. Times are monotonic seconds,
-which all processes of one boot share; a row from before a reboot can lie in the future, so a renewal further ahead than the timeout is
-expired too.
+A lease lasts as long as its owner's row does, so one small update a second renews all of a member's leases. Times are
+monotonic seconds, which all processes of one boot share; a row from before a reboot can lie in the future, so a renewal
+further ahead than the timeout is expired too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def join(log: Log, member: Member, now_s: float) -> int:
     for topic in member.topics:
         if topic not in log.topics:
             raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
-    for (earlier,) in log.connection.execute("SELECT id FROM members WHERE grp = ? AND name = ?", (member.group, member.name)).fetchall():
+    for (earlier,) in log.connection.execute(
+        "SELECT id FROM members WHERE grp = ? AND name = ?", (member.group, member.name)
+    ).fetchall():
         leave(log, earlier)
     log.touched.add(MEMBERSHIP)
     cursor = log.connection.execute(
@@ -79,7 +81,8 @@ def join(log: Log, member: Member, now_s: float) -> int:
 def leave(log: Log, member_id: int) -> None:
     """Free all that a member holds and forget it."""
     log.connection.execute(
-        "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?", (member_id, member_id)
+        "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?",
+        (member_id, member_id),
     )
     log.connection.execute("DELETE FROM members WHERE id = ?", (member_id,))
     log.touched.add(MEMBERSHIP)
@@ -108,10 +111,14 @@ def commit(log: Log, group: str, member_id: int, offsets: Mapping[Holding, int])
 def listen(log: Log, port: int, now_s: float, valid_s: float) -> None:
     """Register a port for wake-ups, renew it when half its time is over, and drop those whose process is gone."""
     latest_s = now_s + valid_s + _LISTENER_MARGIN_S
-    stale = log.connection.execute("DELETE FROM listeners WHERE expires_s < ? OR expires_s > ?", (now_s, latest_s)).rowcount
+    stale = log.connection.execute(
+        "DELETE FROM listeners WHERE expires_s < ? OR expires_s > ?", (now_s, latest_s)
+    ).rowcount
     row = log.connection.execute("SELECT expires_s FROM listeners WHERE port = ?", (port,)).fetchone()
     if row is None or row[0] < now_s + valid_s / 2:
-        log.connection.execute("INSERT OR REPLACE INTO listeners (port, expires_s) VALUES (?, ?)", (port, now_s + valid_s))
+        log.connection.execute(
+            "INSERT OR REPLACE INTO listeners (port, expires_s) VALUES (?, ?)", (port, now_s + valid_s)
+        )
     if stale or row is None:
         log.changed()
 
@@ -135,7 +142,9 @@ def beat(log: Log, members: Sequence[Member], now_s: float) -> list[Pulse]:
 def _renewed(log: Log, member: Member, now_s: float) -> int | None:
     if log.connection.execute("UPDATE members SET renewed_s = ? WHERE id = ?", (now_s, member.id)).rowcount:
         return member.id
-    taken = log.connection.execute("SELECT 1 FROM members WHERE grp = ? AND name = ?", (member.group, member.name)).fetchone()
+    taken = log.connection.execute(
+        "SELECT 1 FROM members WHERE grp = ? AND name = ?", (member.group, member.name)
+    ).fetchone()
     return None if taken else join(log, member, now_s)
 
 
@@ -147,16 +156,23 @@ def _drop_expired(log: Log, now_s: float) -> None:
 
 def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
     rows = log.connection.execute("SELECT id, topics FROM members WHERE grp = ?", (member.group,))
-    interests: dict[int, list[str]] = {id: msgspec.json.decode(topics) for id, topics in rows}  # noqa: A001 - the column's name
+    # The column's name.
+    interests: dict[int, list[str]] = {id: msgspec.json.decode(topics) for id, topics in rows}  # noqa: A001
     leases = _leases(log, member.group)
-    owners = {part: lease.owner for part, lease in leases.items() if lease.owner in interests and lease.owner is not None}
-    topics = {name: log.topics[name].parts for name in {name for names in interests.values() for name in names} if name in log.topics}
+    owners = {
+        part: lease.owner for part, lease in leases.items() if lease.owner in interests and lease.owner is not None
+    }
+    topics = {
+        name: log.topics[name].parts
+        for name in {name for names in interests.values() for name in names}
+        if name in log.topics
+    }
     target = {part for part, holder in assign(interests, topics, owners).items() if holder == own}
     lost = {(part, epoch) for part, epoch in member.held if leases.get(part) != _Lease(own, epoch)}
     kept = member.held - lost
     held = {part for part, _ in kept}
-    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a new epoch, or freed
-    # for whoever it is meant for.
+    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a
+    # new epoch, or freed for whoever it is meant for.
     free = sorted(part for part in target - held if owners.get(part, own) == own)
     if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in held | target):
         release(log, member.group, own, [(part, leases[part].epoch) for part in given_up])
@@ -177,7 +193,8 @@ def _leases(log: Log, group: str) -> dict[int, _Lease]:
 def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
-    # A group stands where it began before it has settled anything: else it would not miss what retention deletes until then.
+    # A group stands where it began before it has settled anything: else it would not miss what retention deletes until
+    # then.
     statement = """INSERT INTO leases (grp, part, owner, epoch, committed) SELECT ?, id, ?, 1, start_offset FROM partitions WHERE id = ?
         ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1, committed = coalesce(committed, excluded.committed)
         RETURNING epoch, committed"""

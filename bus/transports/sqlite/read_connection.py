@@ -1,6 +1,7 @@
 """The reading connection and where it runs.
 
-Owns the reader thread (and its stand-in for a log in memory) and the short read transaction around each query. Does not own the queries.
+Owns the reader thread (and its stand-in for a log in memory) and the short read transaction around each query. Does not
+own the queries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Deleting what a topic need not keep.
 
-Owns the sweep at intervals, by age, by size (of each partition, as in Kafka) and by key, in steps small enough that appends hardly wait.
-Does not own the settings (`admin`). Freed space is used again; the file does not shrink.
+Owns the sweep at intervals, by age, by size (of each partition, as in Kafka) and by key, in steps small enough that
+appends hardly wait. Does not own the settings (`admin`). Freed space is used again; the file does not shrink.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ Row = tuple[int, int, int]
 
 _STEP = 1000
 _SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length(headers), 0)"
-_OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608 - a constant
+# A constant.
+_OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608
 
 
 def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:
-    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left. Takes one row more than these."""
+    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left. Takes one
+    row more than these."""
     going = []
     for row in rows:
         _, time_ms, size = row
@@ -98,8 +100,11 @@ def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> i
         last = going[-1][0]
         log.connection.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, last))
         _account(log, part, sum(size for _, _, size in going))
-        log.connection.execute("UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part))
-        # A group that has begun here and committed nothing yet would begin again at what is left, and nobody would hear of what is not.
+        log.connection.execute(
+            "UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part)
+        )
+        # A group that has begun here and committed nothing yet would begin again at what is left, and nobody would hear
+        # of what is not.
         log.connection.execute("UPDATE leases SET committed = ? WHERE part = ? AND committed IS NULL", (start, part))
     return len(going)
 
@@ -119,7 +124,8 @@ def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[
 
 def _delete(log: Log, part: int, offsets: Sequence[int]) -> None:
     marks = ", ".join("?" * len(offsets))
-    query = f"DELETE FROM records WHERE part = ? AND off IN ({marks}) RETURNING {_SIZE}"  # noqa: S608 - question marks and a constant
+    # Question marks and a constant.
+    query = f"DELETE FROM records WHERE part = ? AND off IN ({marks}) RETURNING {_SIZE}"  # noqa: S608
     size = sum(row[0] for row in log.connection.execute(query, (part, *offsets)).fetchall())
     _account(log, part, size)
 

@@ -1,7 +1,7 @@
 """The tables of the log's file, and opening it safely.
 
-Owns the DDL, the marks that tell our file from a foreign or a newer one, and the settings of a connection. Does not own any row: see the
-package's docstring for what the tables mean.
+Owns the DDL, the marks that tell our file from a foreign or a newer one, and the settings of a connection. Does not own
+any row: see the package's docstring for what the tables mean.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _check_place(path: str) -> None:
         raise ConfigurationError(f"cannot open the log {path!r}: a path has no NUL; correct the URL")
     parent = Path(path).parent
     if path != MEMORY and not parent.is_dir():
-        raise UnreachableError(f"cannot open the log {path}: there is no directory {parent}; create it or correct the URL")
+        raise UnreachableError(
+            f"cannot open the log {path}: there is no directory {parent}; create it or correct the URL"
+        )
     if Path(path).is_dir():
         raise ConfigurationError(f"cannot open the log {path}: it is a directory; name a file in the URL")
 
@@ -78,7 +80,8 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # Enough for one transaction. A log is read once, in order: a larger cache would only fill when a reader has fallen behind, and stay.
+    # Enough for one transaction. A log is read once, in order: a larger cache would only fill when a reader has fallen
+    # behind, and stay.
     connection.execute(f"PRAGMA cache_size = {-1024 if read_only else -4096}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
@@ -93,13 +96,16 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
 
 def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
     """False for an empty database; raises ConfigurationError for a foreign or a newer one."""
-    # The identity last: another process may be creating the tables, and whatever of that is seen before it, the identity then is too.
+    # The identity last: another process may be creating the tables, and whatever of that is seen before it, the
+    # identity then is too.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
     if identity == APPLICATION_ID:
         if version > SCHEMA_VERSION:
-            raise ConfigurationError(f"the log {path} has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+            raise ConfigurationError(
+                f"the log {path} has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+            )
         return True
     if identity or version or tables:
         raise ConfigurationError(f"{path} is the database of another program; name another file in the URL")

@@ -1,7 +1,7 @@
 """One member's view of its group.
 
-Owns positions, pauses, and what the listener is told. Does not own leases (`membership`), heartbeats (`heart`) or the reading of records
-(`reading`).
+Owns positions, pauses, and what the listener is told. Does not own leases (`membership`), heartbeats (`heart`) or the
+reading of records (`reading`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class SqliteSubscription:
         refused = [assignment for assignment in offsets if assignment not in self._held]
         if held:
             wanted = {holding: offsets[assignment] for holding, assignment in held.items()}
-            fenced = await self._writer.run(partial(commit, group=self._member.group, member_id=self._member.id, offsets=wanted))
+            fenced = await self._writer.run(
+                partial(commit, group=self._member.group, member_id=self._member.id, offsets=wanted)
+            )
             refused += [held[holding] for holding in fenced]
         return refused
 
@@ -125,8 +127,8 @@ class SqliteSubscription:
         return tuple(self._held)
 
     def in_doubt(self) -> bool:
-        # Until the next heartbeat has said what is still held. Where nobody else holds it this member keeps it: a handler that always blocks
-        # for too long would be run again and again and never committed.
+        # Until the next heartbeat has said what is still held. Where nobody else holds it this member keeps it: a
+        # handler that always blocks for too long would be run again and again and never committed.
         if self._is_silent():
             self._heart.poke()
             return True
@@ -148,7 +150,9 @@ class SqliteSubscription:
 
     def member(self) -> Member:
         held = frozenset(held.holding for held in self._held.values())
-        return Member(self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, held)
+        return Member(
+            self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, held
+        )
 
     def apply(self, pulse: Pulse) -> None:
         self._renewed_s = max(self._renewed_s, pulse.renewed_s)
@@ -157,9 +161,13 @@ class SqliteSubscription:
             self._fenced = True
             self._heart.discard(self)
         else:
-            self._member = Member(pulse.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s)
+            self._member = Member(
+                pulse.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s
+            )
         self._gain([_Held(taken) for taken in pulse.taken])
-        self._surrender([held for held in self._held.values() if held.holding in pulse.surrendered and not held.leaving])
+        self._surrender(
+            [held for held in self._held.values() if held.holding in pulse.surrendered and not held.leaving]
+        )
         self._signal.set()
 
     def fail(self, error: Exception) -> None:
@@ -201,12 +209,16 @@ class SqliteSubscription:
     async def _drained(self, leaving: Sequence[_Held]) -> None:
         try:
             await self._listener.revoked([held.assignment for held in leaving])
-        except Exception as error:  # noqa: BLE001 - the next poll raises it; what was not committed is delivered again elsewhere
+        # The next poll raises it; what was not committed is delivered again elsewhere.
+        except Exception as error:  # noqa: BLE001
             self.fail(error)
         holdings = [held.holding for held in leaving]
         try:
-            await self._writer.run(partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings))
-        except Exception as error:  # noqa: BLE001 - the next poll raises it; the next heartbeat frees the leases, or takes them anew
+            await self._writer.run(
+                partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings)
+            )
+        # The next poll raises it; the next heartbeat frees the leases, or takes them anew.
+        except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
             # Freed or not: the listener has let go of them and would take nothing of theirs.
@@ -231,7 +243,9 @@ class SqliteSubscription:
         self._turn += 1
         first = self._turn % len(ready)
         plan = [(held, held.version) for held in ready[first:] + ready[:first]]
-        query = partial(fetch, wants=[held.want() for held, _ in plan], max_records=max_records, max_bytes=max_bytes, strict=True)
+        query = partial(
+            fetch, wants=[held.want() for held, _ in plan], max_records=max_records, max_bytes=max_bytes, strict=True
+        )
         try:
             chunks = await self._reader.run(query)
         except OffsetOutOfRangeError:

@@ -1,6 +1,7 @@
 """The embedded log as a `Transport`.
 
-Owns the lifetime of threads and tasks, and the deadline of an append. Does not own a single statement: see the sibling modules.
+Owns the lifetime of threads and tasks, and the deadline of an append. Does not own a single statement: see the sibling
+modules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from functools import partial
 from bus.clock import Clock
 from bus.databases.sqlite_file import fixed
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
-from bus.transports.base import Admin, Features, Listener, NewRecord, Outcome, Record, Told, check_group_name, check_topic_name
+from bus.transports.base import (
+    Admin,
+    Features,
+    Listener,
+    NewRecord,
+    Outcome,
+    Record,
+    Told,
+    check_group_name,
+    check_topic_name,
+)
 from bus.transports.sqlite.admin import SqliteAdmin
 from bus.transports.sqlite.append import Draft, append, drafted
 from bus.transports.sqlite.fetch import Place, Want, fetch, locate
@@ -62,7 +73,9 @@ class SqliteTransport:
         self._clock = clock
         self._session_timeout_s = session_timeout_s
         log = Log(path, shared_files=shared_files)
-        self._writer: Writer = InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
+        self._writer: Writer = (
+            InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
+        )
         self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
         self._heart = Heart(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
@@ -83,7 +96,9 @@ class SqliteTransport:
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]
         if timeout_s <= 0:
             return _failed(drafts, DeadlineError("no time was left to append"))
-        job = self._writer.submit(lambda log: append(log, drafts, self._clock.now_ms(), self._turns), uncertain=AppendUnknownError)
+        job = self._writer.submit(
+            lambda log: append(log, drafts, self._clock.now_ms(), self._turns), uncertain=AppendUnknownError
+        )
         timer = self._clock.call_later(timeout_s, partial(_expire, job))
         try:
             outcomes: Sequence[Outcome] = await self._finished(job)
@@ -98,7 +113,9 @@ class SqliteTransport:
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]
         return [draft if isinstance(draft, RecordTooLargeError) else None for draft in drafts]
 
-    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> SqliteSubscription:
+    async def subscribe(
+        self, group: str, topics: Sequence[str], listener: Listener, *, member: str
+    ) -> SqliteSubscription:
         self._ready()
         check_group_name(group)
         for topic in topics:
@@ -109,12 +126,21 @@ class SqliteTransport:
         joined, topic_ids = await self._writer.run(partial(_joined, member=joining, now_s=joined_s))
         self._ready()
         subscription = SqliteSubscription(
-            joined, topic_ids, listener, joined_s=joined_s, clock=self._clock, writer=self._writer, reader=self._reader, heart=self._heart
+            joined,
+            topic_ids,
+            listener,
+            joined_s=joined_s,
+            clock=self._clock,
+            writer=self._writer,
+            reader=self._reader,
+            heart=self._heart,
         )
         self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
         return subscription
 
-    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0) -> Sequence[Record]:
+    async def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
+    ) -> Sequence[Record]:
         self._ready()
         place = await self._place(topic, partition)
         want = Want(topic, partition, place.part, offset)
@@ -140,7 +166,8 @@ class SqliteTransport:
 
     async def close(self) -> None:
         if self._closed is None:
-            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what that left open.
+            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what
+            # that left open.
             self._closed = asyncio.get_running_loop().create_task(self._shut())
         await asyncio.shield(self._closed)
 
@@ -171,7 +198,9 @@ class SqliteTransport:
 
     async def _place(self, topic: str, partition: int) -> Place:
         if (known := self._places.get((topic, partition))) is None:
-            known = self._places[topic, partition] = await self._reader.run(partial(locate, topic=topic, partition=partition))
+            known = self._places[topic, partition] = await self._reader.run(
+                partial(locate, topic=topic, partition=partition)
+            )
         return known
 
     async def _finished(self, job: Job) -> Sequence[Outcome]:
@@ -198,7 +227,9 @@ def _expire(job: Job) -> None:
     if job.future.done():
         return
     if job.claim():
-        job.future.set_exception(DeadlineError("the append was still waiting for its turn when its time was up; nothing was written"))
+        job.future.set_exception(
+            DeadlineError("the append was still waiting for its turn when its time was up; nothing was written")
+        )
     else:
         job.future.set_exception(AppendUnknownError("the append was being written when its time was up"))
 

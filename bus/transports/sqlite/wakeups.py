@@ -1,7 +1,8 @@
 """Waking those who wait, here and in other processes, without polling.
 
-Owns the signals of this process and one loopback datagram socket. A datagram carries keys (topic ids; 0 for groups) and nothing else, so a
-forged or lost one costs a look at the log or a delay until the next heartbeat. Does not own the list of ports (`membership.listen`).
+Owns the signals of this process and one loopback datagram socket. A datagram carries keys (topic ids; 0 for groups) and
+nothing else, so a forged or lost one costs a look at the log or a delay until the next heartbeat. Does not own the list
+of ports (`membership.listen`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class Hub:
             with contextlib.suppress(OSError):
                 await asyncio.get_running_loop().create_datagram_endpoint(lambda: endpoint, local_addr=(_LOOPBACK, 0))
         except asyncio.CancelledError:
-            # The loop has closed the socket: whoever comes next opens another one, or nobody could wake this process any more.
+            # The loop has closed the socket: whoever comes next opens another one, or nobody could wake this process
+            # any more.
             self._endpoint = None
             raise
         if self._closed:

@@ -1,10 +1,10 @@
 """One write transaction at a time on the log's file.
 
-Owns the writing connection: begin, staged records, commit, roll back; and what is known of topics and listeners while it lasts.
-Does not own threads, queues, or who asked for what.
+Owns the writing connection: begin, staged records, commit, roll back; and what is known of topics and listeners while
+it lasts. Does not own threads, queues, or who asked for what.
 
-Records are staged and inserted many per statement just before the commit: SQLite releases the interpreter once per statement, and every
-release lets a busy event loop take a whole switch interval before it hands the interpreter back.
+Records are staged and inserted many per statement just before the commit: SQLite releases the interpreter once per
+statement, and every release lets a busy event loop take a whole switch interval before it hands the interpreter back.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, eq=False, gc=False):
-    """What one partition gets with the commit: a column after another in *rows*. Written by partition, and not as they came: whoever reads a
-    partition finds on a page of the file what it wants, and nearly nothing else."""
+    """What one partition gets with the commit: a column after another in *rows*. Written by partition, and not as they
+    came: whoever reads a partition finds on a page of the file what it wants, and nearly nothing else."""
 
     next_offset: int
     size: int = 0
@@ -69,7 +69,8 @@ class Log:
         self._identity = identity_of(path)
 
     def begin(self) -> None:
-        """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its path any more."""
+        """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its
+        path any more."""
         check_identity(self.path, self._identity)
         if self.was_full:
             self.was_full = not gives_room_back(self.connection, self.path)
@@ -89,7 +90,9 @@ class Log:
         """Where records of a partition wait for the commit."""
         staged = self.staged.get(part)
         if staged is None:
-            next_offset = self.connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
+            next_offset = self.connection.execute(
+                "SELECT next_offset FROM partitions WHERE id = ?", (part,)
+            ).fetchone()[0]
             staged = self.staged[part] = Staged(next_offset)
         return staged
 
@@ -147,11 +150,18 @@ class Log:
         for topic, part in self.connection.execute("SELECT topic_id, id FROM partitions ORDER BY topic_id, partition"):
             parts.setdefault(topic, []).append(part)
         rows = self.connection.execute("SELECT id, name, retention_ms, retention_bytes, compacted FROM topics")
-        # Another program may have left a topic without partitions. It can take nothing, so it is absent until it is created again.
+        # Another program may have left a topic without partitions. It can take nothing, so it is absent until it is
+        # created again.
         self.topics = {
             name: Topic(
                 id,
-                TopicSpec(name=name, partitions=len(parts[id]), retention_ms=age, retention_bytes=size, compacted=bool(compacted)),
+                TopicSpec(
+                    name=name,
+                    partitions=len(parts[id]),
+                    retention_ms=age,
+                    retention_bytes=size,
+                    compacted=bool(compacted),
+                ),
                 tuple(parts[id]),
             )
             for id, name, age, size, compacted in rows  # noqa: A001 - the column's name
@@ -161,7 +171,8 @@ class Log:
 
 
 def _rows_at_once(left: int) -> int:
-    """How many rows the next statement takes: few statements per flush, and few different ones, because each is compiled once and kept."""
+    """How many rows the next statement takes: few statements per flush, and few different ones, because each is
+    compiled once and kept."""
     if left >= _MOST_ROWS:
         return _MOST_ROWS
     return left if left < _STEP_ROWS else left // _STEP_ROWS * _STEP_ROWS
@@ -169,5 +180,8 @@ def _rows_at_once(left: int) -> int:
 
 @lru_cache(maxsize=128)
 def _insert(rows: int) -> str:
-    # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not note how to undo one statement of it.
-    return "INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)  # noqa: S608
+    # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not note how to undo one
+    # statement of it.
+    return "INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(
+        ["(?, ?, ?, ?, ?, ?)"] * rows
+    )

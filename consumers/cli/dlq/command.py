@@ -1,6 +1,8 @@
-"""`sealbus dlq list|show`: dead letters, why they died, and what became of them. `redrive` and `purge` are modules of their own.
+"""`sealbus dlq list|show`: dead letters, why they died, and what became of them. `redrive` and `purge` are modules of
+their own.
 
-Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters.letters`) or laying one out (`consumers.cli.dlq.letter_view`).
+Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters.letters`) or laying one out
+(`consumers.cli.dlq.letter_view`).
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def list_(session: Session, *, selection: Selection, limit: int) -> int:
                 if selection.takes(letter, state):
                     counts[letter.reason] += 1
                     by_state[letter.reason, state] += 1
-                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(newest, (letter.failed_ms, counts.total(), letter))
+                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(
+                        newest, (letter.failed_ms, counts.total(), letter)
+                    )
         _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
         reasons = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in counts.most_common())
         shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
@@ -117,7 +121,9 @@ def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None
             click.echo(record.value or b"", nl=False)
             return 0
         letter, registry = read_dead_letter(record), registry_of(app)
-        finding = examine(letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes)
+        finding = examine(
+            letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
+        )
         facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
         if session.as_json:
             print_json(as_json(*facts))

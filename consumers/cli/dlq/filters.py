@@ -32,7 +32,9 @@ _OPTIONS: Final = (
         help="Only with this reason; may be given more than once.",
     ),
     click.option("--sender", metavar="ID", help="Only from this sender."),
-    click.option("--since", "since_ms", type=PAST, help="Only those that died since then: 2h (ago) or 2026-01-31T12:00:00Z."),
+    click.option(
+        "--since", "since_ms", type=PAST, help="Only those that died since then: 2h (ago) or 2026-01-31T12:00:00Z."
+    ),
     click.option("--until", "until_ms", type=PAST, help="Only those that died until then."),
     click.option(
         "--state",
@@ -45,10 +47,13 @@ _OPTIONS: Final = (
 
 
 def with_selection(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the filters; it gets them as a Selection, by the name *selection*. Arguments called `places` are taken in as well."""
+    """Give a command the filters; it gets them as a Selection, by the name *selection*. Arguments called `places` are
+    taken in as well."""
 
     @functools.wraps(function)
-    def command(*args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any) -> R:
+    def command(
+        *args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any
+    ) -> R:
         chosen = {name: options.pop(name) for name in ("message_type", "group", "sender", "since_ms", "until_ms")}
         for place in places:
             parse_place((place,))

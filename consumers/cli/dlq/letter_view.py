@@ -42,7 +42,13 @@ def row(letter: DeadLetter, known: LetterState | None) -> dict[str, object]:
     }
 
 
-def as_json(letter: DeadLetter, known: LetterState | None, history: Sequence[tuple[str, Step]], finding: Finding, registry: Registry) -> object:
+def as_json(
+    letter: DeadLetter,
+    known: LetterState | None,
+    history: Sequence[tuple[str, Step]],
+    finding: Finding,
+    registry: Registry,
+) -> object:
     """The letter as one JSON object, with all there is to say."""
     value = raw_json(letter.record.value or b"")
     return {
@@ -54,12 +60,20 @@ def as_json(letter: DeadLetter, known: LetterState | None, history: Sequence[tup
         "nearest": finding.nearest,
         "advice": list(_advice(letter, registry)),
         "headers": {name: value.decode("utf-8", "backslashreplace") for name, value in letter.record.headers},
-        **({"value": value} if value is not None else {"value_base64": base64.b64encode(letter.record.value or b"").decode()}),
+        **(
+            {"value": value}
+            if value is not None
+            else {"value_base64": base64.b64encode(letter.record.value or b"").decode()}
+        ),
     }
 
 
 def as_text(
-    letter: DeadLetter, known: LetterState | None, history: Sequence[tuple[str, Step]], finding: Finding, registry: Registry
+    letter: DeadLetter,
+    known: LetterState | None,
+    history: Sequence[tuple[str, Step]],
+    finding: Finding,
+    registry: Registry,
 ) -> Iterator[str]:
     """The letter as lines for people."""
     about = {
@@ -91,7 +105,9 @@ def as_text(
         yield f"{'today:':<14}{printable(f'{finding.reason} (gate {finding.gate}) {finding.pointer}')}"
     yield from (f"{'advice:':<14}{printable(line)}" for line in [*_advice(letter, registry), finding.nearest] if line)
     yield from _block("history", "\n".join(_told(letter, place, step) for place, step in history))
-    yield from _block("headers", "\n".join(f"{printable(name)}: {printable(preview(value))}" for name, value in letter.headers))
+    yield from _block(
+        "headers", "\n".join(f"{printable(name)}: {printable(preview(value))}" for name, value in letter.headers)
+    )
     yield from _block(*_content(letter))
 
 
@@ -107,7 +123,11 @@ def _content(letter: DeadLetter) -> tuple[str, str]:
     if letter.message is not None:
         return "data", printable(msgspec.json.format(letter.message.data, indent=2).decode(), keep="\n")
     value = letter.record.value or b""
-    heading = "stub of a record that was too large to keep" if letter.is_stub else f"value, {len(value)} bytes that are no message"
+    heading = (
+        "stub of a record that was too large to keep"
+        if letter.is_stub
+        else f"value, {len(value)} bytes that are no message"
+    )
     return heading, preview(value)
 
 

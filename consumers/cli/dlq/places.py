@@ -1,6 +1,7 @@
 """The places of dead letters, as people write them.
 
-Owns reading a place, finding what lies there, and holding a selection to what lies there now. Does not own what is done to it.
+Owns reading a place, finding what lies there, and holding a selection to what lies there now. Does not own what is done
+to it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ _MOST_DIGITS = 18
 
 
 async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
-    """*selection*, of the letters that there are now: nobody is asked about others, and a question may wait for its answer for long.
+    """*selection*, of the letters that there are now: nobody is asked about others, and a question may wait for its
+    answer for long.
 
-    Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no place.
+    Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no
+    place.
     """
     places = [parse_place((place,)) for place in sorted(selection.places)]
     topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in places})}
@@ -46,13 +49,19 @@ def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
     """Topic or message type, partition and offset, in one text or three; raises UsageError."""
     parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
     # Not read as a number: Python refuses to read one of thousands of digits.
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:]):  # noqa: PLR2004
-        raise click.UsageError(f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; `sealbus dlq list` shows them as TOPIC/PARTITION/OFFSET")
+    if len(parts) != 3 or not all(
+        part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:]
+    ):
+        raise click.UsageError(
+            f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; `sealbus dlq list` shows them as "
+            "TOPIC/PARTITION/OFFSET"
+        )
     return parts[0], int(parts[1]), int(parts[2])
 
 
 async def find_letter(transport: Transport, settings: Settings, name: str, partition: int, offset: int) -> Record:
-    """The record there; *name* is a topic of dead letters, that of the messages, or their type. Raises BusError, TopicMissingError."""
+    """The record there; *name* is a topic of dead letters, that of the messages, or their type. Raises BusError,
+    TopicMissingError."""
     topic = await _topic_of(transport, settings, name)
     if partition in await transport.admin.ranges(topic):
         found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
@@ -75,5 +84,7 @@ def _is_of_letters(topic: str) -> bool:
 
 def _nothing_at(topic: str, partition: int, offset: int) -> BusError:
     error = BusError(f"there is no dead letter at {topic}/{partition}/{offset}")
-    error.add_note("`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s")
+    error.add_note(
+        "`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s"
+    )
     return error

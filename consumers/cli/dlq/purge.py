@@ -72,7 +72,9 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection) -> tuple[Counter[tuple[str, str, str]], Selection]:
+def _plan(
+    session: Session, settings: Settings, selection: Selection
+) -> tuple[Counter[tuple[str, str, str]], Selection]:
     found: list[tuple[Counter[tuple[str, str, str]], Selection]] = []
 
     async def body(_: object) -> int:

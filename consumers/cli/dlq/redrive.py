@@ -1,6 +1,7 @@
 """`sealbus dlq redrive`: send dead letters back to the groups they died in.
 
-Owns the options, the question, the progress bar and the exit code. Does not own sending them (`consumers.deadletters.redrive`).
+Owns the options, the question, the progress bar and the exit code. Does not own sending them
+(`consumers.deadletters.redrive`).
 """
 
 from __future__ import annotations
@@ -52,8 +53,12 @@ _DOES: Final = ("send", "park", "twin")
 @click.argument("places", nargs=-1, metavar="[PLACE]...")
 @with_selection
 @click.option("--rate", type=RATE, help="Send at most so many, such as 20/s.")
-@click.option("--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again.")
-@click.option("--extend", type=DURATION, help="Let messages that are expired, or would be before then, live so long from now.")
+@click.option(
+    "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again."
+)
+@click.option(
+    "--extend", type=DURATION, help="Let messages that are expired, or would be before then, live so long from now."
+)
 @click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, by reason and type, and send nothing.")
@@ -101,7 +106,9 @@ def redrive(
     elif not yes:
         _show_plan(session, plan, err=True)
         click.confirm(
-            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'nobody'}?", abort=True, err=True
+            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'nobody'}?",
+            abort=True,
+            err=True,
         )
     if dry_run:
         return 0
@@ -151,7 +158,10 @@ def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
             print_json({**msgspec.structs.asdict(count), "letters": letters})
     else:
         table = Counter(
-            {(_WORDS[count.verdict], count.reason, count.message_type, count.group): letters for count, letters in plan.counts.items()}
+            {
+                (_WORDS[count.verdict], count.reason, count.message_type, count.group): letters
+                for count, letters in plan.counts.items()
+            }
         )
         for line in bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table):
             click.echo(line, err=err)
@@ -159,11 +169,16 @@ def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
     click.echo(f"{plan.counts.total()} dead letters meant, {sent or 'none'} would be sent back", err=True)
     for run in plan.unended:
         click.echo(
-            f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is still at work", err=True
+            f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is "
+            "still at work",
+            err=True,
         )
     _show_unreachable(plan.unreachable)
     if plan.unresolved:
-        click.echo(f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them", err=True)
+        click.echo(
+            f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them",
+            err=True,
+        )
 
 
 def _show_result(session: Session, result: Result, plan: Plan) -> None:
@@ -181,7 +196,8 @@ def _show_result(session: Session, result: Result, plan: Plan) -> None:
     text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "sent back")
     click.echo(f"{text}; {result.outcome}, run {result.run}", err=True)
     hints = {
-        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this again",
+        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this "
+        "again",
         "interrupted": "the same command goes on from here",
         "stopped": "`sealbus dlq list --state open` shows what died again",
         "unread": "the group has not read what was sent: start a worker, then call this again",
@@ -189,10 +205,13 @@ def _show_result(session: Session, result: Result, plan: Plan) -> None:
     if result.outcome in hints:
         click.echo(f"hint: {hints[result.outcome]}", err=True)
     _show_unreachable(result.unreachable)
-    gone = plan.total(*_DOES, "unreachable") - sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
+    gone = plan.total(*_DOES, "unreachable") - sum(
+        (result.sent, result.parked, result.twins, result.refused, result.found, result.left)
+    )
     if result.outcome == "finished" and gone > 0:
         click.echo(
-            f"hint: {gone} of those that were counted were not there any more: retention deleted them (topics.deadletter_retention_s), "
+            f"hint: {gone} of those that were counted were not there any more: retention deleted them "
+            "(topics.deadletter_retention_s), "
             "or somebody else has sent them back or purged them",
             err=True,
         )
@@ -203,7 +222,8 @@ def _show_unreachable(unreachable: Mapping[str, str]) -> None:
         click.echo(f"error: group {group} can't be sent anything back: {printable(why)}", err=True)
     if unreachable:
         click.echo(
-            "hint: `sealbus topics apply MODULE:APP` creates the topics of an app, these among them; of a group that is gone for good "
+            "hint: `sealbus topics apply MODULE:APP` creates the topics of an app, these among them; of a group that "
+            "is gone for good "
             "`sealbus dlq purge --group GROUP` puts the letters away",
             err=True,
         )

@@ -56,7 +56,9 @@ class _TextId(_Kind):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_text_id(value):
-            self.fail(f"{value[:80]!r} is no id: 1 to 256 characters, none of them a control or format character", param, ctx)
+            self.fail(
+                f"{value[:80]!r} is no id: 1 to 256 characters, none of them a control or format character", param, ctx
+            )
         return str(value)
 
 
@@ -83,7 +85,9 @@ class _Version(_Kind):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_schema_version(value):
-            self.fail(f"{value!r} is no schema version: three integers without leading zeros, such as 1.0.0", param, ctx)
+            self.fail(
+                f"{value!r} is no schema version: three integers without leading zeros, such as 1.0.0", param, ctx
+            )
         return str(value)
 
 
@@ -92,7 +96,11 @@ class _MessageType(_Kind):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_message_type(value):
-            self.fail(f"{value[:130]!r} is no message type: lower-case segments joined by dots, such as research.request", param, ctx)
+            self.fail(
+                f"{value[:130]!r} is no message type: lower-case segments joined by dots, such as research.request",
+                param,
+                ctx,
+            )
         return str(value)
 
 

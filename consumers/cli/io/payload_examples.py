@@ -68,7 +68,9 @@ class _Maker:
         return _PLAIN[type(kind)] if type(kind) in _PLAIN else self._collection(kind, name)
 
     def _struct(self, kind: inspect.StructType) -> Any:
-        fields = {field.encode_name: self.value(field.type, field.encode_name) for field in kind.fields if field.required}
+        fields = {
+            field.encode_name: self.value(field.type, field.encode_name) for field in kind.fields if field.required
+        }
         return {**({kind.tag_field: kind.tag} if kind.tag_field else {}), **fields}
 
     @staticmethod

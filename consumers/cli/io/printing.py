@@ -19,8 +19,11 @@ from bus.telemetry.terminal import printable
 __all__ = ["LineWriter", "bars", "encode_json", "print_json", "print_table", "raw_json"]
 
 _FLUSH_BYTES: Final = 65_536
-# What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible format characters.
-_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+# What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible
+# format characters.
+_UNSAFE_IN_JSON: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 _PLAIN: Final = re.compile(rb"[ -~]*\Z")
 _LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
 
@@ -47,19 +50,30 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under *headings* on standard output; numbers to the right. Cells may hold foreign text. Nothing is cut or wrapped."""
+    """Columns under *headings* on standard output; numbers to the right. Cells may hold foreign text. Nothing is cut or
+    wrapped."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading) for at, heading in enumerate(headings)]
-    numeric = [bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))]
+    widths = [
+        max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading)
+        for at, heading in enumerate(headings)
+    ]
+    numeric = [
+        bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))
+    ]
     for row in ([*headings], *cells):
-        padded = (cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True))
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
         click.echo("  ".join(padded).rstrip())
 
 
 class LineWriter:
-    """Lines to standard output, written together when the event loop next has its turn: quick in bulk, at once when they trickle.
+    """Lines to standard output, written together when the event loop next has its turn: quick in bulk, at once when
+    they trickle.
 
-    Use as a context. A reader that has gone away ends it with BrokenPipeError, also where the task waits for something else.
+    Use as a context. A reader that has gone away ends it with BrokenPipeError, also where the task waits for something
+    else.
     """
 
     def __init__(self) -> None:
@@ -137,7 +151,8 @@ def bars(headings: Sequence[str], counts: Mapping[Key, int]) -> list[str]:
     if not counts:
         return []
     rows = [
-        (*(printable(part) or "-" for part in key), str(count)) for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        (*(printable(part) or "-" for part in key), str(count))
+        for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
     titles = (*headings, "LETTERS")
     widths = [max(len(title), *(len(row[at]) for row in rows)) for at, title in enumerate(titles)]

@@ -21,7 +21,8 @@ _INTERVAL_S: Final = 0.1
 class Progress:
     """`with Progress(size) as progress`, then `show`; *size* is None where it is not known.
 
-    *unit* says what is counted; with *alone* nothing else is written or read meanwhile, so that a shared terminal does no harm.
+    *unit* says what is counted; with *alone* nothing else is written or read meanwhile, so that a shared terminal does
+    no harm.
     """
 
     def __init__(self, size: int | None, *, unit: str = "lines", alone: bool = False) -> None:

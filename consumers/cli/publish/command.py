@@ -1,6 +1,7 @@
 """`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
 
-Owns the options and the exit code. Does not own turning lines into messages (`consumers.cli.publish.json_lines`) or publishing (`producers`).
+Owns the options and the exit code. Does not own turning lines into messages (`consumers.cli.publish.json_lines`) or
+publishing (`producers`).
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ __all__ = ["publish"]
 @click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE)
 @click.argument("file", type=INPUT, default="-")
 @app_option
-@click.option("--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data.")
+@click.option(
+    "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
+)
 @click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")
 @click.option("--to", type=TEXT_ID, help="The one agent that shall handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that shall handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
 @click.option("--ttl", type=DURATION, help="How long it may take until it is handled, such as 10m.")
-@click.option("--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only.")
+@click.option(
+    "--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only."
+)
 @click.option("--priority", type=PRIORITY, help="0 to 9, or low, normal, high, critical.")
 @click.option("--conversation", type=TEXT_ID, help="The conversation it belongs to.")
 @click.option("--correlation", type=TEXT_ID, help="The id of the request or workflow it belongs to.")
@@ -108,7 +113,8 @@ def publish(
         async with connect(settings=settings, agent=agent) as bus:
             if not bus.transport.features.durable:
                 raise click.UsageError(
-                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or kafka://..."
+                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "
+                    "kafka://..."
                 )
             if schema_version is not None or not creates_topics(settings, bus.transport.features):
                 await _require_topic(bus, message_type)
@@ -122,7 +128,9 @@ def publish(
 def _check_ttl(ttl: float | None, settings: Settings) -> None:
     limit = settings.publish.max_ttl_s
     if ttl is not None and ttl > limit:
-        raise click.BadParameter(f"{ttl:.0f} s is longer than publish.max_ttl_s allows ({limit:.0f} s)", param_hint="--ttl")
+        raise click.BadParameter(
+            f"{ttl:.0f} s is longer than publish.max_ttl_s allows ({limit:.0f} s)", param_hint="--ttl"
+        )
 
 
 async def _require_topic(bus: Bus, message_type: str) -> None:
@@ -147,7 +155,8 @@ async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: 
             progress.show(feed.consumed, tally.total)
     seconds = max(time.monotonic() - started_s, 1e-6)
     click.echo(
-        f"published {tally.accepted} to {message_topic(bus.namespace, message_type)} in {seconds:.1f} s ({tally.accepted / seconds:.0f}/s); "
+        f"published {tally.accepted} to {message_topic(bus.namespace, message_type)} in {seconds:.1f} s "
+        f"({tally.accepted / seconds:.0f}/s); "
         f"{tally.rejected} rejected, {tally.unknown} unknown",
         err=True,
     )
@@ -176,7 +185,12 @@ class _Tally:
     def count(self, result: Result, line: int) -> dict[str, object]:
         if isinstance(result, Receipt):
             self.accepted += 1
-            return {"message_id": result.message_id, "topic": result.topic, "partition": result.partition, "offset": result.offset}
+            return {
+                "message_id": result.message_id,
+                "topic": result.topic,
+                "partition": result.partition,
+                "offset": result.offset,
+            }
         if isinstance(result, PublishUnknown):
             self.unknown += 1
             return {"outcome": "unknown", "line": line, "message_id": result.message.message_id, "error": str(result)}

@@ -36,7 +36,9 @@ _MAX_WARNINGS: Final = 5
 class Feed:
     """A source for `publish_many`; *lines* holds the line number of every outcome that has not come yet."""
 
-    def __init__(self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO) -> None:
+    def __init__(
+        self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO
+    ) -> None:
         self.lines: deque[int] = deque()
         self.size = _size_of(stream)
         self.from_terminal = stream.isatty()
@@ -81,7 +83,9 @@ class Feed:
         if line.content is None:
             raise ContractError("the line is longer than any message may be", "/data", "oversized")
         if self._once and self._count > 1:
-            raise ContractError("an idempotency key is for one message; this is another line", "/routing/idempotency_key")
+            raise ContractError(
+                "an idempotency key is for one message; this is another line", "/routing/idempotency_key"
+            )
         value = canonical.parse(line.content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
             raise ContractError("the payload is no object", "/data", "schema_violation")

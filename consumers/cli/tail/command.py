@@ -1,6 +1,7 @@
 """`sealbus tail TOPIC_OR_TYPE`: the records of a topic, one line each.
 
-Owns the options, the lines and the summary. Does not own reading (`consumers.cli.tail.topic_reader`) or verdicts (`consumers.cli.verify.verdicts`).
+Owns the options, the lines and the summary. Does not own reading (`consumers.cli.tail.topic_reader`) or verdicts
+(`consumers.cli.verify.verdicts`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ _glance = msgspec.json.Decoder(_Envelope).decode
 @click.command()
 @click.argument("name", metavar="TOPIC_OR_TYPE")
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin with the last N records.")
+@click.option(
+    "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin with the last N records."
+)
 @click.option("--all", "everything", is_flag=True, help="Begin with the oldest record.")
 @click.option("--from", "start", metavar="beginning|end|OFFSET", help="Begin there, in every partition.")
 @click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
@@ -87,7 +90,9 @@ def tail(
     """
     app = app_of(target)
     settings = session.settings(app)
-    checks = Checks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app)) if verifying else None
+    checks = (
+        Checks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app)) if verifying else None
+    )
     whence = "beginning" if everything else _start(start)
 
     async def body(_: Interrupts) -> int:
@@ -124,7 +129,9 @@ async def resolve_topic(transport: Transport, settings: Settings, name: str) -> 
     # What this user may not see is not listed; asked for by name, the log says so.
     with suppress(TopicMissingError, NameRefusedError):
         await transport.admin.ranges(message_topic(settings.bus.namespace, name))
-    raise TopicMissingError(f"there is no topic {name} or {message_topic(settings.bus.namespace, name)}{nearest(name, existing)}")
+    raise TopicMissingError(
+        f"there is no topic {name} or {message_topic(settings.bus.namespace, name)}{nearest(name, existing)}"
+    )
 
 
 async def _run(transport: Transport, topic: str, whence: str | int, last: int, show: _Show, *, following: bool) -> None:
@@ -197,7 +204,11 @@ def _moment(record: Record) -> str:
 
 def _line(record: Record, verdict: Verdict | None) -> str:
     message_type, sender, message_id = (printable(text) for text in _look(record, verdict))
-    about = f"{message_type}  {sender}  {message_id}" if message_id else f"{len(record.value or b'')} bytes that are no message"
+    about = (
+        f"{message_type}  {sender}  {message_id}"
+        if message_id
+        else f"{len(record.value or b'')} bytes that are no message"
+    )
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
     return f"{_moment(record)}  {record.partition}/{record.offset}  {about}{judged}"
 
@@ -213,7 +224,9 @@ def _fields(record: Record, verdict: Verdict | None) -> dict[str, object]:
     }
     if verdict is not None:
         fields |= {"verdict": verdict.verdict}
-        fields |= {name: getattr(verdict, name) for name in ("gate", "reason", "pointer", "detail") if getattr(verdict, name)}
+        fields |= {
+            name: getattr(verdict, name) for name in ("gate", "reason", "pointer", "detail") if getattr(verdict, name)
+        }
     value = raw_json(record.value or b"")
     if value is not None:
         return {**fields, "value": value}

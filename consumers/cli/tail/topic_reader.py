@@ -26,12 +26,18 @@ async def positions(transport: Transport, topic: str, start: str | int, last: in
     """By partition, from where and up to where to read: "beginning", "end", "last" (the *last* ones) or an offset."""
     found = {}
     for partition, kept in (await transport.admin.ranges(topic)).items():
-        first = {"beginning": kept.start, "end": kept.end, "last": max(kept.start, kept.end - last)}[start] if isinstance(start, str) else start
+        first = (
+            {"beginning": kept.start, "end": kept.end, "last": max(kept.start, kept.end - last)}[start]
+            if isinstance(start, str)
+            else start
+        )
         found[partition] = (max(kept.start, first), kept.end)
     return found
 
 
-async def history(transport: Transport, topic: str, spans: dict[int, tuple[int, int]]) -> AsyncIterator[Sequence[Record]]:
+async def history(
+    transport: Transport, topic: str, spans: dict[int, tuple[int, int]]
+) -> AsyncIterator[Sequence[Record]]:
     """The records in *spans*, oldest first over all partitions as far as their order within each allows, in pages."""
     readers = [_Reader(transport, topic, partition, *span) for partition, span in sorted(spans.items())]
     page: list[Record] = []

@@ -1,7 +1,8 @@
 """`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
 
-Owns the three verbs and what they print. Does not own what is wanted and how what is differs from it (`bus.topics.specs`), which differences matter
-(`consumers.cli.topics.drift`), or carrying out changes (the transport's admin).
+Owns the three verbs and what they print. Does not own what is wanted and how what is differs from it
+(`bus.topics.specs`), which differences matter (`consumers.cli.topics.drift`), or carrying out changes (the transport's
+admin).
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def topics() -> None:
 
 
 @topics.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also topics of other namespaces, and those that are not the bus's.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also topics of other namespaces, and those that are not the bus's."
+)
 @with_session
 def list_(session: Session, everything: bool) -> int:
     """List topics: what each is for, partitions, retention, records.
@@ -137,7 +140,10 @@ def check(session: Session, target: str) -> int:
         ]
         _show_findings(session, findings)
         if unread:
-            click.echo(f"hint: whether brokers create topics by themselves or forget offsets was not checked: {unread}", err=True)
+            click.echo(
+                f"hint: whether brokers create topics by themselves or forget offsets was not checked: {unread}",
+                err=True,
+            )
         wrong = sum(finding.severity == "error" for finding in findings)
         click.echo(f"{len(specs)} topics wanted, {wrong or 'no'} findings", err=True)
         return FAILED if wrong else 0
@@ -175,7 +181,10 @@ def _show_changes(session: Session, changes: Sequence[Change]) -> None:
                 }
             )
     elif changes:
-        rows = [(topic, _kind(items[0]), "; ".join(map(drift.detail, items))) for topic, items in drift.changes_by_topic(changes)]
+        rows = [
+            (topic, _kind(items[0]), "; ".join(map(drift.detail, items)))
+            for topic, items in drift.changes_by_topic(changes)
+        ]
         print_table(("TOPIC", "CHANGE", "DETAIL"), rows)
 
 
@@ -198,7 +207,9 @@ def _show_findings(session: Session, findings: Sequence[drift.Finding]) -> None:
         for finding in findings:
             print_json(finding._asdict())
     elif findings:
-        rows = [(finding.topic or finding.setting, finding.severity, finding.detail, finding.advice) for finding in findings]
+        rows = [
+            (finding.topic or finding.setting, finding.severity, finding.detail, finding.advice) for finding in findings
+        ]
         print_table(("TOPIC OR SETTING", "FINDING", "DETAIL", "WHAT TO DO"), rows)
 
 
@@ -216,7 +227,13 @@ async def _describe(transport: Transport, spec: TopicSpec) -> dict[str, object]:
 
 def _cells(row: dict[str, object]) -> list[object]:
     retention = row["retention_ms"]
-    return [row["topic"], row["kind"], row["partitions"], drift.kept(retention if isinstance(retention, int) else None), row["records"]]
+    return [
+        row["topic"],
+        row["kind"],
+        row["partitions"],
+        drift.kept(retention if isinstance(retention, int) else None),
+        row["records"],
+    ]
 
 
 def _namespace_of(topic: str) -> str:

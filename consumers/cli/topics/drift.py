@@ -1,7 +1,7 @@
 """Where a log is not as an app needs it: findings, decided from what was read. Pure but for `read_left_tiers`.
 
-Owns which differences matter, and their sentences. Does not own comparing topics (`bus.topics.specs`), reading them (the transport's admin) or
-printing (`consumers.cli.topics.command`).
+Owns which differences matter, and their sentences. Does not own comparing topics (`bus.topics.specs`), reading them
+(the transport's admin) or printing (`consumers.cli.topics.command`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _OFFSETS_KEPT: Final = "offsets.retention.minutes"
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be; a hint is not counted. *topic* None: it is about the settings or the brokers."""
+    """Something that is not as it should be; a hint is not counted. *topic* None: it is about the settings or the
+    brokers."""
 
     severity: Literal["error", "hint"]
     topic: str | None
@@ -83,7 +84,9 @@ def of_changes(changes: Iterable[Change], target: str) -> list[Finding]:
     found: list[Finding] = []
     for topic, items in changes_by_topic(changes):
         if items[0].found is None:
-            found.append(Finding("error", topic, "topic", None, None, f"missing: {'; '.join(map(detail, items))}", apply))
+            found.append(
+                Finding("error", topic, "topic", None, None, f"missing: {'; '.join(map(detail, items))}", apply)
+            )
             continue
         for change in items:
             advice = change.note if change.by_hand else f"{apply} ({change.note})" if change.note else apply
@@ -98,7 +101,9 @@ def of_settings(settings: Settings) -> list[Finding]:
         return []
     given, needed = (kept(round(value * 1000)) for value in (given_s, needed_s))
     text = f"records are kept {given}, messages live up to {kept(round(settings.publish.max_ttl_s * 1000))} and may be retried for days after"
-    return [Finding("error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more")]
+    return [
+        Finding("error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more")
+    ]
 
 
 def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> list[Finding]:
@@ -107,7 +112,9 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
     creating = [name for name, values in brokers.items() if values.get(_AUTO_CREATE) == "true"]
     if creating:
         text = f"on {_listed(creating)} a mistyped name becomes a topic"
-        found.append(Finding("error", None, _AUTO_CREATE, "true", "false", text, f"set {_AUTO_CREATE}=false on the brokers"))
+        found.append(
+            Finding("error", None, _AUTO_CREATE, "true", "false", text, f"set {_AUTO_CREATE}=false on the brokers")
+        )
     needed = round(max(settings.topics.retention_s, shortest_retention_s(settings)) / 60)
     kept_for = {name: int(values[_OFFSETS_KEPT]) for name, values in brokers.items() if _OFFSETS_KEPT in values}
     short = {name: minutes for name, minutes in kept_for.items() if minutes < needed}
@@ -142,7 +149,10 @@ async def read_left_tiers(admin: Admin, settings: Settings, group: str) -> list[
         records = sum(span.end - span.start for span in ranges.values())
         waiting = None
         if committed is not None:
-            waiting = sum(span.end - min(span.end, max(span.start, committed.get((topic, number), 0))) for number, span in ranges.items())
+            waiting = sum(
+                span.end - min(span.end, max(span.start, committed.get((topic, number), 0)))
+                for number, span in ranges.items()
+            )
         tiers.append(LeftTier(topic, group, records, waiting))
     return tiers
 
@@ -156,7 +166,13 @@ def _of_tier(tier: LeftTier) -> Finding:
             what = f"has {tier.records} records, and this user may not see how far group {tier.group} is (needed: Describe on the group)"
         text = f"{what}: keep the tier until it is drained"
         return Finding(
-            "error", tier.topic, "retry.tiers", delay, None, text, f"put {delay} back into retry.tiers, and run workers until it is drained"
+            "error",
+            tier.topic,
+            "retry.tiers",
+            delay,
+            None,
+            text,
+            f"put {delay} back into retry.tiers, and run workers until it is drained",
         )
     text = f"no tier of group {tier.group} any more, and nothing waits in it"
     return Finding("hint", tier.topic, "retry.tiers", delay, None, text, "it may be deleted")

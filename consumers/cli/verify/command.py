@@ -1,6 +1,7 @@
 """`sealbus verify [FILE...]`: sealed messages in files, judged without a bus.
 
-Owns the options, reading records from files with bounded memory, and the exit code. Does not own the verdict (`consumers.cli.verify.verdicts`).
+Owns the options, reading records from files with bounded memory, and the exit code. Does not own the verdict
+(`consumers.cli.verify.verdicts`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ class _Value(NamedTuple):
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb", lazy=True))
 @click.option("--lines", is_flag=True, help="Each line of a file is one message; blank lines are skipped.")
 @app_option
-@click.option("--risk", type=click.Choice(["low", "medium", "high"]), help="How much proof is asked for.  [default: the type's, else medium]")
+@click.option(
+    "--risk",
+    type=click.Choice(["low", "medium", "high"]),
+    help="How much proof is asked for.  [default: the type's, else medium]",
+)
 @click.option("--now", type=MOMENT, help="Judge lifetimes at this time instead of the present.")
 @click.option("--recipient", type=TEXT_ID, help="Skip messages that are addressed to another agent.")
 @click.option("--type", "message_type", type=MESSAGE_TYPE, help="Refuse messages of other types.")

@@ -72,7 +72,14 @@ def judge(record: Record, checks: Checks) -> Verdict:
             return Verdict(verdict=SKIPPED, gate="recipient", message=message)
         _judge_meaning(message, checks)
     except ContractError as error:
-        return Verdict(verdict=DEAD, gate=gate_of(error.reason), reason=error.reason, pointer=error.pointer, detail=error.text, message=message)
+        return Verdict(
+            verdict=DEAD,
+            gate=gate_of(error.reason),
+            reason=error.reason,
+            pointer=error.pointer,
+            detail=error.text,
+            message=message,
+        )
     return Verdict(verdict=OK, message=message)
 
 

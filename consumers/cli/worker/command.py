@@ -1,7 +1,7 @@
 """`sealbus worker MODULE:APP`: run the handlers of an app, in this process or in several.
 
-Owns the options and the choice between working here and supervising. Does not own working (`consumers.worker.process`) or processes
-(`consumers.cli.worker.supervisor`).
+Owns the options and the choice between working here and supervising. Does not own working (`consumers.worker.process`)
+or processes (`consumers.cli.worker.supervisor`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,29 @@ _LAST_PORT = 65_535
 
 @click.command()
 @click.argument("target", metavar="MODULE:APP")
-@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes; one that dies is started again.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Worker processes; one that dies is started again.",
+)
 @click.option("--concurrency", metavar="N", help="Handlers running at the same time, per process.")
 @click.option("--reload", is_flag=True, help="Start again when a .py file below the current directory changes.")
-@click.option("--metrics-port", type=click.IntRange(0, _LAST_PORT), help="Serve Prometheus metrics on this port, the next process on the next.")
 @click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve them on; 0.0.0.0 is everybody who can reach this host."
+    "--metrics-port",
+    type=click.IntRange(0, _LAST_PORT),
+    help="Serve Prometheus metrics on this port, the next process on the next.",
 )
-@click.option("--drain-timeout", metavar="DURATION", help="How long running handlers may take after a signal, such as 30s.")
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to serve them on; 0.0.0.0 is everybody who can reach this host.",
+)
+@click.option(
+    "--drain-timeout", metavar="DURATION", help="How long running handlers may take after a signal, such as 30s."
+)
 @click.option("--supervised", is_flag=True, hidden=True, help="Started by a supervisor: drain when it is gone.")
 @with_session
 def worker(
@@ -76,11 +91,14 @@ def worker(
         raise click.UsageError(f"--metrics-port {metrics_port} leaves no port for {processes} processes")
     loaded = session.load(concurrency=concurrency, drain_timeout=drain_timeout)
     if processes > 1 and loaded.settings.bus.url.startswith("memory:"):
-        raise click.UsageError("a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out")
+        raise click.UsageError(
+            "a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out"
+        )
     if reload:
         return _reload()
     if os.getpid() == 1:
-        # The kernel keeps from the first process of a container what it has no handler for, and importing an app can take long.
+        # The kernel keeps from the first process of a container what it has no handler for, and importing an app can
+        # take long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     app = load_app(target)
     session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
@@ -98,15 +116,27 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str,
     def ready() -> None:
         click.echo("working; Ctrl-C lets running handlers finish, a second one ends at once", err=True)
 
-    # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed on.
+    # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed
+    # on.
     echo_s = math.inf if supervised else ECHO_S
     try:
         return asyncio.run(
-            run_process(app.declaration, loaded.settings, metrics_port=metrics_port, metrics_host=metrics_host, on_ready=ready, echo_s=echo_s)
+            run_process(
+                app.declaration,
+                loaded.settings,
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
+                on_ready=ready,
+                echo_s=echo_s,
+            )
         )
     except SystemExit as error:
-        # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end that was asked for.
-        click.echo(f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})", err=True)
+        # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end
+        # that was asked for.
+        click.echo(
+            f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})",
+            err=True,
+        )
         return FAILED
 
 
@@ -151,7 +181,8 @@ def _own_arguments() -> list[str]:
 
 
 def _python(arguments: Sequence[str]) -> list[str]:
-    """This command in a process of its own, with our packages even where the current directory has some of the same names."""
+    """This command in a process of its own, with our packages even where the current directory has some of the same
+    names."""
     import bus
 
     home = str(Path(str(bus.__file__)).resolve().parent.parent)

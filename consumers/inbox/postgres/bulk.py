@@ -1,8 +1,8 @@
 """What nearly every message needs, for many of them by one statement: a first claim, then a result with nothing in it.
 
-Owns gathering what is asked while a statement is under way, so that the busier a worker is, the more travel together, and the answers, which are
-those of `consumers.inbox.claim_rules`. Whatever is not answered so goes to the way of its own that each `Asked` and `Ended` brings. Does not own the
-SQL (`statements`) or connections.
+Owns gathering what is asked while a statement is under way, so that the busier a worker is, the more travel together,
+and the answers, which are those of `consumers.inbox.claim_rules`. Whatever is not answered so goes to the way of its
+own that each `Asked` and `Ended` brings. Does not own the SQL (`statements`) or connections.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ class Ended(NamedTuple):
 
 
 class Together:
-    """Of one inbox: *running* is what this process is at work on, by identity, *asking* what it has asked for; *begin* runs a coroutine."""
+    """Of one inbox: *running* is what this process is at work on, by identity, *asking* what it has asked for; *begin*
+    runs a coroutine."""
 
-    def __init__(self, connected: Connected, running: MutableMapping[bytes, int], asking: MutableSet[bytes], begin: Begin) -> None:
+    def __init__(
+        self, connected: Connected, running: MutableMapping[bytes, int], asking: MutableSet[bytes], begin: Begin
+    ) -> None:
         self._connected = connected
         self._running = running
         self._asking = asking
@@ -69,7 +72,9 @@ class Together:
         """*ended*, soon."""
         self._results.add(ended)
 
-    def apart(self, told: Callable[[Any], object], ask: Callable[..., Coroutine[Any, Any, object]], *arguments: object) -> None:
+    def apart(
+        self, told: Callable[[Any], object], ask: Callable[..., Coroutine[Any, Any, object]], *arguments: object
+    ) -> None:
         """*ask* for one alone; *told* of what comes of it."""
         self._begin(ask(*arguments)).add_done_callback(partial(_tell, told))
 
@@ -120,7 +125,10 @@ class _Gathering(Generic[T]):
     """One batch at a time; what comes meanwhile is the next."""
 
     def __init__(
-        self, write: Callable[[Sequence[T]], Awaitable[set[bytes]]], answer: Callable[[T, bool | Exception], None], begin: Begin
+        self,
+        write: Callable[[Sequence[T]], Awaitable[set[bytes]]],
+        answer: Callable[[T, bool | Exception], None],
+        begin: Begin,
     ) -> None:
         self._write = write
         self._answer = answer

@@ -1,7 +1,7 @@
 """The inbox behind its seam, on PostgreSQL: one or two short statements per call, each with its own deadline.
 
-Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process is running just now. Does not own the decision
-(`consumers.inbox.claim_rules`) or the SQL (`statements`).
+Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process is running just now. Does
+not own the decision (`consumers.inbox.claim_rules`) or the SQL (`statements`).
 
 Two pools: handlers may keep transactions open, and neither a claim nor the lease may have to wait for them.
 """
@@ -47,7 +47,9 @@ class PostgresInbox:
 
     shared = True
 
-    def __init__(self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = TIMEOUT_S
+    ) -> None:
         if not lease_s > 0:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._url = url
@@ -79,7 +81,9 @@ class PostgresInbox:
                 await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
                 self._place = await statements.migrate(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
-                self._owner = self._together.owner = await connection.fetchval(statements.ENROL, self._name, self._lease.length_s)
+                self._owner = self._together.owner = await connection.fetchval(
+                    statements.ENROL, self._name, self._lease.length_s
+                )
         except BaseException:
             self._terminate()
             self._pool = None
@@ -87,7 +91,14 @@ class PostgresInbox:
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def claim(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False, message_id: str = ""
+        self,
+        key: Key,
+        content_hash: str,
+        *,
+        keep_until_ms: int,
+        reopen: int = 0,
+        alone: bool = False,
+        message_id: str = "",
     ) -> Claim:
         identity, text = statements.named(key)
         asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone, message_id=message_id)
@@ -103,12 +114,21 @@ class PostgresInbox:
         for ask in asks:
             (identity, text), answered = statements.named(ask.key), partial(answer, told, ask)
             ask.identity = identity
-            asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, reopen=ask.reopen, alone=ask.alone, message_id=ask.message_id)
+            asker = Asker(
+                self._owner,
+                ask.content_hash,
+                ask.keep_until_ms,
+                reopen=ask.reopen,
+                alone=ask.alone,
+                message_id=ask.message_id,
+            )
             alone = partial(self._together.apart, answered, self._claim, identity, text, asker)
             if identity in self._asking or identity in self._running:
                 alone()
             else:
-                self._together.claim(Asked(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone))
+                self._together.claim(
+                    Asked(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone)
+                )
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
@@ -121,9 +141,13 @@ class PostgresInbox:
 
     async def find_done(self, key: Key, content_hash: str) -> Done | None:
         async with self._connection() as connection:
-            return claim_rules.found_done(await statements.seen_row(connection, key_digest(key_text(key))), content_hash)
+            return claim_rules.found_done(
+                await statements.seen_row(connection, key_digest(key_text(key))), content_hash
+            )
 
-    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+    async def finish(
+        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+    ) -> bool:
         identity = key_digest(key_text(key))
         data = encode_outputs(outputs)
         if transaction is None:
@@ -193,7 +217,9 @@ class PostgresInbox:
             async with self._alive() as connection:
                 # A row may be forgotten between the two.
                 while claim is None:
-                    claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(connection, identity, asker)
+                    claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(
+                        connection, identity, asker
+                    )
             if isinstance(claim, Claimed):
                 self._running[identity] = claim.token
             return claim
@@ -229,13 +255,17 @@ class PostgresInbox:
                 return True
             return await connection.fetchval(statements.IS_FINISHED, *values) is not None
 
-    async def _finish_together(self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction) -> bool:
+    async def _finish_together(
+        self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction
+    ) -> bool:
         try:
             values = (identity, self._owner, token, data)
             if await transaction.fetchrow(statements.placed(statements.FINISH, self._place), *values) is not None:
                 await transaction.commit()
                 return True
-            return await transaction.fetchrow(statements.placed(statements.IS_FINISHED, self._place), *values) is not None
+            return (
+                await transaction.fetchrow(statements.placed(statements.IS_FINISHED, self._place), *values) is not None
+            )
         finally:
             await transaction.rollback()
 
@@ -292,7 +322,9 @@ class PostgresInbox:
     def _give_back(self, identity: bytes, done: asyncio.Task[Claim]) -> None:
         if not done.cancelled() and done.exception() is None and isinstance(claim := done.result(), Claimed):
             self._forget(identity, claim.token)
-            self._begun(self._release(identity, claim.token)).add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._begun(self._release(identity, claim.token)).add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )
 
     def _forget(self, identity: bytes, token: int) -> None:
         if self._running.get(identity) == token:

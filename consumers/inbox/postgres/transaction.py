@@ -1,11 +1,13 @@
 """A handler's transaction on PostgreSQL.
 
-Owns translating failures of the server, and giving the connection back. Does not own the inbox's row, which `inbox` writes in it.
+Owns translating failures of the server, and giving the connection back. Does not own the inbox's row, which `inbox`
+writes in it.
 
-A statement may take as long as its server is at work on it: a lock that another handler holds is no server that has gone, and a message would
-die of it.
+A statement may take as long as its server is at work on it: a lock that another handler holds is no server that has
+gone, and a message would die of it.
 
-A statement that fails spoils the transaction: catch its error only around `transaction.connection.transaction()`, which is a savepoint.
+A statement that fails spoils the transaction: catch its error only around `transaction.connection.transaction()`, which
+is a savepoint.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ T = TypeVar("T")
 
 
 class PostgresTransaction:
-    """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`. *connection* is asyncpg's own."""
+    """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`. *connection* is asyncpg's
+    own."""
 
     def __init__(
         self,
@@ -35,7 +38,8 @@ class PostgresTransaction:
         timeout_s: float,
         is_at_work: Callable[[int], Awaitable[bool]],
     ) -> None:
-        """*is_at_work* is asked about the connection's process on the server when a statement of its takes longer than *timeout_s*."""
+        """*is_at_work* is asked about the connection's process on the server when a statement of its takes longer than
+        *timeout_s*."""
         self.connection = connection
         self._process: int = connection.get_server_pid()
         self._timeout_s = timeout_s
@@ -80,7 +84,8 @@ class PostgresTransaction:
             await self._end()
 
     async def guarded(self, run: Callable[[], Awaitable[T]]) -> T:
-        """What *run* answers. Errors about the statement go through; others are the store's, and the end of the transaction."""
+        """What *run* answers. Errors about the statement go through; others are the store's, and the end of the
+        transaction."""
         # A connection has one statement at a time, and a handler may have several tasks.
         async with self._turn:
             if not self._is_open:
@@ -145,7 +150,9 @@ class Sessions:
         """A transaction, which has begun."""
         with translating(self._where):
             connection = await self._pool.acquire()
-        transaction = PostgresTransaction(connection, self._ended, self._where, timeout_s=self._timeout_s, is_at_work=self._is_at_work)
+        transaction = PostgresTransaction(
+            connection, self._ended, self._where, timeout_s=self._timeout_s, is_at_work=self._is_at_work
+        )
         self._transactions.add(transaction)
         try:
             await transaction.start()

@@ -1,8 +1,10 @@
 """The inbox in one SQLite file, shared by the processes of one machine, or in memory.
 
-Owns the file's tables, which begin with `sealbus_`; a handler that is to take effect together with its row keeps its own tables beside them.
+Owns the file's tables, which begin with `sealbus_`; a handler that is to take effect together with its row keeps its
+own tables beside them.
 
-    sealbus_inbox         key (JSON: namespace, sender, message type, group, idempotency key), content_hash, state (claimed, free, done),
+    sealbus_inbox         key (JSON: namespace, sender, message type, group, idempotency key), content_hash, state
+    (claimed, free, done),
                           owner, token, starts, deaths, suspect, alone, reopened, keep_until_ms, outputs (msgpack)
     sealbus_inbox_owners  id (one incarnation), name, renewed_s and lease_s (monotonic seconds of this boot), renewed_ms
     sealbus_schema        part, version

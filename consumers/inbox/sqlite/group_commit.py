@@ -1,7 +1,9 @@
-"""The one writer: what many callers ask for is one transaction, and a handler's own transaction has the writer to itself.
+"""The one writer: what many callers ask for is one transaction, and a handler's own transaction has the writer to
+itself.
 
-Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the thread they run on; a
-database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the `Batch` it runs in.
+Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the
+thread they run on; a database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the
+`Batch` it runs in.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ class Session:
 class Job(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
-    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick` answers for many at once.
-    Without a *future*, *told* is called with them. *durable*: it is answered when what it did outlives a crash of the machine; without an
-    action, claims and results that is all it asks for.
+    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick`
+    answers for many at once. Without a *future*, *told* is called with them. *durable*: it is answered when what it did
+    outlives a crash of the machine; without an action, claims and results that is all it asks for.
     """
 
     future: asyncio.Future[Any] | None = None
@@ -73,7 +75,8 @@ class Job(msgspec.Struct, eq=False):
         return self.asks or self.ends
 
     def fail(self, error: Exception) -> None:
-        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks."""
+        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry
+        two tracebacks."""
         self.value, self.error = None, error
         items = self.items()
         for item in items:
@@ -84,7 +87,11 @@ class Job(msgspec.Struct, eq=False):
         self.value = self.error = None
         for item in self.items():
             item.answer = None
-        return [self] if len(self.items()) <= 1 else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
+        return (
+            [self]
+            if len(self.items()) <= 1
+            else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
+        )
 
 
 Told: TypeAlias = Callable[[Sequence[Job]], object]
@@ -93,8 +100,10 @@ Told: TypeAlias = Callable[[Sequence[Job]], object]
 class Writer:
     """Runs jobs for one event loop.
 
-    *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives the others back with an
-    action; *committed* runs right after the commit, all of them where the jobs run; *ended* is told of the jobs, on the loop.
+    *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives
+    the others back with an
+    action; *committed* runs right after the commit, all of them where the jobs run; *ended* is told of the jobs, on the
+    loop.
     """
 
     def __init__(
@@ -143,7 +152,8 @@ class Writer:
         self._handed.append(job)
 
     async def stop(self, last: Callable[[Batch], object]) -> None:
-        """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where that fails."""
+        """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where
+        that fails."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(Job(future, last, last=True))
         await asyncio.wait([future])
@@ -172,7 +182,8 @@ class Writer:
             # First: it needs no lock, which another program may hold for seconds.
             self._report(self._synchronised(jobs))
             answered = self._run(jobs)
-            # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's cache.
+            # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's
+            # cache.
             jobs.clear()
             self._report(answered)
         self._end()
@@ -194,7 +205,8 @@ class Writer:
         self._table.close()
 
     def _synchronised(self, jobs: list[Job]) -> list[Job]:
-        """Those of *jobs* that ask for nothing else, answered and taken out: what they wait for was committed before."""
+        """Those of *jobs* that ask for nothing else, answered and taken out: what they wait for was committed
+        before."""
         found = [job for job in jobs if job.durable and job.action is None and not job.items()]
         if found:
             jobs[:] = [job for job in jobs if job not in found]
@@ -202,7 +214,8 @@ class Writer:
         return found
 
     def _make_durable(self, jobs: Sequence[Job]) -> None:
-        """What they did was committed. Those that wait for it are answered when it outlives a crash of the machine, too."""
+        """What they did was committed. Those that wait for it are answered when it outlives a crash of the machine,
+        too."""
         try:
             self._table.sync()
         except BusError as error:
@@ -249,7 +262,8 @@ class Writer:
         self._held_up.clear()
 
     def _together(self, jobs: Sequence[Job]) -> None:
-        """One transaction for all *jobs*. What fails in one of them is its own affair, what fails around them is everybody's."""
+        """One transaction for all *jobs*. What fails in one of them is its own affair, what fails around them is
+        everybody's."""
         if not jobs:
             return
         try:
@@ -267,7 +281,8 @@ class Writer:
             told = self._told(error)
             for job in jobs:
                 job.fail(type(told)(*told.args))
-        except Exception as error:  # noqa: BLE001 - a value that the database cannot hold: whose it is, shows when each is alone
+        # A value that the database cannot hold: whose it is, shows when each is alone.
+        except Exception as error:  # noqa: BLE001
             self._table.rollback()
             alone = [each for job in jobs for each in job.apart()]
             if len(alone) == 1:
@@ -288,7 +303,8 @@ class Writer:
         self._session = job.session
 
     def _step(self, job: Job) -> None:
-        """One step of the open session, which is over when the step has ended its transaction, or when SQLite has undone it."""
+        """One step of the open session, which is over when the step has ended its transaction, or when SQLite has
+        undone it."""
         assert job.action is not None  # noqa: S101 - only a transaction of many has others
         try:
             batch = Batch(self._table, (job.key,) if job.key else ())
@@ -322,7 +338,9 @@ class Writer:
     def _told(self, error: Exception) -> Exception:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             self._table.was_full = True
-        if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error))):
+        if isinstance(error, UnicodeDecodeError) or (
+            isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error))
+        ):
             return translated(error, self._table.path)
         return error
 

@@ -1,7 +1,7 @@
 """The inbox behind its seam: claims, results, transactions and the lease, as jobs of the one writer.
 
-Owns what each call of `consumers.inbox.base.Inbox` does within its transaction, and what this process is running just now. Does not own the
-decision (`consumers.inbox.claim_rules`), the SQL (`table`), or threads and commits (`writer`).
+Owns what each call of `consumers.inbox.base.Inbox` does within its transaction, and what this process is running just
+now. Does not own the decision (`consumers.inbox.claim_rules`), the SQL (`table`), or threads and commits (`writer`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ _log = get_logger("inbox")
 
 
 class SqliteInbox:
-    """The inbox in the file at *path*, or, at MEMORY, in this object. *owner* names this process to people who look at the rows."""
+    """The inbox in the file at *path*, or, at MEMORY, in this object. *owner* names this process to people who look at
+    the rows."""
 
     shared = False
 
-    def __init__(self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False) -> None:
+    def __init__(
+        self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False
+    ) -> None:
         if not lease_s > 0:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._name = owner
@@ -51,7 +54,13 @@ class SqliteInbox:
         self._renewing_s: float | None = None
         self._running: dict[str, int] = {}
         table = Table(path, shared_files=shared_files)
-        self._writer = Writer(table, opening=self._renew_when_due, quick=self._answer_together, committed=self._committed, ended=self._settle)
+        self._writer = Writer(
+            table,
+            opening=self._renew_when_due,
+            quick=self._answer_together,
+            committed=self._committed,
+            ended=self._settle,
+        )
         self._renewal: asyncio.Task[None] | None = None
         self._open = False
 
@@ -69,11 +78,20 @@ class SqliteInbox:
         self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def claim(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False, message_id: str = ""
+        self,
+        key: Key,
+        content_hash: str,
+        *,
+        keep_until_ms: int,
+        reopen: int = 0,
+        alone: bool = False,
+        message_id: str = "",
     ) -> Claim:
         text = key_text(key)
         future: asyncio.Future[Claim] = self._future()
-        self._writer.submit(Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text, message_id=message_id),)))
+        self._writer.submit(
+            Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text, message_id=message_id),))
+        )
         try:
             return await future
         except asyncio.CancelledError:
@@ -85,7 +103,9 @@ class SqliteInbox:
         text = key_text(key)
         return await self._run(lambda batch: claim_rules.found_done(batch.rows.get(text), content_hash), text)
 
-    async def finish(self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None) -> bool:
+    async def finish(
+        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+    ) -> bool:
         text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
             future: asyncio.Future[bool] = self._future()
@@ -153,7 +173,8 @@ class SqliteInbox:
         except InboxError as error:
             _log.warning("inbox.lease_left", error=str(error))
 
-    # On the writer's thread ---------------------------------------------------------------------------------------------------------
+    # On the writer's thread
+    # ---------------------------------------------------------------------------------------------------------
 
     def _enrol(self, batch: Batch) -> int:
         now_s = self._clock.monotonic_s()
@@ -167,8 +188,16 @@ class SqliteInbox:
             if job.action is not None:
                 left.append(job)
             else:
-                left += [Job(action=partial(self._claim, ask), key=ask.identity, asks=(ask,)) for ask in job.asks if ask.answer is None]
-                left += [Job(action=partial(self._end, end), key=end.identity, ends=(end,)) for end in job.ends if end.answer is None]
+                left += [
+                    Job(action=partial(self._claim, ask), key=ask.identity, asks=(ask,))
+                    for ask in job.asks
+                    if ask.answer is None
+                ]
+                left += [
+                    Job(action=partial(self._end, end), key=end.identity, ends=(end,))
+                    for end in job.ends
+                    if end.answer is None
+                ]
         return left
 
     def _claim(self, ask: Ask, batch: Batch) -> None:
@@ -223,7 +252,8 @@ class SqliteInbox:
                 if isinstance(ask.answer, Claimed):
                     self._running[ask.identity] = ask.answer.token
 
-    # On the loop --------------------------------------------------------------------------------------------------------------------
+    # On the loop
+    # --------------------------------------------------------------------------------------------------------------------
 
     def _future(self) -> asyncio.Future[Any]:
         if not self._open:
@@ -237,7 +267,9 @@ class SqliteInbox:
             job.fail(InboxError(_CLOSED))
             asyncio.get_running_loop().call_soon(job.told, job.items())
 
-    def _submit(self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False) -> asyncio.Future[T]:
+    def _submit(
+        self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False
+    ) -> asyncio.Future[T]:
         future = self._future()
         self._writer.submit(Job(future, action, key, session, begins))
         return future
@@ -255,7 +287,9 @@ class SqliteInbox:
             elif job.future is not None:
                 for item in job.items():
                     job.key = item.identity
-                    job.value, job.error = (None, item.answer) if isinstance(item.answer, Exception) else (item.answer, None)
+                    job.value, job.error = (
+                        (None, item.answer) if isinstance(item.answer, Exception) else (item.answer, None)
+                    )
                 self._answer(job, job.future)
 
     def _answer(self, job: Job, future: asyncio.Future[Any]) -> None:

@@ -1,12 +1,13 @@
 """The inbox's tables in a SQLite file, and one write transaction at a time on them.
 
-Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`), what is decided
-(`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors; InboxError where the file is not the one
-it was.
+Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`),
+what is decided (`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors;
+InboxError where the file is not the one it was.
 
-Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
-switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever fails undoes the whole transaction,
-so SQLite need not note, in a file it makes for that, how to undo one statement of it.
+Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event
+loop take a whole switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever
+fails undoes the whole transaction, so SQLite need not note, in a file it makes for that, how to undo one statement of
+it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,19 @@ _STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
 """A death that nobody has looked at for so long is not held against anybody."""
 
-_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs, message_id"
+_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs,
+    message_id"
 _TABLES = (
-    """CREATE TABLE sealbus_inbox (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL, state TEXT NOT NULL,
-       owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL, starts INTEGER NOT NULL, deaths INTEGER NOT NULL,
+    """CREATE TABLE sealbus_inbox (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL,
+        state TEXT NOT NULL,
+       owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL, starts INTEGER NOT NULL,
+           deaths INTEGER NOT NULL,
        suspect INTEGER NOT NULL, alone INTEGER NOT NULL, reopened INTEGER NOT NULL, outputs BLOB NOT NULL,
        message_id TEXT NOT NULL DEFAULT '')""",
     "CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms)",
     # AUTOINCREMENT: a number is one incarnation of an owner, so it must never come back.
-    """CREATE TABLE sealbus_inbox_owners (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, renewed_s REAL NOT NULL,
+    """CREATE TABLE sealbus_inbox_owners (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL,
+        renewed_s REAL NOT NULL,
        lease_s REAL NOT NULL, renewed_ms INTEGER NOT NULL)""",
 )
 
@@ -126,10 +131,22 @@ class Table:
         remaining = iter(keys)
         while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
             padded = _padded(chunk)
-            for key, content_hash, state, owner, token, until_ms, starts, deaths, suspect, alone, *rest in self.connection.execute(
-                _select(len(padded)), padded
-            ):
-                found[key] = Row(content_hash, state, owner, token, until_ms, starts, deaths, bool(suspect), bool(alone), *rest)
+            for (
+                key,
+                content_hash,
+                state,
+                owner,
+                token,
+                until_ms,
+                starts,
+                deaths,
+                suspect,
+                alone,
+                *rest,
+            ) in self.connection.execute(_select(len(padded)), padded):
+                found[key] = Row(
+                    content_hash, state, owner, token, until_ms, starts, deaths, bool(suspect), bool(alone), *rest
+                )
         return found
 
     def write(self, rows: Mapping[str, Row]) -> None:
@@ -143,7 +160,8 @@ class Table:
             self.connection.execute(_upsert(len(chunk)), values)
 
     def claim(self, owner: int, firsts: Sequence[tuple[str, str, int, str]]) -> Container[str] | None:
-        """Put a first claim of *owner* (key, content hash, keep_until_ms, message id) wherever nothing stands; where, None for everywhere."""
+        """Put a first claim of *owner* (key, content hash, keep_until_ms, message id) wherever nothing stands; where,
+        None for everywhere."""
         count = 0
         written: set[str] = set()
         for chunk in _chunks(firsts):
@@ -157,7 +175,9 @@ class Table:
             elif cursor.rowcount and cursor.lastrowid is not None:
                 # What one statement has inserted has the highest numbers, one after another.
                 before = cursor.lastrowid - cursor.rowcount
-                written.update(key for (key,) in self.connection.execute("SELECT key FROM sealbus_inbox WHERE id > ?", (before,)))
+                written.update(
+                    key for (key,) in self.connection.execute("SELECT key FROM sealbus_inbox WHERE id > ?", (before,))
+                )
         return None if count == len(firsts) else written
 
     def finish(self, owner: int, token: int, keys: Sequence[str]) -> bool:
@@ -180,18 +200,22 @@ class Table:
         """Forget at most *most* rows whose time has passed and that no living owner has; how many."""
         # A wall clock that leaps says nothing about who lives.
         self.connection.execute(
-            "DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ? AND abs(? - renewed_s) > lease_s", (now_ms - _FORGET_OWNERS_MS, now_s)
+            "DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ? AND abs(? - renewed_s) > lease_s",
+            (now_ms - _FORGET_OWNERS_MS, now_s),
         )
         return self.connection.execute(
-            """DELETE FROM sealbus_inbox WHERE id IN (SELECT id FROM sealbus_inbox WHERE keep_until_ms < ? AND NOT (state = 'claimed'
-               AND owner IN (SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s)) ORDER BY keep_until_ms LIMIT ?)""",
+            """DELETE FROM sealbus_inbox WHERE id IN (SELECT id FROM sealbus_inbox WHERE keep_until_ms < ?
+                AND NOT (state = 'claimed'
+               AND owner IN (SELECT id FROM sealbus_inbox_owners
+                   WHERE abs(? - renewed_s) <= lease_s)) ORDER BY keep_until_ms LIMIT ?)""",
             (now_ms, now_s, most),
         ).rowcount
 
     def enrol(self, name: str, lease_s: float, now_ms: int, now_s: float) -> int:
         """The number of a new owner, alive from now on."""
         number = self.connection.execute(
-            "INSERT INTO sealbus_inbox_owners (name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?)", (name, now_s, lease_s, now_ms)
+            "INSERT INTO sealbus_inbox_owners (name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?)",
+            (name, now_s, lease_s, now_ms),
         ).lastrowid
         assert number is not None  # noqa: S101 - of an INSERT
         return number
@@ -210,8 +234,11 @@ class Table:
 
     def rest_s(self, owner: int, now_s: float) -> float | None:
         """How long the lease of *owner* still runs."""
-        row = self.connection.execute("SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)).fetchone()
-        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
+        row = self.connection.execute(
+            "SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)
+        ).fetchone()
+        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long
+        # ago.
         return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
 
 
@@ -222,7 +249,8 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _padded(chunk: Sequence[T]) -> list[T]:
-    """*chunk*, its last item repeated, in one of few lengths: each length is a statement that SQLite compiles and keeps."""
+    """*chunk*, its last item repeated, in one of few lengths: each length is a statement that SQLite compiles and
+    keeps."""
     step = 1 if len(chunk) < _STEP else _STEP
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
 
@@ -238,7 +266,8 @@ _DONE = "UPDATE OR FAIL sealbus_inbox SET state = 'done', starts = 0, deaths = 0
 
 @lru_cache(maxsize=_MOST_AT_ONCE)
 def _finish(count: int) -> str:
-    return f"{_DONE}, outputs = x'' WHERE key IN ({', '.join('?' * count)}) AND owner = ? AND token = ? AND state = 'claimed'"
+    return f"{_DONE}, outputs = x'' WHERE key IN ({', '.join('?' * count)}) AND owner = ? AND token = ?
+        AND state = 'claimed'"
 
 
 @lru_cache(maxsize=_MOST_AT_ONCE)
@@ -264,10 +293,16 @@ def _upsert(count: int) -> str:
 
 def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
     if path != MEMORY and not Path(path).parent.is_dir():
-        raise InboxError(f"cannot open the inbox {path}: there is no directory {Path(path).parent}; create it or correct the URL")
+        raise InboxError(
+            f"cannot open the inbox {path}: there is no directory {Path(path).parent}; create it or correct the URL"
+        )
     keep_private(path, "inbox", shared=shared_files)
     connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=2 * _MOST_AT_ONCE + 64
+        path,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=2 * _MOST_AT_ONCE + 64,
     )
     try:
         _prepare(connection, path)
@@ -292,7 +327,9 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
             connection.execute(statement)
         connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', ?)", (SCHEMA_VERSION,))
     elif row[0] > SCHEMA_VERSION:
-        raise ConfigurationError(f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus")
+        raise ConfigurationError(
+            f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+        )
     elif row[0] < SCHEMA_VERSION:
         connection.execute("ALTER TABLE sealbus_inbox ADD COLUMN message_id TEXT NOT NULL DEFAULT ''")
         connection.execute("UPDATE sealbus_schema SET version = ? WHERE part = 'inbox'", (SCHEMA_VERSION,))

@@ -1,7 +1,7 @@
 """A handler's transaction on SQLite, as its handler sees it.
 
-Owns `$1` placeholders and refusing statements that would end the transaction or change the connection. Does not own the writer's turn that it
-holds (`writer`), nor its end by a result (`inbox`).
+Owns `$1` placeholders and refusing statements that would end the transaction or change the connection. Does not own the
+writer's turn that it holds (`writer`), nor its end by a result (`inbox`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""When the inbox's file is synchronised: not at every commit, for most are claims, and no crash of the machine leaves anybody who has one.
-A machine that dies so soon after a claim is not counted against the message.
+"""When the inbox's file is synchronised: not at every commit, for most are claims, and no crash of the machine leaves
+anybody who has one. A machine that dies so soon after a claim is not counted against the message.
 
-Owns taking that over from SQLite, and what follows a disk that has failed at it. Does not own what has to be durable (`writer`).
+Owns taking that over from SQLite, and what follows a disk that has failed at it. Does not own what has to be durable
+(`writer`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ class Syncing:
         """Something was committed that a crash of the machine could take back."""
 
     def take_over(self, connection: sqlite3.Connection) -> None:
-        """Synchronise for *connection*, where it writes ahead and that log can be opened; else SQLite goes on to do so at every commit."""
+        """Synchronise for *connection*, where it writes ahead and that log can be opened; else SQLite goes on to do so
+        at every commit."""
         self._connection = connection
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             return
         with contextlib.suppress(OSError):
-            # SQLite takes no lock on this file. Any other of its files, closed here, would give up all locks that this process has on it.
+            # SQLite takes no lock on this file. Any other of its files, closed here, would give up all locks that this
+            # process has on it.
             self._log = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CLOEXEC)
             # SQLite still synchronises when it copies the log into the database, and when it begins it anew.
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -55,7 +58,9 @@ class Syncing:
         if not self.is_loose:
             return
         if self._connection is None:
-            raise InboxError(f"what was written to the inbox {self._path} may not be on its disk: it could not be opened again yet")
+            raise InboxError(
+                f"what was written to the inbox {self._path} may not be on its disk: it could not be opened again yet"
+            )
         try:
             if self._is_doubtful:
                 _write_back(self._connection)
@@ -68,6 +73,7 @@ class Syncing:
 
 
 def _write_back(connection: sqlite3.Connection) -> None:
-    """A disk that has failed once may call written what it has lost: copy the whole log into the database, which takes another way."""
+    """A disk that has failed once may call written what it has lost: copy the whole log into the database, which takes
+    another way."""
     if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         raise sqlite3.OperationalError("the write-ahead log could not be written back yet")

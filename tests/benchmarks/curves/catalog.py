@@ -78,8 +78,22 @@ CURVES = (
         log_y=True,
         setting="each yields to the loop once, or waits 1 ms",
     ),
-    Curve(name="workers", title="Worker processes of one group", of="processes", xs=(1, 2, 3, 4), how="workers", logs=("kafka", "embedded")),
-    Curve(name="producers", title="Producer processes", of="processes", xs=(1, 2, 4, 8), how="producers", logs=("kafka", "embedded")),
+    Curve(
+        name="workers",
+        title="Worker processes of one group",
+        of="processes",
+        xs=(1, 2, 3, 4),
+        how="workers",
+        logs=("kafka", "embedded"),
+    ),
+    Curve(
+        name="producers",
+        title="Producer processes",
+        of="processes",
+        xs=(1, 2, 4, 8),
+        how="producers",
+        logs=("kafka", "embedded"),
+    ),
 )
 
 

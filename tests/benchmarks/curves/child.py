@@ -1,6 +1,7 @@
 """The measuring process of a scale curve: one job in (as JSON, the only argument), one line of JSON out.
 
-Owns producing and consuming for a while with sealbus as programs use it, and noting how far it is forty times a second. Run by `curves.runner`.
+Owns producing and consuming for a while with sealbus as programs use it, and noting how far it is forty times a second.
+Run by `curves.runner`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def prepared(job: Job) -> Callable[[int], msgspec.Struct]:
     text = Path(job.payloads + ".text").read_text("ascii")
     classes, size = types(job.topics), job.size or 1_000
     room = max(1, (len(text) - size) // size)
-    return lambda number: classes[number % job.topics](number=number, text=text[(at := number % room * size) : at + size])
+    return lambda number: classes[number % job.topics](
+        number=number, text=text[(at := number % room * size) : at + size]
+    )
 
 
 class _Notes:
@@ -127,8 +130,9 @@ async def produce(job: Job) -> Told:
     items = _items(job, stopped)
     before = 0 if job.per_second else _EACH_FIRST * job.topics + (_FIRST if job.size <= _SMALL else 0)
     async with connect(agent="bench@svc", settings=settings_of(job)) as bus:
-        # With its first 4 KB a partition gets its first entries in two files that the broker maps into memory. On some file systems that
-        # takes milliseconds each, so that a thousand new partitions hold up whoever publishes for longer than a publish's deadline.
+        # With its first 4 KB a partition gets its first entries in two files that the broker maps into memory. On some
+        # file systems that takes milliseconds each, so that a thousand new partitions hold up whoever publishes for
+        # longer than a publish's deadline.
         async for outcome in bus.publish_many(islice(items, before), timeout_s=_PATIENCE_S):
             if not isinstance(outcome, Receipt):
                 raise outcome
@@ -170,7 +174,11 @@ async def consume(job: Job) -> Told:
             if notes.count != before or not notes.first_s:
                 grown_s, before = now_s, notes.count
             idle = bool(notes.first_s) and not job.per_second and now_s > grown_s + _IDLE_S
-            if idle or (notes.first_s and now_s > notes.first_s + job.seconds) or (job.total and notes.count >= job.total):
+            if (
+                idle
+                or (notes.first_s and now_s > notes.first_s + job.seconds)
+                or (job.total and notes.count >= job.total)
+            ):
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
             await asyncio.sleep(_SAMPLE_S if not job.per_second else 1.0)

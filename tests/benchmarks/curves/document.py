@@ -47,7 +47,9 @@ def lines_of(curve: Curve, points: Sequence[Point]) -> Mapping[str, list[Point]]
 
 def curve_table(curve: Curve, points: Sequence[Point]) -> list[str]:
     """A row per line and value."""
-    rows = [["", curve.of, "messages/s", "client CPU us/message", "broker CPU us/message", "bytes/message in the log", ""]]
+    rows = [
+        ["", curve.of, "messages/s", "client CPU us/message", "broker CPU us/message", "bytes/message in the log", ""]
+    ]
     for line, along in lines_of(curve, points).items():
         rows += [
             [
@@ -75,7 +77,20 @@ def startup_table(starts: Sequence[Start]) -> list[str]:
 
 def steady_table(runs: Sequence[Steady]) -> list[str]:
     """A row per process of each run."""
-    rows = [["log", "minutes", "messages/s", "published", "handled", "process", "peak RSS MB", "RSS drift MB", "open files", "files drift"]]
+    rows = [
+        [
+            "log",
+            "minutes",
+            "messages/s",
+            "published",
+            "handled",
+            "process",
+            "peak RSS MB",
+            "RSS drift MB",
+            "open files",
+            "files drift",
+        ]
+    ]
     for run in runs:
         sizes, files = run.drifts(lambda course: course.rss_mb), run.drifts(lambda course: course.files)
         for name, course in run.courses.items():

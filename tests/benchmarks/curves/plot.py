@@ -43,7 +43,8 @@ def drawn(title: str, x_label: str, y_label: str, lines: Lines, *, log_x: bool =
 
     height = _HEIGHT + 18 * len(lines)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" {_STYLE}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
+        f"{_STYLE}>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="12" y="20" font-weight="bold">{escape(title)} ({escape(y_label)})</text>',
     ]
@@ -56,7 +57,10 @@ def drawn(title: str, x_label: str, y_label: str, lines: Lines, *, log_x: bool =
     for value in xs if log_x else [xs[0] + (xs[-1] - xs[0]) * step / _STEPS for step in range(_STEPS + 1)]:
         text = f"{value:,.0f}" if log_x else f"{value:.3g}"
         parts.append(f'<text x="{x_of(value):.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{text}</text>')
-    parts.append(f'<text x="{_LEFT + room_x / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#475569">{escape(x_label)}</text>')
+    parts.append(
+        f'<text x="{_LEFT + room_x / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle" '
+        f'fill="#475569">{escape(x_label)}</text>'
+    )
     for index, (name, points) in enumerate(lines.items()):
         colour, places = _COLOURS[index % len(_COLOURS)], [(x_of(x), y_of(y)) for x, y in sorted(points)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

@@ -1,7 +1,7 @@
 """Measuring the points of a curve: processes that produce, and workers that read what these have written.
 
-Owns what each point starts, with which topics, and cleaning up behind it. Does not own what the processes do (`curves.child`), nor what their
-answers come to (`curves.task`).
+Owns what each point starts, with which topics, and cleaning up behind it. Does not own what the processes do
+(`curves.child`), nor what their answers come to (`curves.task`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Runner:
             if self._broker is None:
                 raise RuntimeError("no Kafka was started")
             url = f"kafka://{self._broker.bootstrap}"
-        job = Job(verb="produce", url=url, namespace=f"n{self._count}", seconds=self._seconds, payloads=str(self._payloads))
+        job = Job(
+            verb="produce", url=url, namespace=f"n{self._count}", seconds=self._seconds, payloads=str(self._payloads)
+        )
         return msgspec.structs.replace(job, **({"partitions": _PARTITIONS[log]} | shape))
 
     def reading(self, job: Job, **changes: object) -> Job:
@@ -123,7 +125,8 @@ class Runner:
         return self._filled[log]
 
     def prepare(self, job: Job) -> None:
-        """Make the topic that the curve is about; what a group has besides (tiers, dead letters) keeps the usual number of partitions."""
+        """Make the topic that the curve is about; what a group has besides (tiers, dead letters) keeps the usual number
+        of partitions."""
         if self._broker is None or not job.url.startswith("kafka"):
             return
         if job.topics > 1:
@@ -146,8 +149,12 @@ class Runner:
     def run(self, jobs: Sequence[Job], under: Sequence[str] = ()) -> Run:
         """Start a process for each job, *under* another program if given, and wait for all of them."""
         start_at_s = time.time() + _OPENING_S + _OPENING_EACH_S * len(jobs)
-        with cpu_watched(self._broker.pid if self._broker is not None and jobs[0].url.startswith("kafka") else None) as notes:
-            self._children = [_started(msgspec.structs.replace(job, start_at_s=start_at_s), self._folder, under) for job in jobs]
+        with cpu_watched(
+            self._broker.pid if self._broker is not None and jobs[0].url.startswith("kafka") else None
+        ) as notes:
+            self._children = [
+                _started(msgspec.structs.replace(job, start_at_s=start_at_s), self._folder, under) for job in jobs
+            ]
             try:
                 return Run([_told(child, jobs[0].seconds + _SPARE_S) for child in self._children], notes)
             finally:
@@ -192,7 +199,11 @@ def _shape(curve: Curve, log: Log, x: int) -> dict[str, int]:
 
 def _broker_us(notes: CpuNotes, seen: Window) -> float | None:
     within = [note for note in notes if seen.from_s <= note[0] <= seen.to_s]
-    return (within[-1][1] - within[0][1]) / max(1.0, seen.rate * (within[-1][0] - within[0][0])) * 1e6 if len(within) > 1 else None
+    return (
+        (within[-1][1] - within[0][1]) / max(1.0, seen.rate * (within[-1][0] - within[0][0])) * 1e6
+        if len(within) > 1
+        else None
+    )
 
 
 def _started(job: Job, folder: Path, under: Sequence[str]) -> subprocess.Popen[str]:

@@ -1,6 +1,7 @@
 """What a profile comes to: which functions the time is spent in themselves. Pure.
 
-Owns reading py-spy's raw format (a stack a line, its frames between semicolons, then the number of samples) and the largest self times.
+Owns reading py-spy's raw format (a stack a line, its frames between semicolons, then the number of samples) and the
+largest self times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How long things take to begin: importing, the command line's help, and a worker from its start to its first message.
 
-Owns these measurements. The message is in the log already when the worker starts; both logs are measured with `sealbus worker` as people run it.
+Owns these measurements. The message is in the log already when the worker starts; both logs are measured with `sealbus
+worker` as people run it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,14 @@ def _ended(arguments: Sequence[str], folder: Path, rounds: int) -> Spread:
     times = []
     for _ in range(rounds + 1):
         started_s = time.perf_counter()
-        subprocess.run([sys.executable, *arguments], cwd=folder, env=_environment(), stdout=subprocess.DEVNULL, check=True, timeout=_TIMEOUT_S)
+        subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=_environment(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=_TIMEOUT_S,
+        )
         times.append((time.perf_counter() - started_s) * 1000)
     # The first one writes byte code, or finds the disk cold.
     found = spread(times[1:])
@@ -87,10 +95,23 @@ def _first_message(folder: Path, url: str, number: int) -> float:
     where = ["--bus", url if url.startswith("kafka") else "sqlite:///log.db", "--namespace", f"first{number}"]
     environment = _environment() | {"SEALBUS_TOPICS__CREATE": "true"}
     publish = [*cli, "publish", "bench.first", "-", "--app", "first_app:app", *where]
-    subprocess.run(publish, cwd=place, env=environment, input=b'{"number":1}\n', capture_output=True, check=True, timeout=_TIMEOUT_S)
+    subprocess.run(
+        publish,
+        cwd=place,
+        env=environment,
+        input=b'{"number":1}\n',
+        capture_output=True,
+        check=True,
+        timeout=_TIMEOUT_S,
+    )
     started_s = time.time()
     worker = subprocess.Popen(
-        [*cli, "worker", "first_app:app", *where], cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*cli, "worker", "first_app:app", *where],
+        cwd=place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert worker.stdout is not None

@@ -1,6 +1,7 @@
 """The same load for a long time: whether memory or open files grow.
 
-Owns a publisher at a given rate and a worker beside it, the samples of both and of the broker, and the drift. Does not own the drawing.
+Owns a publisher at a given rate and a worker beside it, the samples of both and of the broker, and the drift. Does not
+own the drawing.
 """
 
 from __future__ import annotations
@@ -52,14 +53,18 @@ class Steady(msgspec.Struct, kw_only=True):
         return found
 
 
-def watched(job: Job, log: str, minutes: float, folder: Path, *, broker: int | None, say: Callable[[str], None]) -> Steady:
+def watched(
+    job: Job, log: str, minutes: float, folder: Path, *, broker: int | None, say: Callable[[str], None]
+) -> Steady:
     """Run for *minutes* at the job's rate; *say* is told now and then."""
     steady = Steady(log=log, minutes=minutes, per_second=job.per_second, courses={})
     seconds = minutes * 60
     # The worker goes on a little longer than the publisher, so that it gets everything.
     worker = _child(msgspec.structs.replace(job, verb="consume", group="steady", seconds=seconds + _BEHIND_S), folder)
     publisher = _child(msgspec.structs.replace(job, seconds=seconds), folder)
-    pids: Mapping[str, int | None] = {"publisher": publisher.pid, "worker": worker.pid} | ({"broker": broker} if broker else {})
+    pids: Mapping[str, int | None] = {"publisher": publisher.pid, "worker": worker.pid} | (
+        {"broker": broker} if broker else {}
+    )
     try:
         _sample(steady, pids, publisher, seconds, say)
         steady.published, steady.handled = (_counted(child) for child in (publisher, worker))
@@ -71,7 +76,11 @@ def watched(job: Job, log: str, minutes: float, folder: Path, *, broker: int | N
 
 
 def _sample(
-    steady: Steady, pids: Mapping[str, int | None], publisher: subprocess.Popen[str], seconds: float, say: Callable[[str], None]
+    steady: Steady,
+    pids: Mapping[str, int | None],
+    publisher: subprocess.Popen[str],
+    seconds: float,
+    say: Callable[[str], None],
 ) -> None:
     begun_s, said_s = time.monotonic(), 0.0
     while publisher.poll() is None and (passed_s := time.monotonic() - begun_s) < seconds:
@@ -83,7 +92,9 @@ def _sample(
                 course.files.append((passed_s / 60, files))
         if passed_s - said_s > max(10.0, seconds / 60):
             said_s = passed_s
-            sizes = ", ".join(f"{name} {course.rss_mb[-1][1]:.1f} MB" for name, course in steady.courses.items() if course.rss_mb)
+            sizes = ", ".join(
+                f"{name} {course.rss_mb[-1][1]:.1f} MB" for name, course in steady.courses.items() if course.rss_mb
+            )
             say(f"steady on {steady.log}, {passed_s / 60:.1f} of {steady.minutes:g} minutes: {sizes}")
         time.sleep(max(_LEAST_EVERY_S, seconds / _SAMPLES))
 

@@ -1,7 +1,7 @@
 """What a measuring process of a scale curve is told, what it answers, and what several answers come to. Pure.
 
-Owns the documents between `curves.runner` and `curves.child`, and the window in which a rate is taken: after every process has begun and a tenth
-of all messages is through, until nine tenths are.
+Owns the documents between `curves.runner` and `curves.child`, and the window in which a rate is taken: after every
+process has begun and a tenth of all messages is through, until nine tenths are.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def window(told: Sequence[Told]) -> Window:
     begun_s = max(next(sample.at_s for sample in samples if sample.count) for samples in working)
 
     def first_with(share: float) -> float:
-        return times[bisect_left(times, share * total, key=lambda at_s: sum(_at(samples, at_s)[0] for samples in working))]
+        return times[
+            bisect_left(times, share * total, key=lambda at_s: sum(_at(samples, at_s)[0] for samples in working))
+        ]
 
     from_s, to_s = max(begun_s, first_with(_FIRST)), first_with(_LAST)
     if to_s <= from_s:

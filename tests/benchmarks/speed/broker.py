@@ -1,6 +1,7 @@
 """The Kafka that is measured against: one real node on a processor of its own.
 
-Owns its start and end, making and removing topics, and how many bytes a topic takes in its log. Does not own Kafka itself (`deploy.kafka`).
+Owns its start and end, making and removing topics, and how many bytes a topic takes in its log. Does not own Kafka
+itself (`deploy.kafka`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from deploy.kafka.cluster import Cluster
 
 __all__ = ["Broker", "bound_to", "started"]
 
-_SETTINGS = {"message.max.bytes": "4194304", "log.segment.delete.delay.ms": "1000", "group.min.session.timeout.ms": "1000"}
+_SETTINGS = {
+    "message.max.bytes": "4194304",
+    "log.segment.delete.delay.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+}
 _TIMEOUT_S, _AT_ONCE = 30.0, 200
 
 
@@ -37,7 +42,9 @@ class Broker:
     def make_topics(self, names: Sequence[str], partitions: int) -> None:
         """New topics alike; in several requests, for a controller refuses too large ones."""
         for some in _apart(names):
-            for future in self._admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1) for name in some]).values():
+            for future in self._admin.create_topics(
+                [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in some]
+            ).values():
                 future.result(_TIMEOUT_S)
 
     def topics(self) -> set[str]:

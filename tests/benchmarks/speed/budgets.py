@@ -1,6 +1,7 @@
 """The budget: how much processor time a message may take, and whether it keeps to that. Pure.
 
-Owns reading and writing `budget.toml`, the comparison, and the sentences about it. One budget for the compiled hot path, one for Python alone.
+Owns reading and writing `budget.toml`, the comparison, and the sentences about it. One budget for the compiled hot
+path, one for Python alone.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def written(budget: Budget) -> str:
     lines = [_HEAD, f"tolerance = {budget.tolerance}", f"reference = {msgspec.json.encode(budget.reference).decode()}"]
     for path in PATHS:
         lines += ["", f"[{path}]"]
-        lines += [f"{name} = {{ calibrations = {each.calibrations:.3f}, us = {each.us:.1f} }}" for name, each in budget.of(path).items()]
+        lines += [
+            f"{name} = {{ calibrations = {each.calibrations:.3f}, us = {each.us:.1f} }}"
+            for name, each in budget.of(path).items()
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -65,9 +69,12 @@ def over(budget: Budget, path: Path, found: Mapping[str, Gauged]) -> dict[str, s
         factor = gauged.calibrations / allowed.calibrations
         if factor > budget.tolerance:
             sentences[name] = (
-                f"{where}: {gauged.calibrations:.2f} calibrations a message, {factor:.2f}x its budget of {allowed.calibrations:.2f}, where "
-                f"{budget.tolerance:g}x is tolerated; about {allowed.us * factor:.1f} us on the reference machine, was {allowed.us:.1f}. "
-                "Make it cheaper; or raise the budget on purpose: python tests/benchmarks/budget.py --write, and say why in the commit."
+                f"{where}: {gauged.calibrations:.2f} calibrations a message, {factor:.2f}x its budget of "
+                f"{allowed.calibrations:.2f}, where "
+                f"{budget.tolerance:g}x is tolerated; about {allowed.us * factor:.1f} us on the reference machine, was "
+                f"{allowed.us:.1f}. "
+                "Make it cheaper; or raise the budget on purpose: python tests/benchmarks/budget.py --write, and say "
+                "why in the commit."
             )
     return sentences
 
@@ -89,4 +96,7 @@ def table(budget: Budget, found: Mapping[Path, Mapping[str, Gauged]]) -> list[st
 def least(several: Sequence[Mapping[str, Gauged]]) -> dict[str, Gauged]:
     """Of each figure the best."""
     names = {name: None for found in several for name in found}
-    return {name: min((found[name] for found in several if name in found), key=lambda each: each.calibrations) for name in names}
+    return {
+        name: min((found[name] for found in several if name in found), key=lambda each: each.calibrations)
+        for name in names
+    }

@@ -1,7 +1,8 @@
 """What this machine's processor is worth at this moment: a fixed piece of ordinary Python work, timed.
 
-Owns the piece, which must never change: budgets are written in its units. It is made of what sealbus is made of (hashing a kilobyte, writing and
-reading small JSON, calls, attributes, dicts, lists), so that another processor, another clock rate or a busy neighbour slows both down alike.
+Owns the piece, which must never change: budgets are written in its units. It is made of what sealbus is made of
+(hashing a kilobyte, writing and reading small JSON, calls, attributes, dicts, lists), so that another processor,
+another clock rate or a busy neighbour slows both down alike.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ __all__ = ["calibration_us"]
 
 _PASSES = 400
 _BLOCK = bytes(range(256)) * 4
-_DOCUMENT = {"id": "0190f0c2-7b1e-7cc3-98c4-dc0c0c07398f", "number": 41, "score": 0.75, "tags": ["a", "b"], "draft": False}
+_DOCUMENT = {
+    "id": "0190f0c2-7b1e-7cc3-98c4-dc0c0c07398f",
+    "number": 41,
+    "score": 0.75,
+    "tags": ["a", "b"],
+    "draft": False,
+}
 
 
 class _Thing:

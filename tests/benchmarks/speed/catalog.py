@@ -1,6 +1,7 @@
 """What is measured: families of variants, how many messages each, and what each variant does for its user and what not.
 
-Owns the list. Does not own how anything is measured; a variant names a function of another module, which only the measuring process imports.
+Owns the list. Does not own how anything is measured; a variant names a function of another module, which only the
+measuring process imports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of doing what the family does. *quick* messages with --quick, else *messages*; one in *warm_up_part* more come first."""
+    """One way of doing what the family does. *quick* messages with --quick, else *messages*; one in *warm_up_part* more
+    come first."""
 
     name: str
     family: str
@@ -54,18 +56,29 @@ FAMILIES = (
     Family(name="single", title="Publishing by a thousand concurrent calls of one message each"),
     Family(name="latency", title="Publishing one message after another, 200 in a second", unit="ms"),
     Family(name="partitions", title="Publishing to 1 and to 256 partitions"),
-    Family(name="consume", title="Consuming sealed messages from Kafka, the same topic for all (zstd)", source="sealed"),
+    Family(
+        name="consume", title="Consuming sealed messages from Kafka, the same topic for all (zstd)", source="sealed"
+    ),
     Family(
         name="consume-plain",
         title="Consuming sealed messages from Kafka, the same topic for all, uncompressed",
         source="sealed-plain",
         compression="none",
     ),
-    Family(name="embedded-publish", title="Publishing to a file on this machine, synchronised at every commit", log="file"),
-    Family(name="embedded-consume", title="Consuming from a file on this machine, synchronised at every commit", log="file", source="sealed"),
+    Family(
+        name="embedded-publish", title="Publishing to a file on this machine, synchronised at every commit", log="file"
+    ),
+    Family(
+        name="embedded-consume",
+        title="Consuming from a file on this machine, synchronised at every commit",
+        log="file",
+        source="sealed",
+    ),
     Family(name="inbox", title="Messages with idempotency keys, on the embedded log", log="file", source="keyed"),
     Family(name="native-publish", title="The compiled hot path: publish_many to Kafka with it and without"),
-    Family(name="native-consume", title="The compiled hot path: a worker on Kafka with it and without", source="sealed"),
+    Family(
+        name="native-consume", title="The compiled hot path: a worker on Kafka with it and without", source="sealed"
+    ),
     Family(name="backend", title="sealbus publish_many over confluent-kafka instead of its own Kafka client"),
     Family(name="memory", title="Resident memory over many messages, on the embedded log", log="file", rounds=1),
 )
@@ -130,7 +143,9 @@ def _paths(family: str) -> list[Variant]:
             family=family,
             label=label,
             function=function,
-            does=SEALED if family == "native-publish" else "verified, typed, order per key, retries, commits after handling",
+            does=SEALED
+            if family == "native-publish"
+            else "verified, typed, order per key, retries, commits after handling",
             messages=160_000,
             quick=32_000,
             ours=native == "require",
@@ -144,7 +159,14 @@ def _paths(family: str) -> list[Variant]:
 def _backends() -> list[Variant]:
     return [
         Variant(
-            name=name, family="backend", label=label, function=function, does=does, messages=160_000, quick=16_000, ours=name == "sealbus-many"
+            name=name,
+            family="backend",
+            label=label,
+            function=function,
+            does=does,
+            messages=160_000,
+            quick=16_000,
+            ours=name == "sealbus-many",
         )
         for name, label, function, does in BACKENDS
     ]
@@ -270,7 +292,8 @@ def of_family(name: str) -> list[Variant]:
 
 
 def chosen(names: list[str], *, quick: bool) -> list[Variant]:
-    """The variants that *names* (of families or variants) name; without names all, with *quick* those of the default comparison."""
+    """The variants that *names* (of families or variants) name; without names all, with *quick* those of the default
+    comparison."""
     known = {family.name for family in FAMILIES} | {variant.id for variant in VARIANTS}
     unknown = sorted(set(names) - known)
     if unknown:

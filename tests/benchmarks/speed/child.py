@@ -1,6 +1,7 @@
 """The measuring process: one task in (as JSON, the only argument), one line of JSON out.
 
-Owns the way from a task to the function that measures it, and the processor it is bound to. Run by `speed.runner`, never by people.
+Owns the way from a task to the function that measures it, and the processor it is bound to. Run by `speed.runner`,
+never by people.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What if sealbus published through confluent-kafka: its own publisher over an `append` that librdkafka carries out.
 
-Owns two such logs, for measuring only: one on `AIOProducer`, which cannot send headers, so that none are sent; and one on `Producer`, with
-headers, a thread that polls, a callback for each message. Above `append` all is sealbus as it is: sealing, batching, an outcome for each.
+Owns two such logs, for measuring only: one on `AIOProducer`, which cannot send headers, so that none are sent; and one
+on `Producer`, with headers, a thread that polls, a callback for each message. Above `append` all is sealbus as it is:
+sealing, batching, an outcome for each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What one message costs in processor time: sealing, judging with and without ancestors, answering, and the embedded log below them.
+"""What one message costs in processor time: sealing, judging with and without ancestors, answering, and the embedded
+log below them.
 
-Owns these figures and the log that is none. Each is prepared once and then run again and again, so that the caller can take turns between them.
+Owns these figures and the log that is none. Each is prepared once and then run again and again, so that the caller can
+take turns between them.
 """
 
 from __future__ import annotations
@@ -69,7 +71,13 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, number: int, report: Report) -> _Call:
         """One with the contents of *report*."""
         contents = msgspec.to_builtins(report)
-        return cls(tool="search", arguments=contents, mode=_Mode.THOROUGH, at=datetime.fromtimestamp(number, UTC), retries=number % 3)
+        return cls(
+            tool="search",
+            arguments=contents,
+            mode=_Mode.THOROUGH,
+            at=datetime.fromtimestamp(number, UTC),
+            retries=number % 3,
+        )
 
 
 class _Log:
@@ -77,7 +85,12 @@ class _Log:
 
     def __init__(self) -> None:
         self.features = Features(
-            name="none", durable=False, between_processes=False, max_record_bytes=1 << 22, creates_topics_at_start=False, own_clock=True
+            name="none",
+            durable=False,
+            between_processes=False,
+            max_record_bytes=1 << 22,
+            creates_topics_at_start=False,
+            own_clock=True,
         )
         self.admin = SimpleNamespace(topics=self._topics)
         self.records: list[Record] = []
@@ -111,7 +124,12 @@ class _Log:
 
 
 def _settings(folder: Path) -> Settings:
-    flags = {"bus.url": f"sqlite:///{folder}/log.db", "publish.ttl_s": "1d", "inbox.url": "off", "worker.commit_interval_s": "1h"}
+    flags = {
+        "bus.url": f"sqlite:///{folder}/log.db",
+        "publish.ttl_s": "1d",
+        "inbox.url": "off",
+        "worker.commit_interval_s": "1h",
+    }
     return load(flags=flags, env={}, file=None).settings
 
 
@@ -141,7 +159,9 @@ class _Reader:
         settings, clock = _settings(folder), SystemClock()
         witness = Witness(open_roll(settings, _GROUP), clock)
         witness.open(settings.worker.concurrency, _MEMBER)
-        self.worker: Worker = make_worker(app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness)
+        self.worker: Worker = make_worker(
+            app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness
+        )
 
     async def read(self, wanted: int) -> None:
         """Handle *wanted* messages more, and commit."""
@@ -172,7 +192,9 @@ def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[New
 
 
 @asynccontextmanager
-async def _judge(reports: Sequence[Report], folder: Path, *, ancestors: int = 0, answers: bool = False) -> AsyncIterator[Round]:
+async def _judge(
+    reports: Sequence[Report], folder: Path, *, ancestors: int = 0, answers: bool = False
+) -> AsyncIterator[Round]:
     log = _Log()
     sealed = _sealed(_bus(log, folder), reports, ancestors)  # type: ignore[arg-type]
     topic, at_ms = message_topic("agents", TYPE), SystemClock().now_ms()
@@ -182,7 +204,8 @@ async def _judge(reports: Sequence[Report], folder: Path, *, ancestors: int = 0,
     @asynccontextmanager
     async def repeat() -> AsyncIterator[Callable[[], Any]]:
         log.records = [
-            Record(topic, 0, reader.count + number, at_ms, record.key, record.value, record.headers) for number, record in enumerate(sealed)
+            Record(topic, 0, reader.count + number, at_ms, record.key, record.value, record.headers)
+            for number, record in enumerate(sealed)
         ]
         yield lambda: reader.read(len(reports))
 

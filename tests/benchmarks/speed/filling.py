@@ -1,7 +1,7 @@
 """RESULTS.md: its tables are written by a program, its sentences by people.
 
-Owns the places, `<!-- name -->` to `<!-- /name -->`, what goes into each from the files of a run, and copying the drawings beside it. What was
-not measured leaves its place as it is.
+Owns the places, `<!-- name -->` to `<!-- /name -->`, what goes into each from the files of a run, and copying the
+drawings beside it. What was not measured leaves its place as it is.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _of_scale(file: Path) -> dict[str, str]:
     if scale.starts:
         parts["startup"] = "\n".join(startup_table(scale.starts))
     if scale.steady:
-        drawings = [f"![{run.log}](results/scale-steady-{run.log.partition(' ')[0].lower()}.svg)" for run in scale.steady]
+        drawings = [
+            f"![{run.log}](results/scale-steady-{run.log.partition(' ')[0].lower()}.svg)" for run in scale.steady
+        ]
         parts["steady"] = "\n".join([*steady_table(scale.steady), "", *drawings])
     return parts
 
@@ -116,7 +118,11 @@ def _of_files(source: Path, folder: Path) -> dict[str, str]:
         parts["profiles"] = profiles.read_text("utf-8").replace("](profile-", "](results/profile-")
     budget = budgets.read((folder / "budget.toml").read_text("utf-8"))
     rows = [["", "path", "budget, calibrations", "us on the reference machine"]]
-    rows += [[name, path, f"{each.calibrations:.2f}", f"{each.us:.1f}"] for path in budgets.PATHS for name, each in budget.of(path).items()]
+    rows += [
+        [name, path, f"{each.calibrations:.2f}", f"{each.us:.1f}"]
+        for path in budgets.PATHS
+        for name, each in budget.of(path).items()
+    ]
     parts["budget"] = "\n".join(tables.table(rows))
     return parts
 

@@ -1,7 +1,8 @@
 """Measuring the figures in turns, each between two calibrations.
 
-Owns the turns and what is made of them: of the ratios of a figure's time to the calibrations around it, the one that a quarter of the rounds
-undercut. A neighbour who disturbs for a moment is then in some rounds and in no result; one who disturbs throughout slows both down alike.
+Owns the turns and what is made of them: of the ratios of a figure's time to the calibrations around it, the one that a
+quarter of the rounds undercut. A neighbour who disturbs for a moment is then in some rounds and in no result; one who
+disturbs throughout slows both down alike.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def gauge(names: Sequence[str] = (), *, rounds: int = ROUNDS, messages: int = ME
         return asyncio.run(_gauged(chosen, reports(str(folder / "payloads"), messages), folder, rounds))
 
 
-async def _gauged(figures: Sequence[Figure], payloads: Sequence[Report], folder: Path, rounds: int) -> dict[str, Gauged]:
+async def _gauged(
+    figures: Sequence[Figure], payloads: Sequence[Report], folder: Path, rounds: int
+) -> dict[str, Gauged]:
     found: dict[str, list[tuple[float, float]]] = {figure.name: [] for figure in figures}
     gc.collect()
     async with AsyncExitStack() as stack:
@@ -65,6 +68,8 @@ async def _gauged(figures: Sequence[Figure], payloads: Sequence[Report], folder:
                     # The first is the warm-up.
                     found[name].append((us * 2 / (before_us + after_us), us))
     return {
-        name: Gauged(calibrations=quantile([ratio for ratio, _ in pairs], _SHARE), us=quantile([us for _, us in pairs], _SHARE))
+        name: Gauged(
+            calibrations=quantile([ratio for ratio, _ in pairs], _SHARE), us=quantile([us for _, us in pairs], _SHARE)
+        )
         for name, pairs in found.items()
     }

@@ -45,12 +45,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def _worker(text: str, theirs: str, must: float | None, stretch: float | None) -> Goal:
     return Goal(
-        text=f"verified, typed, per-key-ordered consume / {text}", ours="consume/sealbus-worker", theirs=(theirs,), must=must, stretch=stretch
+        text=f"verified, typed, per-key-ordered consume / {text}",
+        ours="consume/sealbus-worker",
+        theirs=(theirs,),
+        must=must,
+        stretch=stretch,
     )
 
 
 def _many(text: str, theirs: str, must: float | None, stretch: float | None, family: str = "publish") -> Goal:
-    return Goal(text=f"sealed publish_many / {text}", ours=f"{family}/sealbus-many", theirs=(f"{family}/{theirs}",), must=must, stretch=stretch)
+    return Goal(
+        text=f"sealed publish_many / {text}",
+        ours=f"{family}/sealbus-many",
+        theirs=(f"{family}/{theirs}",),
+        must=must,
+        stretch=stretch,
+    )
 
 
 _LIBRARIES = {
@@ -116,8 +126,24 @@ GOALS = (
     ),
     _latency("p50_ms", 0.2),
     _latency("p99_ms", 1.0),
-    Goal(text="resident memory: drift", ours="memory/processes", value="drift", must=2, stretch=1, unit="MB", at_most=True),
-    Goal(text="resident memory: peak of a worker", ours="memory/processes", value="peak", must=64, stretch=50, unit="MB", at_most=True),
+    Goal(
+        text="resident memory: drift",
+        ours="memory/processes",
+        value="drift",
+        must=2,
+        stretch=1,
+        unit="MB",
+        at_most=True,
+    ),
+    Goal(
+        text="resident memory: peak of a worker",
+        ours="memory/processes",
+        value="peak",
+        must=64,
+        stretch=50,
+        unit="MB",
+        at_most=True,
+    ),
     Goal(
         text="resident memory: peak of a worker on Kafka",
         ours="consume/sealbus-worker",
@@ -139,7 +165,13 @@ GOALS = (
     _queues("consume", "sealbus-worker"),
     _one_by_one("publish", "sealbus-many", ("persist-queue", "huey"), "that commits each put"),
     _one_by_one("consume", "sealbus-worker", ("persist-queue", "litequeue", "huey"), "that settles each message"),
-    Goal(text="inbox on (SQLite) / off, with idempotency keys", ours="inbox/inbox-on", theirs=("inbox/inbox-off",), must=0.5, stretch=0.7),
+    Goal(
+        text="inbox on (SQLite) / off, with idempotency keys",
+        ours="inbox/inbox-on",
+        theirs=("inbox/inbox-off",),
+        must=0.5,
+        stretch=0.7,
+    ),
 )
 
 

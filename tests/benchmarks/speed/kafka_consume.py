@@ -1,6 +1,7 @@
 """Reading the topic of sealed messages with other libraries.
 
-Owns the rivals' side of the families that consume from Kafka. None of them looks at a hash; what each does is in `speed.catalog`.
+Owns the rivals' side of the families that consume from Kafka. None of them looks at a hash; what each does is in
+`speed.catalog`.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ async def faststream_batch_tuned(task: Task) -> Answer:
 async def _message(task: Task, broker: KafkaBroker | ConfluentBroker, decoder: Any) -> Answer:
     tally = Tally(task)
 
-    @broker.subscriber(task.topic, group_id=task.group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK_FIRST, decoder=decoder)
+    @broker.subscriber(
+        task.topic, group_id=task.group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK_FIRST, decoder=decoder
+    )
     async def handle(envelope: Envelope) -> None:
         tally.add(envelope.__class__ is Envelope)
 

@@ -1,6 +1,7 @@
 """Publishing to Kafka with other libraries: many messages, as fast as they go, every acknowledgement awaited.
 
-Owns the rivals' side of the families `publish` and `partitions`. Values are ready bytes: nothing is encoded within the time.
+Owns the rivals' side of the families `publish` and `partitions`. Values are ready bytes: nothing is encoded within the
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from speed.payloads import bodies, keys
 
 from bus.transports.partitioner import partition_of
 
-__all__ = ["aiokafka_batch", "aiokafka_send", "confluent_produce", "faststream_batch", "faststream_batches", "faststream_one"]
+__all__ = [
+    "aiokafka_batch",
+    "aiokafka_send",
+    "confluent_produce",
+    "faststream_batch",
+    "faststream_batches",
+    "faststream_one",
+]
 
 _SMALLER_BYTES = 262_144
 _AWAITED = 20_000

@@ -1,7 +1,7 @@
 """How other libraries' clients are set up: the settings that all variants share.
 
-Owns the settings only: 1 MB batches where a variant says nothing else, 5 ms linger, acks=all, idempotence, and the compression that the task
-names.
+Owns the settings only: 1 MB batches where a variant says nothing else, 5 ms linger, acks=all, idempotence, and the
+compression that the task names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from typing import Literal, TypeAlias, cast
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from speed.measurement import Task
 
-__all__ = ["BATCH_BYTES", "LINGER_MS", "aiokafka_consumer", "aiokafka_producer", "confluent_consumer", "confluent_producer", "codec"]
+__all__ = [
+    "BATCH_BYTES",
+    "LINGER_MS",
+    "aiokafka_consumer",
+    "aiokafka_producer",
+    "confluent_consumer",
+    "confluent_producer",
+    "codec",
+]
 
 BATCH_BYTES = 1_048_576
 LINGER_MS = 5
@@ -39,7 +47,9 @@ def aiokafka_producer(task: Task, *, linger_ms: int = LINGER_MS, batch_bytes: in
 
 def aiokafka_consumer(task: Task) -> AIOKafkaConsumer:
     """Of aiokafka, with its defaults: what was read is committed every five seconds, handled or not."""
-    return AIOKafkaConsumer(task.topic, bootstrap_servers=task.bootstrap, group_id=task.group, auto_offset_reset="earliest")
+    return AIOKafkaConsumer(
+        task.topic, bootstrap_servers=task.bootstrap, group_id=task.group, auto_offset_reset="earliest"
+    )
 
 
 def confluent_producer(task: Task) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""Publishing one message per call to Kafka with other libraries: a thousand calls at a time, and one call after another.
+"""Publishing one message per call to Kafka with other libraries: a thousand calls at a time, and one call after
+another.
 
 Owns the rivals' side of the families `single` and `latency`.
 """

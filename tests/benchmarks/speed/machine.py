@@ -39,7 +39,9 @@ def described() -> Mapping[str, str]:
     return {
         "Python": f"{platform.python_version()} ({platform.python_implementation()})",
         "libraries": ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES),
-        "sealbus": "with its compiled hot path" if core is not None else "in Python alone (make native builds the compiled hot path)",
+        "sealbus": "with its compiled hot path"
+        if core is not None
+        else "in Python alone (make native builds the compiled hot path)",
         "SQLite": sqlite3.sqlite_version,
         "Kafka": _kafka(),
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",

@@ -1,7 +1,7 @@
 """What one measurement is asked for, what it answers, and the meter in between.
 
-Owns the two documents that go between the runner and a measuring process, reading time, processor time and memory, and the choice of processor.
-Does not own what is measured, nor what is made of the answers.
+Owns the two documents that go between the runner and a measuring process, reading time, processor time and memory, and
+the choice of processor. Does not own what is measured, nor what is made of the answers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Meter:
 
 
 def settle_memory() -> None:
-    """Leave what was prepared out of the collector's sight: thousands of live payloads are the benchmark's doing, nobody's program has them."""
+    """Leave what was prepared out of the collector's sight: thousands of live payloads are the benchmark's doing,
+    nobody's program has them."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,5 @@
-"""Resident memory of `sealbus publish` and `sealbus worker` over many messages, as `tests/benchmarks/embedded.py` watches them.
+"""Resident memory of `sealbus publish` and `sealbus worker` over many messages, as `tests/benchmarks/embedded.py`
+watches them.
 
 Owns what is read off that watch: drift after the first tenth, and the worker's peak.
 """
@@ -40,7 +41,8 @@ def processes(task: Task) -> Answer:
 
 
 def drift(points: embedded.Series, count: int) -> float:
-    """How much more memory at the end than after a tenth; means over a twentieth of all, for a sample here and there is a moment's."""
+    """How much more memory at the end than after a tenth; means over a twentieth of all, for a sample here and there is
+    a moment's."""
     first = [size for number, size in points if count * 0.1 < number <= count * (0.1 + _SHARE)]
     last = [size for number, size in points if number > count * (1 - _SHARE)]
     return statistics.fmean(last) - statistics.fmean(first)

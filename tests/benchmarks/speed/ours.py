@@ -1,7 +1,7 @@
 """Opening sealbus the way a program does, with the defaults, on the log a task names.
 
-Owns the settings that a benchmark has to give (where, which namespace, how many partitions, a lifetime longer than the benchmark) and leaves all
-others alone.
+Owns the settings that a benchmark has to give (where, which namespace, how many partitions, a lifetime longer than the
+benchmark) and leaves all others alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The payload everybody sends: an agent's report of about 45 values, 8 of them floats, 1,036 bytes in canonical form, no two alike.
+"""The payload everybody sends: an agent's report of about 45 values, 8 of them floats, 1,036 bytes in canonical form,
+no two alike.
 
-Owns the type, making the payloads from a seed, and the file that the measuring processes read them from: as Structs or as bytes.
+Owns the type, making the payloads from a seed, and the file that the measuring processes read them from: as Structs or
+as bytes.
 """
 
 from __future__ import annotations
@@ -136,7 +138,12 @@ def _one(number: int, chance: random.Random, words: Sequence[str]) -> bytes:
         revision=chance.randint(1, 9),
         tags=tuple(chance.choices(words, k=5)),
         sources=tuple(
-            Source(url=f"https://example.org/{chance.choice(words)}/{chance.randint(1, 9999)}", title=text(2), score=fraction(1), rank=rank)
+            Source(
+                url=f"https://example.org/{chance.choice(words)}/{chance.randint(1, 9999)}",
+                title=text(2),
+                score=fraction(1),
+                rank=rank,
+            )
             for rank in range(1, 4)
         ),
         steps=tuple(

@@ -1,6 +1,8 @@
-"""What ten and a thousand times the messages would take: arithmetic from two measured rates and the measured size of a record. Pure.
+"""What ten and a thousand times the messages would take: arithmetic from two measured rates and the measured size of a
+record. Pure.
 
-Owns the assumptions, each named below, and the table. What follows from it for the design is written in RESULTS.md by hand.
+Owns the assumptions, each named below, and the table. What follows from it for the design is written in RESULTS.md by
+hand.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ PRODUCER_LOAD, WORKER_LOAD = 0.7, 0.6
 PARTITIONS_PER_WORKER = 3
 REPLICAS, GROUPS = 3, 2
 BROKER_OUT_BYTES, BROKER_DISK_BYTES = 0.6e9, 0.5e9
-"""Half of a 10 Gbit/s network, and half of what one NVMe disk writes on and on: the other half is for a broker that died."""
+"""Half of a 10 Gbit/s network, and half of what one NVMe disk writes on and on: the other half is for a broker that
+died."""
 RETENTION_DAYS = 7
 COMMITS_PER_S = 2
 """Of each worker: worker.commit_interval_s is half a second."""
@@ -27,7 +30,9 @@ KEPT_ALIVE_PER_S = 1
 _DAY_S = 86_400
 
 
-def rows(publish_per_s: float, consume_per_s: float, wire_bytes: float, times: Sequence[int] = (1, 10, 1_000)) -> list[list[str]]:
+def rows(
+    publish_per_s: float, consume_per_s: float, wire_bytes: float, times: Sequence[int] = (1, 10, 1_000)
+) -> list[list[str]]:
     """A column for each of *times* the rate at which one process publishes now."""
     columns = [_column(publish_per_s * each, publish_per_s, consume_per_s, wire_bytes) for each in times]
     head = ["", *(f"{each:,}x" for each in times)]
@@ -49,7 +54,8 @@ def _column(rate: float, publish_per_s: float, consume_per_s: float, wire_bytes:
         f"partitions, {PARTITIONS_PER_WORKER} a worker": f"{partitions:,}",
         "messages/s of a partition": number(rate / partitions),
         f"sealed, {RAW_BYTES:,} bytes each": f"{rate * RAW_BYTES / 1e6:,.0f} MB/s",
-        f"to the brokers, {wire_bytes:.0f} bytes each (zstd, {RAW_BYTES / wire_bytes:.1f}x)": f"{inward / 1e6:,.0f} MB/s",
+        f"to the brokers, {wire_bytes:.0f} bytes each (zstd, "
+        f"{RAW_BYTES / wire_bytes:.1f}x)": f"{inward / 1e6:,.0f} MB/s",
         f"written to disks, {REPLICAS} replicas": f"{written / 1e6:,.0f} MB/s",
         f"out of brokers: replication and {GROUPS} groups": f"{outward / 1e6:,.0f} MB/s",
         "brokers, by network and disk": f"{brokers:,}",

@@ -11,7 +11,15 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from speed.catalog import Variant
 from speed.results import Failure, Measured
 from speed.tables import number
@@ -44,7 +52,9 @@ class Display:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -69,6 +79,8 @@ class Display:
             answer = result.answer
             speed = f"{number(answer.p50_ms)} ms" if answer.p50_ms is not None else f"{number(answer.rate)}/s"
             passed_s = time.monotonic() - self._started_s
-            self.say(f"[{self._done}/{self._total}, {passed_s:.0f} s] {result.variant}, round {result.round + 1}: {speed}")
+            self.say(
+                f"[{self._done}/{self._total}, {passed_s:.0f} s] {result.variant}, round {result.round + 1}: {speed}"
+            )
         if self._bar is not None:
             self._bar.advance(self._row)

@@ -1,7 +1,8 @@
 """The local queues of other people, and sqlite3 by hand: put, then get and acknowledge, in one process.
 
-Owns the rivals' side of the embedded families. Each is used the fastest way its interface offers, and all synchronise to disk at each commit
-(`synchronous = FULL` in WAL mode), as the embedded log does. Values are ready bytes, or ready text where a library takes nothing else.
+Owns the rivals' side of the embedded families. Each is used the fastest way its interface offers, and all synchronise
+to disk at each commit (`synchronous = FULL` in WAL mode), as the embedded log does. Values are ready bytes, or ready
+text where a library takes nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from persistqueue import SQLiteAckQueue, SQLiteQueue
 from speed.measurement import Answer, Meter, Task, settle_memory
 from speed.payloads import bodies
 
-__all__ = ["get_by_hand", "get_huey", "get_litequeue", "get_persistqueue", "put_by_hand", "put_huey", "put_litequeue", "put_one_by_hand"]
+__all__ = [
+    "get_by_hand",
+    "get_huey",
+    "get_litequeue",
+    "get_persistqueue",
+    "put_by_hand",
+    "put_huey",
+    "put_litequeue",
+    "put_one_by_hand",
+]
 
 _TOGETHER = 500
 _FULL = "PRAGMA synchronous = FULL"
@@ -55,7 +65,9 @@ class _ByHand:
         got = 0
         while got < count:
             wanted = min(self._together, count - got)
-            rows = self._connection.execute("SELECT id, value FROM queue WHERE id > ? ORDER BY id LIMIT ?", (self._at, wanted)).fetchall()
+            rows = self._connection.execute(
+                "SELECT id, value FROM queue WHERE id > ? ORDER BY id LIMIT ?", (self._at, wanted)
+            ).fetchall()
             self._at = rows[-1][0]
             self._connection.execute("UPDATE position SET id = ?", (self._at,))
             got += len(rows)
@@ -93,7 +105,8 @@ class _PersistQueue:
 
 
 class _PersistQueueBatches:
-    """`SQLiteQueue` commits what was got when told to; there is no acknowledgement of one message, and no batch for putting."""
+    """`SQLiteQueue` commits what was got when told to; there is no acknowledgement of one message, and no batch for
+    putting."""
 
     def __init__(self, folder: Path) -> None:
         self._queue = SQLiteQueue(str(folder / "queue"), auto_commit=False, serializer=_Bytes)

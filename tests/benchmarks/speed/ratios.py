@@ -1,6 +1,7 @@
 """Medians, quantiles, and ratios of what was measured in the same round. Pure.
 
-Owns the arithmetic. A ratio is taken within each round before anything is summarised: the machine drifts between rounds.
+Owns the arithmetic. A ratio is taken within each round before anything is summarised: the machine drifts between
+rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
-def per_round(ours: Mapping[int, float], theirs: Mapping[int, float], combine: Callable[[float, float], float]) -> list[float]:
+def per_round(
+    ours: Mapping[int, float], theirs: Mapping[int, float], combine: Callable[[float, float], float]
+) -> list[float]:
     """*combine* of both for every round that has both; by default nothing else makes a pair."""
     return [combine(ours[number], theirs[number]) for number in sorted(ours.keys() & theirs.keys())]
 

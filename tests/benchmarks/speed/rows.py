@@ -1,4 +1,5 @@
-"""What the larger families compare: name, label, the function that measures it, what it does for its user, and how few messages it gets.
+"""What the larger families compare: name, label, the function that measures it, what it does for its user, and how few
+messages it gets.
 
 Owns these rows: the last number divides the messages of what is slow. Sizes and rounds are `speed.catalog`'s.
 """
@@ -26,7 +27,13 @@ PUBLISH = (
         "no seal, no types; bytes; keyed; C client",
         1,
     ),
-    ("faststream-batch", "FastStream publish_batch(500)", "kafka_publish:faststream_batch", "no seal, no types; bytes; no keys", 1),
+    (
+        "faststream-batch",
+        "FastStream publish_batch(500)",
+        "kafka_publish:faststream_batch",
+        "no seal, no types; bytes; no keys",
+        1,
+    ),
     (
         "faststream-batches",
         "FastStream publish_batch(500), 12 at a time",
@@ -34,8 +41,20 @@ PUBLISH = (
         "no seal, no types; bytes; no keys, no order",
         1,
     ),
-    ("faststream-one", "FastStream publish, one by one", "kafka_publish:faststream_one", "no seal, no types; bytes; keyed", 16),
-    ("sealbus-many", "sealbus publish_many", "sealbus_publish:many", f"{SEALED}; Structs given; keyed by message id; an outcome for each", 1),
+    (
+        "faststream-one",
+        "FastStream publish, one by one",
+        "kafka_publish:faststream_one",
+        "no seal, no types; bytes; keyed",
+        16,
+    ),
+    (
+        "sealbus-many",
+        "sealbus publish_many",
+        "sealbus_publish:many",
+        f"{SEALED}; Structs given; keyed by message id; an outcome for each",
+        1,
+    ),
     (
         "sealbus-keyed",
         "sealbus publish_many, 1,000 keys",
@@ -53,8 +72,20 @@ CONSUME = (
         "bytes only, nothing looked at; commits by timer, handled or not",
         1,
     ),
-    ("aiokafka-for", "aiokafka async for", "kafka_consume:aiokafka_for", "bytes only, nothing looked at; commits by timer, handled or not", 1),
-    ("confluent-consume", "confluent-kafka consume(500)", "kafka_consume:confluent_consume", "bytes only; commits by timer; C client", 1),
+    (
+        "aiokafka-for",
+        "aiokafka async for",
+        "kafka_consume:aiokafka_for",
+        "bytes only, nothing looked at; commits by timer, handled or not",
+        1,
+    ),
+    (
+        "confluent-consume",
+        "confluent-kafka consume(500)",
+        "kafka_consume:confluent_consume",
+        "bytes only; commits by timer; C client",
+        1,
+    ),
     (
         "faststream-message",
         "FastStream, per message",
@@ -90,7 +121,13 @@ CONSUME = (
         f"typed by its msgspec serializer, {_AT_MOST_ONCE}",
         8,
     ),
-    ("sealbus-worker", "sealbus worker", "sealbus_consume:worker", "verified, typed, order per key, retries, commits after handling", 1),
+    (
+        "sealbus-worker",
+        "sealbus worker",
+        "sealbus_consume:worker",
+        "verified, typed, order per key, retries, commits after handling",
+        1,
+    ),
     (
         "sealbus-unverified",
         "sealbus worker, verification cut out",
@@ -100,7 +137,13 @@ CONSUME = (
     ),
 )
 QUEUE_PUBLISH = (
-    ("sqlite3-batches", "sqlite3 by hand, batches of 500", "queues:put_by_hand", "a table, no queue; bytes given; FULL", 1),
+    (
+        "sqlite3-batches",
+        "sqlite3 by hand, batches of 500",
+        "queues:put_by_hand",
+        "a table, no queue; bytes given; FULL",
+        1,
+    ),
     ("sqlite3-one", "sqlite3 by hand, one by one", "queues:put_one_by_hand", "a table, no queue; bytes given; FULL", 4),
     (
         "persist-queue",
@@ -117,10 +160,22 @@ QUEUE_PUBLISH = (
         1,
     ),
     ("huey", "huey SqliteStorage, fsync", "queues:put_huey", "one enqueue a transaction; FULL; no groups", 4),
-    ("sealbus-many", "sealbus publish_many", "sealbus_publish:many", f"{SEALED}; Structs given; 12 partitions, any number of groups; FULL", 1),
+    (
+        "sealbus-many",
+        "sealbus publish_many",
+        "sealbus_publish:many",
+        f"{SEALED}; Structs given; 12 partitions, any number of groups; FULL",
+        1,
+    ),
 )
 QUEUE_CONSUME = (
-    ("sqlite3-batches", "sqlite3 by hand, batches of 500", "queues:get_by_hand", "bytes only; position kept every 500", 1),
+    (
+        "sqlite3-batches",
+        "sqlite3 by hand, batches of 500",
+        "queues:get_by_hand",
+        "bytes only; position kept every 500",
+        1,
+    ),
     ("sqlite3-one", "sqlite3 by hand, one by one", "queues:get_one_by_hand", "bytes only; position kept for each", 4),
     ("persist-queue", "persist-queue SQLiteAckQueue", "queues:get_persistqueue", "bytes only; an ack for each", 8),
     (
@@ -130,9 +185,21 @@ QUEUE_CONSUME = (
         "bytes only; no ack of one message",
         2,
     ),
-    ("litequeue", "litequeue, 500 done marks a transaction", "queues:get_litequeue", "text only; a done mark for each", 8),
+    (
+        "litequeue",
+        "litequeue, 500 done marks a transaction",
+        "queues:get_litequeue",
+        "text only; a done mark for each",
+        8,
+    ),
     ("huey", "huey SqliteStorage dequeue", "queues:get_huey", "bytes only; at most once: what was taken is gone", 8),
-    ("sealbus-worker", "sealbus worker", "sealbus_consume:worker", "verified, typed, order per key, retries, commits after handling", 1),
+    (
+        "sealbus-worker",
+        "sealbus worker",
+        "sealbus_consume:worker",
+        "verified, typed, order per key, retries, commits after handling",
+        1,
+    ),
 )
 PATHS: tuple[tuple[str, str, str, str, Literal["off", "require"]], ...] = (
     ("native-publish", "compiled", "sealbus publish_many, compiled hot path", "sealbus_publish:many", "require"),
@@ -141,7 +208,12 @@ PATHS: tuple[tuple[str, str, str, str, Literal["off", "require"]], ...] = (
     ("native-consume", "pure", "sealbus worker, SEALBUS_NATIVE=off", "sealbus_consume:worker", "off"),
 )
 BACKENDS = (
-    ("sealbus-many", "sealbus publish_many, its own client", "sealbus_publish:many", f"{SEALED}; headers; an outcome for each"),
+    (
+        "sealbus-many",
+        "sealbus publish_many, its own client",
+        "sealbus_publish:many",
+        f"{SEALED}; headers; an outcome for each",
+    ),
     (
         "on-aioproducer",
         "sealbus publish_many over AIOProducer",

@@ -1,6 +1,7 @@
 """Measuring: a process per variant and round, in rotated order, each with a topic or a folder of its own.
 
-Owns the rounds, what each process is given, and cleaning up behind it. Does not own what the processes do, nor what the numbers mean.
+Owns the rounds, what each process is given, and cleaning up behind it. Does not own what the processes do, nor what the
+numbers mean.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Runner:
         return max((size + warm_up_of(variant, size) for variant, size in sizes), default=1)
 
     def run(
-        self, variants: Sequence[Variant], rounds: int, announce: Callable[[Variant, int], None] = lambda _variant, _round: None
+        self,
+        variants: Sequence[Variant],
+        rounds: int,
+        announce: Callable[[Variant, int], None] = lambda _variant, _round: None,
     ) -> Iterator[Measured | Failure]:
         """Every family's variants, round after round; *announce* is told what begins."""
         for family in FAMILIES:
@@ -86,7 +90,9 @@ class Runner:
             cpu=self._cpu,
         )
         try:
-            answer = self._on_kafka(family, variant, task) if family.log == "kafka" else self._on_file(family, variant, task)
+            answer = (
+                self._on_kafka(family, variant, task) if family.log == "kafka" else self._on_file(family, variant, task)
+            )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             if self._broker is not None and family.log == "kafka":
@@ -113,7 +119,8 @@ class Runner:
         return answer
 
     def _filled(self, family: Family, task: Task) -> str:
-        """The namespace of the topic that this family reads, written at the first time; enough for the one that reads most."""
+        """The namespace of the topic that this family reads, written at the first time; enough for the one that reads
+        most."""
         if family.source not in self._sources:
             assert self._broker is not None
             namespace = f"sealed{self._count}"
@@ -131,7 +138,9 @@ class Runner:
             self._answer(msgspec.structs.replace(task, variant="fill-keyed" if family.source == "keyed" else "fill"))
         answer = self._answer(task)
         if answer.in_log:
-            answer.wire_bytes = sum(file.stat().st_size for file in Path(task.folder).rglob("*") if file.is_file()) / answer.in_log
+            answer.wire_bytes = (
+                sum(file.stat().st_size for file in Path(task.folder).rglob("*") if file.is_file()) / answer.in_log
+            )
         return answer
 
     def _forget(self) -> None:
@@ -142,7 +151,9 @@ class Runner:
     def _answer(self, task: Task, native: str = "") -> Answer:
         command = [sys.executable, str(Path(__file__).with_name("child.py")), msgspec.json.encode(task).decode()]
         environment = os.environ | ({"SEALBUS_NATIVE": native} if native else {})
-        process = subprocess.Popen(command, cwd=task.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, cwd=task.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             output, errors = process.communicate(timeout=_TIMEOUT_S)
         except BaseException:
@@ -150,5 +161,7 @@ class Runner:
             process.wait()
             raise
         if process.returncode:
-            raise RuntimeError(f"ended with {process.returncode}: " + "\n".join(errors.strip().splitlines()[-_LAST_LINES:]))
+            raise RuntimeError(
+                f"ended with {process.returncode}: " + "\n".join(errors.strip().splitlines()[-_LAST_LINES:])
+            )
         return msgspec.json.decode(output.strip().splitlines()[-1], type=Answer)

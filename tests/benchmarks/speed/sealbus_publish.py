@@ -1,6 +1,7 @@
 """Publishing with sealbus, to Kafka or to the embedded log: streams, concurrent single calls, one call after another.
 
-Owns sealbus's side of every family that publishes. Payloads are Structs: checking, encoding and sealing them is within the time.
+Owns sealbus's side of every family that publishes. Payloads are Structs: checking, encoding and sealing them is within
+the time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ async def many_keyed(task: Task) -> Answer:
     """`publish_many` of `Draft`s with one of a thousand keys."""
     count = task.warm_up + task.messages
     return await _measured(
-        task, [Draft(payload=report, key=key) for report, key in zip(reports(task.payloads, count), keys(count), strict=True)]
+        task,
+        [
+            Draft(payload=report, key=key)
+            for report, key in zip(reports(task.payloads, count), keys(count), strict=True)
+        ],
     )
 
 
@@ -72,7 +77,8 @@ async def latency(task: Task) -> Answer:
 
 
 async def fill(task: Task, *, idempotent: bool = False) -> Answer:
-    """The sealed messages that a consuming family reads: a thousand keys, as many messages as the task has. Not a variant."""
+    """The sealed messages that a consuming family reads: a thousand keys, as many messages as the task has. Not a
+    variant."""
     count = task.warm_up + task.messages
     meter = Meter()
     meter.start()

@@ -1,6 +1,7 @@
 """Results as Markdown: what it ran on, the goals, a table per family. Pure.
 
-Owns the layout and how numbers are written. Does not own the verdicts (`speed.goals`) or what was found out about the machine (`speed.machine`).
+Owns the layout and how numbers are written. Does not own the verdicts (`speed.goals`) or what was found out about the
+machine (`speed.machine`).
 """
 
 from __future__ import annotations
@@ -36,14 +37,29 @@ def ranged(found: Spread | None) -> str:
 
 
 def document(
-    head: Mapping[str, str], conditions: Sequence[str], measured: Sequence[Measured], failures: Sequence[Failure], verdicts: Sequence[Verdict]
+    head: Mapping[str, str],
+    conditions: Sequence[str],
+    measured: Sequence[Measured],
+    failures: Sequence[Failure],
+    verdicts: Sequence[Verdict],
 ) -> str:
     """The whole of results.md."""
-    parts = ["# Benchmarks", "", *(f"- {name}: {value}" for name, value in head.items()), "", *(f"{line}\n" for line in conditions)]
+    parts = [
+        "# Benchmarks",
+        "",
+        *(f"- {name}: {value}" for name, value in head.items()),
+        "",
+        *(f"{line}\n" for line in conditions),
+    ]
     parts += ["## Goals", "", *goals_table(verdicts), ""]
     parts += families(measured)
     if failures:
-        parts += ["## What failed", "", *(f"- {each.variant}, round {each.round + 1}: `{_line(each.text)}`" for each in failures), ""]
+        parts += [
+            "## What failed",
+            "",
+            *(f"- {each.variant}, round {each.round + 1}: `{_line(each.text)}`" for each in failures),
+            "",
+        ]
     return "\n".join(parts)
 
 
@@ -51,7 +67,9 @@ def families(measured: Sequence[Measured]) -> list[str]:
     """A heading and a table per family that was measured."""
     parts: list[str] = []
     for family in FAMILIES:
-        variants = [variant for variant in of_family(family.name) if any(each.variant == variant.id for each in measured)]
+        variants = [
+            variant for variant in of_family(family.name) if any(each.variant == variant.id for each in measured)
+        ]
         if variants:
             parts += [f"## {family.title}", "", *_family(family, variants, measured), ""]
     return parts
@@ -93,14 +111,26 @@ def _bound(goal: Goal, bound: float | None) -> str:
 def _family(family: Family, variants: Sequence[Variant], measured: Sequence[Measured]) -> list[str]:
     in_ms, memory = family.unit == "ms", family.name == "memory"
     first = ["p50 ms", "p99 ms"] if in_ms else ["messages/s"]
-    heads = ["", *first, "CPU us/message", "bytes/message on disk" if family.log == "file" else "wire bytes/message", "peak RSS MB"]
+    heads = [
+        "",
+        *first,
+        "CPU us/message",
+        "bytes/message on disk" if family.log == "file" else "wire bytes/message",
+        "peak RSS MB",
+    ]
     rows = [[*heads, "drift MB" if memory else "of it after preparing", "does"]]
     for variant in variants:
 
         def of(get: Callable[[Measured], float | None], name: str = variant.id) -> str:
-            return ranged(spread([value for each in measured if each.variant == name and (value := get(each)) is not None]))
+            return ranged(
+                spread([value for each in measured if each.variant == name and (value := get(each)) is not None])
+            )
 
-        speeds = [of(lambda each: each.answer.p50_ms), of(lambda each: each.answer.p99_ms)] if in_ms else [of(lambda each: each.answer.rate)]
+        speeds = (
+            [of(lambda each: each.answer.p50_ms), of(lambda each: each.answer.p99_ms)]
+            if in_ms
+            else [of(lambda each: each.answer.rate)]
+        )
         rows.append(
             [
                 f"**{variant.label}**" if variant.ours else variant.label,

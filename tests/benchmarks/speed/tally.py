@@ -42,5 +42,7 @@ class Tally:
         if not self.done.is_set():
             raise RuntimeError(f"only {self.count} of {self._last} messages came")
         if (self._last - self._started_at) * 2 < self._last:
-            raise RuntimeError(f"{self._started_at} of {self._last} messages came before anything could be timed: take more messages")
+            raise RuntimeError(
+                f"{self._started_at} of {self._last} messages came before anything could be timed: take more messages"
+            )
         return self._meter.answer(self._last - self._started_at, in_log=self._last, note=note)

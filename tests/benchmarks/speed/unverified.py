@@ -1,8 +1,10 @@
 """A worker that believes everything: what consuming would cost without verification.
 
-sealbus has no switch for that, so this takes the place of the part that judges a record (`consumers.receiving.verification.Intake`, as `consumers.worker.wiring`
-builds it) with a bare typed decode of the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no
-policy. All that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this benchmark.
+sealbus has no switch for that, so this takes the place of the part that judges a record
+(`consumers.receiving.verification.Intake`, as `consumers.worker.wiring` builds it) with a bare typed decode of the
+record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no policy. All that
+comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this
+benchmark.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ def install() -> None:
     """Let workers that are made from now on believe everything."""
     if getattr(assembly, "Intake", None) is not Intake:
         raise RuntimeError(
-            "consumers.worker.wiring does not build consumers.receiving.verification.Intake any more: this benchmark has to be adapted"
+            "consumers.worker.wiring does not build consumers.receiving.verification.Intake any more: this benchmark "
+            "has to be adapted"
         )
     assembly.Intake = _Credulous  # type: ignore[attr-defined]

@@ -1,4 +1,5 @@
-"""Whose a file is: what the log and the inbox make is for one user, and what another one could change is refused with what to do."""
+"""Whose a file is: what the log and the inbox make is for one user, and what another one could change is refused with
+what to do."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def text(pattern: str, max_length: int | None = 64) -> Any:
 
 
 @pytest.mark.parametrize(
-    "hashed", [int, float, decimal.Decimal, uuid.UUID, datetime.time, datetime.datetime, datetime.timedelta, tuple[int, int]]
+    "hashed",
+    [int, float, decimal.Decimal, uuid.UUID, datetime.time, datetime.datetime, datetime.timedelta, tuple[int, int]],
 )
 def test_what_hashes_without_a_secret_is_no_member_of_a_set_and_no_key(hashed: Any) -> None:
     for annotation in (set[hashed], frozenset[hashed], list[set[hashed]], holder(set[hashed]) | None):
@@ -71,7 +72,9 @@ def test_a_pattern_that_may_take_more_than_its_text_is_refused(annotation: Any) 
         payload("costly.text")(holder(annotation))
 
 
-@pytest.mark.parametrize("pattern", ["^[a-z]*$", r"^\d{4}-\d{2}$", "^(red|green|blue)$", r"^[^/]{1,63}\Z", "^x?y{0,3}[a-f0-9]+$"])
+@pytest.mark.parametrize(
+    "pattern", ["^[a-z]*$", r"^\d{4}-\d{2}$", "^(red|green|blue)$", r"^[^/]{1,63}\Z", "^x?y{0,3}[a-f0-9]+$"]
+)
 def test_an_ordinary_pattern_is_not(pattern: str) -> None:
     assert find_costly(holder(text(pattern))) is None
 
@@ -85,7 +88,9 @@ def test_it_is_refused_where_the_type_is_declared_and_named_when_it_can_be() -> 
 
 
 HEAVY = {
-    "structs with lists of their own": list[defstruct("Lists", [(f"f{n}", list[int], field(default_factory=list)) for n in range(30)])],  # type: ignore[misc]
+    "structs with lists of their own": list[
+        defstruct("Lists", [(f"f{n}", list[int], field(default_factory=list)) for n in range(30)])
+    ],  # type: ignore[misc]
     "structs of thirty fields": list[defstruct("Wide", [(f"f{n}", int | None, None) for n in range(30)])],  # type: ignore[misc]
 }
 

@@ -113,16 +113,26 @@ class Line(msgspec.Struct, tag="line", frozen=True):
 
 
 NAMES = (
-    st.text(max_size=6) | st.text("abé\ud7ff\ue000\U0001f600", max_size=3) | st.sampled_from(["", "a", 'q"', "\n", "\ud800", LoudName("loud")])
+    st.text(max_size=6)
+    | st.text("abé\ud7ff\ue000\U0001f600", max_size=3)
+    | st.sampled_from(["", "a", 'q"', "\n", "\ud800", LoudName("loud")])
 )
-NUMBERS = st.integers() | st.floats() | st.integers(-9, 9) | st.sampled_from([2**53, 2**53 - 1, -0.0, 1e15, 1e-7, math.nan])
+NUMBERS = (
+    st.integers() | st.floats() | st.integers(-9, 9) | st.sampled_from([2**53, 2**53 - 1, -0.0, 1e15, 1e-7, math.nan])
+)
 SCALARS = (
-    st.none() | st.booleans() | NUMBERS | NAMES | st.sampled_from([b"bytes", {1}, object(), Mode.SLOW, Point(), datetime.date(2026, 1, 31)])
+    st.none()
+    | st.booleans()
+    | NUMBERS
+    | NAMES
+    | st.sampled_from([b"bytes", {1}, object(), Mode.SLOW, Point(), datetime.date(2026, 1, 31)])
 )
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.lists(inner, max_size=2).map(tuple) | st.dictionaries(NAMES | st.integers(), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=2).map(tuple)
+        | st.dictionaries(NAMES | st.integers(), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -143,7 +153,10 @@ SHAPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "by name, any": (dict[str, Any], st.dictionaries(NAMES, VALUES, max_size=4)),
     "mapping": (Mapping[str, int], st.dictionaries(NAMES, NUMBERS, max_size=2)),
     "by choice": (dict[Literal["a", "b"], int], st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))),
-    "by short name": (dict[Annotated[str, Meta(max_length=3)], bool], st.dictionaries(NAMES, st.booleans(), max_size=2)),
+    "by short name": (
+        dict[Annotated[str, Meta(max_length=3)], bool],
+        st.dictionaries(NAMES, st.booleans(), max_size=2),
+    ),
     "by day": (dict[datetime.date, str], st.dictionaries(st.dates(), st.just("x"))),
     "short text": (Annotated[str, Meta(max_length=3)], NAMES),
     "some numbers": (Annotated[list[int], Meta(min_length=1)], st.lists(st.integers(-9, 9), max_size=2)),
@@ -154,7 +167,10 @@ SHAPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "enum with a value of its own": (Shouting, st.sampled_from(list(Shouting))),
     "flags": (Right, st.sampled_from([Right.READ, Right.READ | Right.WRITE])),
     "time": (datetime.datetime, st.builds(datetime.datetime.replace, st.datetimes(), tzinfo=ZONES)),
-    "time with zone": (Annotated[datetime.datetime, Meta(tz=True)], st.builds(datetime.datetime.replace, st.datetimes(), tzinfo=ZONES)),
+    "time with zone": (
+        Annotated[datetime.datetime, Meta(tz=True)],
+        st.builds(datetime.datetime.replace, st.datetimes(), tzinfo=ZONES),
+    ),
     "time of day": (datetime.time, st.builds(datetime.time.replace, st.times(), tzinfo=ZONES)),
     "date": (datetime.date, st.dates() | st.datetimes()),
     "duration": (datetime.timedelta, st.timedeltas()),
@@ -162,8 +178,14 @@ SHAPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "bytes": (bytes, st.binary(max_size=9) | st.just(bytearray(b"x"))),
     "decimal": (decimal.Decimal, st.decimals() | NUMBERS),
     "scalars": (int | str | float | bool | None, SCALARS),
-    "list or dict": (list[int] | dict[str, int] | str, VALUES | st.lists(st.integers(0, 9)) | st.dictionaries(NAMES, st.integers(0, 9))),
-    "one of two Structs": (Circle | Square, st.sampled_from([Circle(), Square(), Square(-1.0), Point(), Circle(radius=math.inf), None])),
+    "list or dict": (
+        list[int] | dict[str, int] | str,
+        VALUES | st.lists(st.integers(0, 9)) | st.dictionaries(NAMES, st.integers(0, 9)),
+    ),
+    "one of two Structs": (
+        Circle | Square,
+        st.sampled_from([Circle(), Square(), Square(-1.0), Point(), Circle(radius=math.inf), None]),
+    ),
     "tagged": (Sequence[Point], st.lists(st.sampled_from([Point(), Point(x=2), Circle(), Point(y=math.nan)]))),
     "choice": (Literal["a", 1, None], st.sampled_from(["a", "b", 1, 2, None, True, 1.0])),
     "row": (tuple[int, str, float], st.tuples(NUMBERS, NAMES, NUMBERS) | st.just((1, "a")) | st.just([1, "a", 0.5, 2])),
@@ -243,7 +265,10 @@ ORDINARY: list[tuple[Any, Any, bytes]] = [
 @pytest.mark.parametrize(("annotation", "value", "written"), ORDINARY)
 def test_ordinary_payloads_are_encoded_in_one_step(annotation: Any, value: Any, written: bytes) -> None:
     cls = holder(annotation)
-    assert payload_type(cls).encoder.compiled.encode(cls(before=1, x=value, behind="b")) == b'{"before":1,"behind":"b","x":%b}' % written
+    assert (
+        payload_type(cls).encoder.compiled.encode(cls(before=1, x=value, behind="b"))
+        == b'{"before":1,"behind":"b","x":%b}' % written
+    )
 
 
 @compiled
@@ -378,7 +403,9 @@ class Row(msgspec.Struct, array_like=True):
     n: int = 0
 
 
-@pytest.mark.parametrize("annotation", [Tree, Row, set[str], msgspec.Raw, Shouting, Huge, dict[datetime.date, str], list[set[str]]])
+@pytest.mark.parametrize(
+    "annotation", [Tree, Row, set[str], msgspec.Raw, Shouting, Huge, dict[datetime.date, str], list[set[str]]]
+)
 def test_types_whose_annotations_do_not_say_it_all_have_no_plan(annotation: Any) -> None:
     assert encoding_plan(holder(annotation)) is None
 
@@ -401,7 +428,9 @@ def test_types_whose_annotations_do_not_say_it_all_have_no_plan(annotation: Any)
         (Level | str, False),
     ],
 )
-def test_what_is_written_is_decoded_again_where_its_annotations_ask_for_more_than_a_class(annotation: Any, certain: bool) -> None:
+def test_what_is_written_is_decoded_again_where_its_annotations_ask_for_more_than_a_class(
+    annotation: Any, certain: bool
+) -> None:
     found = encoding_plan(holder(annotation))
     assert found is not None
     assert found[1] is certain

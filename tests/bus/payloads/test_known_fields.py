@@ -107,7 +107,9 @@ def test_an_unknown_name_is_not(pointer: str) -> None:
     assert not knows_field(Whole, pointer)
 
 
-@pytest.mark.parametrize(("layer", "cls"), [("metadata", Metadata), ("routing", Routing), ("verification", Verification)])
+@pytest.mark.parametrize(
+    ("layer", "cls"), [("metadata", Metadata), ("routing", Routing), ("verification", Verification)]
+)
 def test_every_field_of_the_envelope_is_known(layer: str, cls: type[msgspec.Struct]) -> None:
     assert all(knows_field(Whole, f"/{layer}/{name}") for name in cls.__struct_fields__)
 

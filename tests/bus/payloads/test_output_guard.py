@@ -1,4 +1,5 @@
-"""What was decoded is guarded by less, and as well: the two guards of a type agree about everything that is written as it was read."""
+"""What was decoded is guarded by less, and as well: the two guards of a type agree about everything that is written as
+it was read."""
 
 from __future__ import annotations
 
@@ -50,12 +51,21 @@ class Open(msgspec.Struct):
     anything: dict[str, Any]
 
 
-FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, 1e-5, 9.99e-6, 1e15, 1e-7, 1e21, 0.1, -0.1, 2.5])
+FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
+    [0.0, -0.0, 1.0, 1e-5, 9.99e-6, 1e15, 1e-7, 1e21, 0.1, -0.1, 2.5]
+)
 INTEGERS = st.integers() | st.sampled_from([2**53 - 1, 2**53, -(2**53) + 1, -(2**53)])
 
 
-@given(st.none() | FLOATS, st.none() | INTEGERS, st.lists(st.tuples(FLOATS, INTEGERS), max_size=3), st.lists(FLOATS, max_size=3))
-def test_both_guards_agree_about_what_was_decoded(weight: Any, count: Any, steps: list[tuple[float, int]], shares: list[float]) -> None:
+@given(
+    st.none() | FLOATS,
+    st.none() | INTEGERS,
+    st.lists(st.tuples(FLOATS, INTEGERS), max_size=3),
+    st.lists(FLOATS, max_size=3),
+)
+def test_both_guards_agree_about_what_was_decoded(
+    weight: Any, count: Any, steps: list[tuple[float, int]], shares: list[float]
+) -> None:
     plain, decoded = make_guard(Plan), make_decoded_guard(Plan)
     assert plain is not None
     assert decoded is not None
@@ -111,14 +121,23 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.lists(st.text(), max_size=2) | st.binary()
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.lists(st.text(), max_size=2)
+    | st.binary()
+)
 WHOLES = st.builds(
     Whole,
     text=ANYTHING,
     count=ANYTHING,
     ratio=ANYTHING | FLOATS,
     maybe=ANYTHING,
-    parts=ANYTHING | st.lists(st.builds(Part, ANYTHING, ANYTHING, ANYTHING | st.sampled_from(["a", "b", "c"])), max_size=2),
+    parts=ANYTHING
+    | st.lists(st.builds(Part, ANYTHING, ANYTHING, ANYTHING | st.sampled_from(["a", "b", "c"])), max_size=2),
     names=ANYTHING | st.lists(ANYTHING, max_size=2) | st.lists(st.text(), max_size=2).map(tuple),
 )
 GOOD = st.builds(
@@ -152,7 +171,8 @@ def test_the_full_guard_passes_what_is_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    "annotation", [Annotated[str, msgspec.Meta(max_length=3)], Annotated[int, msgspec.Meta(ge=0)], dict[str, str], bytes, Any, Sly]
+    "annotation",
+    [Annotated[str, msgspec.Meta(max_length=3)], Annotated[int, msgspec.Meta(ge=0)], dict[str, str], bytes, Any, Sly],
 )
 def test_constraints_and_open_types_have_no_full_guard(annotation: Any) -> None:
     assert make_full_guard(msgspec.defstruct("Made", [("field", annotation)])) is None

@@ -168,7 +168,12 @@ RIGHT: dict[type[msgspec.Struct], dict[str, st.SearchStrategy[Any]]] = {
         "raw": st.binary(max_size=9),
         "word": st.sampled_from(["a", "b", "c"]),
     },
-    Optional: {"integer": st.none() | INTEGERS, "real": st.none() | FLOATS, "text": st.none() | TEXTS, "inner": st.none() | INNERS},
+    Optional: {
+        "integer": st.none() | INTEGERS,
+        "real": st.none() | FLOATS,
+        "text": st.none() | TEXTS,
+        "inner": st.none() | INNERS,
+    },
     Nested: {
         "some_inner": INNERS,
         "z_list": st.lists(INTEGERS, max_size=3),
@@ -180,7 +185,9 @@ RIGHT: dict[type[msgspec.Struct], dict[str, st.SearchStrategy[Any]]] = {
     Tagged: {"after": INTEGERS, "zebra": FLOATS},
     Open: {
         "anything": st.recursive(
-            st.none() | FLOATS | TEXTS | INTEGERS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=4
+            st.none() | FLOATS | TEXTS | INTEGERS,
+            lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+            max_leaves=4,
         ),
         "table": st.dictionaries(TEXTS, FLOATS, max_size=3),
         "colour": st.sampled_from(Colour),
@@ -350,7 +357,7 @@ def test_canonical_data_of_another_shape_are_read_as_ever_where_they_are_proven(
     assert payload_type(Strict).prove(data) in (None, payload_type(Strict).read(data))
 
 
-# --- marks and registries -----------------------------------------------------------------------------------------------------------
+# --- marks and registries ---------------------------------------------------------------------------------------------
 
 
 def test_a_payload_of_the_form_of_an_array_cannot_be_marked() -> None:
@@ -425,7 +432,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         encode_payload(Open(anything=endless))
 
 
-# --- versions, the schema gate's part -----------------------------------------------------------------------------------------------
+# --- versions, the schema gate's part ---------------------------------------------------------------------------------
 
 
 def to_v2(data: dict[str, Any]) -> dict[str, Any]:
@@ -484,14 +491,18 @@ def test_data_that_its_upcaster_cannot_read_is_a_schema_violation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "pointer"), [(b"{}", "/data/label"), (b'{"label":1}', "/data/label"), (b'{"label":"x","pages":1.5}', "/data/pages")]
+    ("data", "pointer"),
+    [(b"{}", "/data/label"), (b'{"label":1}', "/data/label"), (b'{"label":"x","pages":1.5}', "/data/pages")],
 )
 def test_data_of_another_shape_is_a_schema_violation(data: bytes, pointer: str) -> None:
     assert reason(data, "3.1.0") == ("schema_violation", pointer)
 
 
 def test_an_unknown_critical_field_is_refused() -> None:
-    assert reason(b'{"label":"x"}', "3.1.0", ("/data/label", "/data/new")) == ("critical_field", "/metadata/critical_fields")
+    assert reason(b'{"label":"x"}', "3.1.0", ("/data/label", "/data/new")) == (
+        "critical_field",
+        "/metadata/critical_fields",
+    )
 
 
 def test_known_critical_fields_are_understood_though_absent() -> None:
@@ -503,7 +514,16 @@ class PanicException(BaseException):
 
 
 @pytest.mark.parametrize(
-    "failure", [KeyError("k"), ZeroDivisionError(), RuntimeError("x"), ValueError("x"), AttributeError("x"), PanicException(), SystemExit(3)]
+    "failure",
+    [
+        KeyError("k"),
+        ZeroDivisionError(),
+        RuntimeError("x"),
+        ValueError("x"),
+        AttributeError("x"),
+        PanicException(),
+        SystemExit(3),
+    ],
 )
 def test_a_type_that_fails_to_build_itself_is_a_schema_violation(failure: BaseException) -> None:
     @payload("doc.added")
@@ -581,7 +601,9 @@ class Rows(msgspec.Struct, eq=False, kw_only=True):
         Rows(by_id={FIRST: "x"}, bare=Bare(7), anything=(datetime(2026, 1, 1, tzinfo=UTC), {"at": (1.0, 2)})),
     ],
 )
-def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_equal_to_what_is_read(subject: Rows) -> None:
+def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_equal_to_what_is_read(
+    subject: Rows,
+) -> None:
     assert encode_payload(subject) == canonical.encode(msgspec.to_builtins(subject, str_keys=True))
 
 

@@ -57,7 +57,7 @@ def fault(call: Callable[[], object]) -> ContractError:
     return caught.value
 
 
-# --- encode -------------------------------------------------------------------------------------------------------------------------
+# --- encode -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vector", VECTORS["documents"], ids=lambda vector: vector["name"])
@@ -65,11 +65,15 @@ def test_golden_documents(vector: dict[str, str]) -> None:
     expected = vector["canonical"].encode()
     assert canonical.encode(json.loads(vector["input"])) == expected
     assert canonical.encode_parsed(canonical.parse(vector["input"].encode())) == expected
-    assert canonical.digest(expected) == "sha256:" + vector["sha256"] == "sha256:" + hashlib.sha256(expected).hexdigest()
+    assert (
+        canonical.digest(expected) == "sha256:" + vector["sha256"] == "sha256:" + hashlib.sha256(expected).hexdigest()
+    )
 
 
 def random_text(rng: random.Random) -> str:
-    alphabet = 'abc019 .,:[]{}e-6+"\\/\b\n\x00\x1f\x7f\u00e9\u20ac\u2028\ud7ff\ue000\ufb33\uffff\U00010000\U0001f600\U0010ffff'
+    alphabet = (
+        'abc019 .,:[]{}e-6+"\\/\b\n\x00\x1f\x7f\u00e9\u20ac\u2028\ud7ff\ue000\ufb33\uffff\U00010000\U0001f600\U0010ffff'
+    )
     return "".join(rng.choices(alphabet, k=rng.randint(0, 6)))
 
 
@@ -158,14 +162,17 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 
 def test_tuples_are_lists() -> None:
-    assert canonical.encode((1, ("\U0001f600", {"\U0001f600": 1, "\uffff": (2.0,)}))) == '[1,["😀",{"😀":1,"\uffff":[2]}]]'.encode()
+    assert (
+        canonical.encode((1, ("\U0001f600", {"\U0001f600": 1, "\uffff": (2.0,)})))
+        == '[1,["😀",{"😀":1,"\uffff":[2]}]]'.encode()
+    )
 
 
 def test_pointer_tokens_are_escaped() -> None:
     assert canonical.escape_pointer_token("a/b~c") == "a~1b~0c"
 
 
-# --- parse and is_canonical ---------------------------------------------------------------------------------------------------------
+# --- parse and is_canonical -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,7 +218,9 @@ def test_what_is_not_strict_json_is_refused(data: bytes) -> None:
     fault(lambda: canonical.parse(data))
 
 
-@pytest.mark.parametrize("data", [b"[" * 64 + b"]" * 64, b'["' + b"[{" * 500 + b'\\"[["]', b'{"a":' * 64 + b'"]]\\\\"' + b"}" * 64])
+@pytest.mark.parametrize(
+    "data", [b"[" * 64 + b"]" * 64, b'["' + b"[{" * 500 + b'\\"[["]', b'{"a":' * 64 + b'"]]\\\\"' + b"}" * 64]
+)
 def test_depth_counts_objects_and_lists_and_not_the_brackets_in_strings(data: bytes) -> None:
     canonical.parse(data)
 
@@ -268,7 +277,8 @@ def test_other_spellings_and_orders_are_not_canonical(data: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ['{"😀":1,"\ufb33":2}', '{"\\"":[0.000002,"1.0,"],"\\\\":"e-6"}', '["\\\\",",1.0,","\\\\\\"",1]', '{"":{},"a":[]}']
+    "data",
+    ['{"😀":1,"\ufb33":2}', '{"\\"":[0.000002,"1.0,"],"\\\\":"e-6"}', '["\\\\",",1.0,","\\\\\\"",1]', '{"":{},"a":[]}'],
 )
 def test_numbers_inside_strings_and_keys_beyond_the_bmp_do_not_mislead(data: str) -> None:
     assert judge(data.encode())
@@ -301,7 +311,7 @@ def test_is_canonical_agrees_with_the_reference_on_any_text(text: str) -> None:
         assert verdict == (rfc8785.dumps(doubles) == data)
 
 
-# --- hostile bytes ------------------------------------------------------------------------------------------------------------------
+# --- hostile bytes ----------------------------------------------------------------------------------------------------
 
 ASTRAL_KEYS = [f'"{number:x}\U0001f600":0' for number in range(70_000)]
 HOSTILE = {
@@ -345,7 +355,9 @@ def test_a_hostile_megabyte_costs_less_than_fifty_milliseconds(name: str, best_o
 
 
 @pytest.mark.parametrize("name", SLOWER)
-def test_the_worst_megabyte_costs_less_than_two_hundred_milliseconds(name: str, best_of_thirty: Callable[..., float]) -> None:
+def test_the_worst_megabyte_costs_less_than_two_hundred_milliseconds(
+    name: str, best_of_thirty: Callable[..., float]
+) -> None:
     assert best_of_thirty(lambda: judge(SLOWER[name]), 0.2) < 0.2
 
 

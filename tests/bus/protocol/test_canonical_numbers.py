@@ -25,7 +25,11 @@ def doubles() -> list[float]:
     found = [struct.unpack(">d", rng.randbytes(8))[0] for _ in range(DOUBLES // 2)]
     found += [rng.choice((-1, 1)) * rng.random() * 10.0 ** rng.randint(-9, 24) for _ in range(DOUBLES // 4)]
     found += [float(rng.randrange(10 ** rng.randint(1, 24))) for _ in range(DOUBLES // 4)]
-    found += [math.nextafter(edge, to) for edge in (1e-7, 1e-6, 1e-5, 1e15, 1e16, 2.0**53, 2.0**63, 1e21) for to in (-math.inf, math.inf)]
+    found += [
+        math.nextafter(edge, to)
+        for edge in (1e-7, 1e-6, 1e-5, 1e15, 1e16, 2.0**53, 2.0**63, 1e21)
+        for to in (-math.inf, math.inf)
+    ]
     return [value for value in found if math.isfinite(value)]
 
 
@@ -47,7 +51,9 @@ def test_every_way_of_writing_a_double_gives_the_same_text() -> None:
     assert respelled(values[:20_000], trusted=False) == exact[:20_000]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node, whose JSON.stringify is the reference, is not installed")
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="node, whose JSON.stringify is the reference, is not installed"
+)
 def test_doubles_are_written_as_node_writes_them() -> None:
     values = [value for value in doubles() if value]
     assert len(values) >= 100_000
@@ -57,7 +63,9 @@ def test_doubles_are_written_as_node_writes_them() -> None:
         "process.stdout.write(out.join(','))"
     )
     packed = struct.pack(f">{len(values)}d", *values)
-    written = subprocess.run(["node", "-e", script], input=packed, capture_output=True, check=True).stdout.decode().split(",")
+    written = (
+        subprocess.run(["node", "-e", script], input=packed, capture_output=True, check=True).stdout.decode().split(",")
+    )
     assert [numbers.text(value) for value in values] == written
 
 

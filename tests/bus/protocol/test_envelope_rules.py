@@ -1,4 +1,5 @@
-"""The shape of an envelope: for each rule of the contract one envelope that keeps it and one that breaks it, with the place of the fault."""
+"""The shape of an envelope: for each rule of the contract one envelope that keeps it and one that breaks it, with the
+place of the fault."""
 
 from __future__ import annotations
 
@@ -181,13 +182,29 @@ REQUIRED = (
 REQUIRED_OF_A_LINK = ("/statement", *(f"/statement/{name}" for name in LINK["statement"]))
 
 VALID: list[tuple[str, object]] = [
-    *[("/metadata/protocol", text) for text in ("sealbus/1", "sealbus/1.0", "sealbus/1.1", "sealbus/1.10", "sealbus/1.123")],
+    *[
+        ("/metadata/protocol", text)
+        for text in ("sealbus/1", "sealbus/1.0", "sealbus/1.1", "sealbus/1.10", "sealbus/1.123")
+    ],
     *[("/metadata/namespace", text) for text in ("a", "agents", "team-7", "a" * 63, "a1-2b")],
     *[("/metadata/message_id", text) for text in ("!", "~" * 128, "019b7a3c-0000-7000-8000-000000000000", "urn:x/1")],
-    *[("/metadata/message_type", text) for text in ("a", "a.b.c", "research.request", "a" * 120, "dlq.a", "a.dlq2", "a-b.c-d")],
-    *[("/metadata/schema_version", text) for text in ("0.0.0", "1.0.0", "10.20.30", "123456789012345678901234567890.0.0")],
-    *[("/metadata/timestamp", text) for text in ("0001-01-01T00:00:00.000Z", "2024-02-29T23:59:59.999Z", "2000-02-29T00:00:00.000Z")],
-    *[(pointer, text) for pointer in TEXT_IDS for text in ("x", "a" * 256, ASTRAL * 256, "opencode://code-reviewer", "\u00e9 \u0416\u3042")],
+    *[
+        ("/metadata/message_type", text)
+        for text in ("a", "a.b.c", "research.request", "a" * 120, "dlq.a", "a.dlq2", "a-b.c-d")
+    ],
+    *[
+        ("/metadata/schema_version", text)
+        for text in ("0.0.0", "1.0.0", "10.20.30", "123456789012345678901234567890.0.0")
+    ],
+    *[
+        ("/metadata/timestamp", text)
+        for text in ("0001-01-01T00:00:00.000Z", "2024-02-29T23:59:59.999Z", "2000-02-29T00:00:00.000Z")
+    ],
+    *[
+        (pointer, text)
+        for pointer in TEXT_IDS
+        for text in ("x", "a" * 256, ASTRAL * 256, "opencode://code-reviewer", "\u00e9 \u0416\u3042")
+    ],
     *[(pointer, text) for pointer, texts in ENUMS.items() for text in texts],
     ("/metadata/recipient", {"id": "a"}),
     ("/metadata/recipient", {"role": "reviewer"}),
@@ -247,7 +264,10 @@ BROKEN: list[tuple[str, object]] = [
             "/metadata/security/contains_untrusted_content",
         )
     ],
-    *[(pointer, 1.5) for pointer in (*INTEGERS, "/metadata/unknown", "/routing/unknown", "/metadata/authority/unknown")],
+    *[
+        (pointer, 1.5)
+        for pointer in (*INTEGERS, "/metadata/unknown", "/routing/unknown", "/metadata/authority/unknown")
+    ],
     *[(pointer, number) for pointer in INTEGERS for number in (-1, True)],
     *[
         (pointer, None)
@@ -261,13 +281,37 @@ BROKEN: list[tuple[str, object]] = [
             "/routing/retry",
         )
     ],
-    *[(layer, value) for layer in ("/data", "/metadata", "/routing", "/verification") for value in ([], "x", 1) if layer != "/metadata"],
-    *[("/metadata/namespace", text) for text in ("", "A", "a.b", "a" * 64, "1a", "-a", "a-", "a--b", "a_b", "\u00e9", "a\n")],
+    *[
+        (layer, value)
+        for layer in ("/data", "/metadata", "/routing", "/verification")
+        for value in ([], "x", 1)
+        if layer != "/metadata"
+    ],
+    *[
+        ("/metadata/namespace", text)
+        for text in ("", "A", "a.b", "a" * 64, "1a", "-a", "a-", "a--b", "a_b", "\u00e9", "a\n")
+    ],
     *[("/metadata/message_id", text) for text in ("", "a b", "~" * 129, "\u00e9", "\x7f", "a\n")],
-    *[("/metadata/message_type", text) for text in ("", ".", "a.", ".a", "a..b", "A.b", "a.1b", "x.dlq", "dlq", "a" * 121, "a._retry", "a\n")],
+    *[
+        ("/metadata/message_type", text)
+        for text in ("", ".", "a.", ".a", "a..b", "A.b", "a.1b", "x.dlq", "dlq", "a" * 121, "a._retry", "a\n")
+    ],
     *[
         ("/metadata/schema_version", text)
-        for text in ("", "1", "1.0", "1.0.0.0", "01.0.0", "1.00.0", "1.0.0-rc1", "1.0.0+build", "v1.0.0", "-1.0.0", "1.0.\u0661", "1.0.0\n")
+        for text in (
+            "",
+            "1",
+            "1.0",
+            "1.0.0.0",
+            "01.0.0",
+            "1.00.0",
+            "1.0.0-rc1",
+            "1.0.0+build",
+            "v1.0.0",
+            "-1.0.0",
+            "1.0.\u0661",
+            "1.0.0\n",
+        )
     ],
     *[
         ("/metadata/timestamp", text)
@@ -353,7 +397,15 @@ BROKEN: list[tuple[str, object]] = [
     *[
         (f"/verification/{name}", text)
         for name in ("content_hash", "seal")
-        for text in ("", "sha256:", f"sha256:{'A' * 64}", f"sha256:{'a' * 63}", f"sha256:{'a' * 65}", "a" * 64, f"sha512:{'a' * 64}")
+        for text in (
+            "",
+            "sha256:",
+            f"sha256:{'A' * 64}",
+            f"sha256:{'a' * 63}",
+            f"sha256:{'a' * 65}",
+            "a" * 64,
+            f"sha512:{'a' * 64}",
+        )
     ],
     ("/verification/signature", ""),
     ("/verification/unknown", "x"),
@@ -391,7 +443,10 @@ ELSEWHERE: list[tuple[dict[str, Any], str, object, str]] = [
     (CAUSED, "/verification/parents", "text", "/verification/parents"),
     (CAUSED, "/verification/proof_chain", [LINK] * 17, "/verification/proof_chain"),
     (CAUSED, "/verification/proof_chain", [LINK, []], "/verification/proof_chain/1"),
-    *[(FIRST, "/routing/retry", retry(**{name: ABSENT}), f"/routing/retry/{name}") for name in ("backoff", "base_ms", "cap_ms", "max_attempts")],
+    *[
+        (FIRST, "/routing/retry", retry(**{name: ABSENT}), f"/routing/retry/{name}")
+        for name in ("backoff", "base_ms", "cap_ms", "max_attempts")
+    ],
     *[
         (FIRST, "/routing/retry", retry(**{name: value}), f"/routing/retry/{name}")
         for name, value in (
@@ -466,18 +521,28 @@ def test_a_caused_message_has_a_shape() -> None:
 
 @pytest.mark.parametrize(("pointer", "value"), VALID, ids=map(named, VALID))
 def test_what_keeps_a_rule_is_accepted(pointer: str, value: object) -> None:
-    base = with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"}) if pointer.startswith("/metadata/recipient/") else FIRST
+    base = (
+        with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"})
+        if pointer.startswith("/metadata/recipient/")
+        else FIRST
+    )
     accept(with_change(base, pointer, value))
 
 
 @pytest.mark.parametrize(("pointer", "value"), [row for row in BROKEN if row != ("/metadata", ABSENT)])
 def test_what_breaks_a_rule_is_refused_with_its_place(pointer: str, value: object) -> None:
-    base = with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"}) if pointer.startswith("/metadata/recipient/") else FIRST
+    base = (
+        with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"})
+        if pointer.startswith("/metadata/recipient/")
+        else FIRST
+    )
     refuse(with_change(base, pointer, value), pointer)
 
 
 @pytest.mark.parametrize(("base", "change", "value", "pointer"), ELSEWHERE, ids=map(named, ELSEWHERE))
-def test_rules_between_fields_name_the_field_that_breaks_them(base: dict[str, Any], change: str, value: object, pointer: str) -> None:
+def test_rules_between_fields_name_the_field_that_breaks_them(
+    base: dict[str, Any], change: str, value: object, pointer: str
+) -> None:
     refuse(with_change(base, change, value), pointer)
 
 
@@ -497,7 +562,18 @@ def test_sixteen_parents_and_sixteen_links_are_the_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["sealbus/2", "sealbus/1.01", "sealbus/1.", "sealbus/1.0.0", "sealbus/10", "Sealbus/1", "sealbus/1\n", "", " sealbus/1"]
+    "text",
+    [
+        "sealbus/2",
+        "sealbus/1.01",
+        "sealbus/1.",
+        "sealbus/1.0.0",
+        "sealbus/10",
+        "Sealbus/1",
+        "sealbus/1\n",
+        "",
+        " sealbus/1",
+    ],
 )
 def test_another_protocol_is_unsupported(text: str) -> None:
     refuse(with_change(FIRST, "/metadata/protocol", text), "/metadata/protocol", "unsupported_protocol")
@@ -514,7 +590,9 @@ def test_the_canonical_form_is_judged_before_the_shape() -> None:
     assert parse_both_ways(value) == ("malformed", "")
 
 
-@pytest.mark.parametrize("literal", ["9007199254740992", "-9007199254740992", "1152921504606847000", "18446744073709552000", "1e+21"])
+@pytest.mark.parametrize(
+    "literal", ["9007199254740992", "-9007199254740992", "1152921504606847000", "18446744073709552000", "1e+21"]
+)
 @pytest.mark.parametrize(
     ("base", "pointer"),
     [
@@ -526,8 +604,12 @@ def test_the_canonical_form_is_judged_before_the_shape() -> None:
         (CAUSED, "/verification/proof_chain/0/statement/links"),
     ],
 )
-def test_an_integer_beyond_two_to_the_53_is_malformed_outside_data(base: dict[str, Any], pointer: str, literal: str) -> None:
-    tree = with_change(base, "/routing/retry", retry(cap_ms=2**53 - 1)) if pointer.startswith("/routing/retry/") else base
+def test_an_integer_beyond_two_to_the_53_is_malformed_outside_data(
+    base: dict[str, Any], pointer: str, literal: str
+) -> None:
+    tree = (
+        with_change(base, "/routing/retry", retry(cap_ms=2**53 - 1)) if pointer.startswith("/routing/retry/") else base
+    )
     value = rfc8785.dumps(with_change(tree, pointer, "LITERAL")).replace(b'"LITERAL"', literal.encode())
     reason, place = parse_both_ways(value)  # type: ignore[misc]
     assert (reason, place) == ("malformed", pointer)

@@ -136,7 +136,9 @@ def test_ids_times_keys_and_data_may_differ() -> None:
     moulds = learnt(PLAIN["bare"], PLAIN["full"])
     assert agrees(moulds, sealed(b'{"count":7,"question":"and?","weight":0.25}', message_id="m-2").value)
     assert agrees(moulds, sealed(conversation_id="a b", message_id="m~!").value)
-    assert agrees(moulds, sealed(timestamp="2027-02-28T23:59:59.999Z", routing={"expires_at": "2028-02-29T00:00:00.000Z"}).value)
+    assert agrees(
+        moulds, sealed(timestamp="2027-02-28T23:59:59.999Z", routing={"expires_at": "2028-02-29T00:00:00.000Z"}).value
+    )
     assert agrees(moulds, sealed(routing={"key": "x", "idempotency_key": "y"}).value)
 
 
@@ -197,7 +199,7 @@ def test_fields_that_differ_from_message_to_message_are_not_remembered() -> None
     assert len(moulds._glimpsed) <= 512
 
 
-# --- forgeries with right hashes: only the layout and the forms stand in their way -----------------------------------------------------
+# --- forgeries with right hashes: only the layout and the forms stand in their way ------------------------------------
 
 
 def forged(data: bytes, slots: dict[str, str], mould: Message) -> bytes:
@@ -217,17 +219,58 @@ def forged(data: bytes, slots: dict[str, str], mould: Message) -> bytes:
     statement = statement.replace(f'"message_id":"{mould.metadata.message_id}"', f'"message_id":"{slots["id"]}"')
     statement = statement.replace(f'"timestamp":"{START}"', f'"timestamp":"{slots["timestamp"]}"')
     content, enclosed = sha256(data).hexdigest(), sha256(b"{" + envelope + b"}").hexdigest()
-    statement = statement.replace(mould.statement.content_hash, f"sha256:{content}").replace(mould.statement.envelope_hash, f"sha256:{enclosed}")
+    statement = statement.replace(mould.statement.content_hash, f"sha256:{content}").replace(
+        mould.statement.envelope_hash, f"sha256:{enclosed}"
+    )
     seal = sha256(statement.encode("utf-8", "surrogatepass")).hexdigest()
     text = text.replace(mould.verification.content_hash, f"sha256:{content}").replace(mould.seal, f"sha256:{seal}")
     return b'{"data":' + data + text.encode("utf-8", "surrogatepass")
 
 
-ODD = ['"', "\\", "\\u0061", "\x00", "\x1f", "\x7f", "é", "\u200b", "\u2028", "\U0001f600", "\ud800", " ", "", "a" * 128, "a" * 129, "a" * 257]
-ODD += ['x","hops":0', 'x","x":"y', '"},"routing":{"expires_at":"' + END, ',"timestamp":"' + START, "talk", "m-1", "m-2", "k"]
-TEXTS = st.sampled_from(ODD) | st.text(max_size=6) | st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)
+ODD = [
+    '"',
+    "\\",
+    "\\u0061",
+    "\x00",
+    "\x1f",
+    "\x7f",
+    "é",
+    "\u200b",
+    "\u2028",
+    "\U0001f600",
+    "\ud800",
+    " ",
+    "",
+    "a" * 128,
+    "a" * 129,
+    "a" * 257,
+]
+ODD += [
+    'x","hops":0',
+    'x","x":"y',
+    '"},"routing":{"expires_at":"' + END,
+    ',"timestamp":"' + START,
+    "talk",
+    "m-1",
+    "m-2",
+    "k",
+]
+TEXTS = (
+    st.sampled_from(ODD)
+    | st.text(max_size=6)
+    | st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40)
+)
 TIMES = (
-    st.sampled_from([START, END, "2026-02-30T00:00:00.000Z", "2026-01-01T00:00:60.000Z", "2026-01-01t00:00:00.000Z", "2026-01-01T00:00:00.00Z"])
+    st.sampled_from(
+        [
+            START,
+            END,
+            "2026-02-30T00:00:00.000Z",
+            "2026-01-01T00:00:60.000Z",
+            "2026-01-01t00:00:00.000Z",
+            "2026-01-01T00:00:00.00Z",
+        ]
+    )
     | st.datetimes().map(lambda moment: f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0"))
     | st.text(min_size=24, max_size=24)
 )
@@ -275,10 +318,20 @@ DATA = st.sampled_from(
     name=st.sampled_from(sorted(PLAIN)),
     data=DATA,
     slots=st.fixed_dictionaries(
-        {}, optional={"talk": TEXTS, "id": TEXTS, "key": TEXTS, "idempotency_key": TEXTS, "timestamp": TIMES, "expires_at": TIMES}
+        {},
+        optional={
+            "talk": TEXTS,
+            "id": TEXTS,
+            "key": TEXTS,
+            "idempotency_key": TEXTS,
+            "timestamp": TIMES,
+            "expires_at": TIMES,
+        },
     ),
 )
-def test_a_forgery_with_right_hashes_is_cast_only_where_the_exact_way_accepts_it(name: str, data: bytes, slots: dict[str, str]) -> None:
+def test_a_forgery_with_right_hashes_is_cast_only_where_the_exact_way_accepts_it(
+    name: str, data: bytes, slots: dict[str, str]
+) -> None:
     mould = PLAIN[name]
     usual = {"talk": "talk", "id": "m-1", "timestamp": START, "expires_at": END, "key": "k", "idempotency_key": "i"}
     value = forged(data, usual | slots, mould)
@@ -293,7 +346,14 @@ def test_a_forgery_with_right_hashes_is_cast_only_where_the_exact_way_accepts_it
 def test_the_forger_of_these_tests_makes_what_is_right() -> None:
     for mould in PLAIN.values():
         key, idempotency_key = mould.routing.key or "", mould.routing.idempotency_key or ""
-        slots = {"talk": "talk", "id": "m-1", "timestamp": START, "expires_at": END, "key": key, "idempotency_key": idempotency_key}
+        slots = {
+            "talk": "talk",
+            "id": "m-1",
+            "timestamp": START,
+            "expires_at": END,
+            "key": key,
+            "idempotency_key": idempotency_key,
+        }
         assert forged(mould.data, slots, mould) == mould.value
         assert agrees(ALL, forged(mould.data, slots | {"talk": "other", "id": "m-9"}, mould))
 
@@ -305,7 +365,22 @@ def test_ten_thousand_mutations_are_cast_only_where_the_exact_way_accepts_them()
     for number in range(10_000):
         value = values[number % len(values)]
         at, length = rng.randrange(len(value)), rng.choice((0, 1, 1, 2, 9))
-        piece = rng.choice((b"", b" ", b'"', b"\\", b"{", b"}", b",", b"0", b"\xff", b"\x00", b'"x":1,', value[at : at + rng.randrange(60)]))
+        piece = rng.choice(
+            (
+                b"",
+                b" ",
+                b'"',
+                b"\\",
+                b"{",
+                b"}",
+                b",",
+                b"0",
+                b"\xff",
+                b"\x00",
+                b'"x":1,',
+                value[at : at + rng.randrange(60)],
+            )
+        )
         accepted += agrees(ALL, value[:at] + piece + value[at + length :])
     assert accepted > 10, "too few mutations are none to say anything"
 

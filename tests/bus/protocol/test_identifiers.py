@@ -1,4 +1,5 @@
-"""The forms of names and ids; verdicts do not depend on the interpreter's Unicode, and hostile names are not remembered."""
+"""The forms of names and ids; verdicts do not depend on the interpreter's Unicode, and hostile names are not
+remembered."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def test_a_text_id_has_no_listed_code_point_and_any_other() -> None:
 
 
 def test_the_list_holds_every_control_and_format_character_this_interpreter_knows() -> None:
-    assert all(is_listed(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp"))
+    assert all(
+        is_listed(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
+    )
 
 
 @pytest.mark.parametrize("count", [1, 256])
@@ -78,7 +81,9 @@ def test_what_is_no_text_id(text: str) -> None:
         lambda text: names.is_reply_to(text, "a"),
     ],
 )
-@pytest.mark.parametrize("text", ["a\n", "1.0.0\n", "sealbus/1\n", "sha256:" + "a" * 64 + "\n", "a._reply.a-00000000\n"])
+@pytest.mark.parametrize(
+    "text", ["a\n", "1.0.0\n", "sealbus/1\n", "sha256:" + "a" * 64 + "\n", "a._reply.a-00000000\n"]
+)
 def test_no_form_ends_with_a_line_break(rule: Callable[[str], bool], text: str) -> None:
     assert not rule(text)
 
@@ -121,7 +126,7 @@ def test_hostile_megabytes_are_not_remembered(rule: Callable[[str], bool]) -> No
     assert left < 1_000_000
 
 
-# --- ids made here ------------------------------------------------------------------------------------------------------------------
+# --- ids made here ----------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
@@ -137,7 +142,9 @@ def test_a_made_id_is_a_uuid_of_version_7_with_its_time_in_front(now_ms: int, en
 
 @given(st.lists(st.integers(0, 2**48 - 1), min_size=2, max_size=9))
 def test_made_ids_sort_by_time(times: list[int]) -> None:
-    assert sorted(names.uuid7(now_ms, bytes(10)) for now_ms in times) == [names.uuid7(now_ms, bytes(10)) for now_ms in sorted(times)]
+    assert sorted(names.uuid7(now_ms, bytes(10)) for now_ms in times) == [
+        names.uuid7(now_ms, bytes(10)) for now_ms in sorted(times)
+    ]
 
 
 def test_entropy_never_gives_the_same_bytes_twice() -> None:

@@ -99,7 +99,9 @@ def with_statement(message: Message, index: int, **changes: Any) -> Message:
 
 def with_chain(message: Message, chain: tuple[Link, ...]) -> Message:
     last = canonical.digest(encode_statement(chain[-1].statement))
-    return msgspec.structs.replace(message, verification=msgspec.structs.replace(message.verification, proof_chain=chain, parents=(last,)))
+    return msgspec.structs.replace(
+        message, verification=msgspec.structs.replace(message.verification, proof_chain=chain, parents=(last,))
+    )
 
 
 @pytest.mark.parametrize("length", range(2, 20))
@@ -137,22 +139,39 @@ def test_a_link_is_the_causes_statement_and_signature() -> None:
 @pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize(
     "changes",
-    [{"content_hash": "sha256:" + "0" * 64}, {"sender": "mallory"}, {"message_type": "c.d"}, {"trust_level": "platform_policy"}],
+    [
+        {"content_hash": "sha256:" + "0" * 64},
+        {"sender": "mallory"},
+        {"message_type": "c.d"},
+        {"trust_level": "platform_policy"},
+    ],
 )
 def test_a_changed_link_no_longer_hashes_to_its_successors_parent(index: int, changes: dict[str, Any]) -> None:
     message = talk(4)[-1]
     chain = list(message.verification.proof_chain or ())
     chain[index] = Link(statement=msgspec.structs.replace(chain[index].statement, **changes))
-    broken = msgspec.structs.replace(message, verification=msgspec.structs.replace(message.verification, proof_chain=tuple(chain)))
+    broken = msgspec.structs.replace(
+        message, verification=msgspec.structs.replace(message.verification, proof_chain=tuple(chain))
+    )
     assert "first parent" in (fault(broken) or "")
 
 
 FORGERIES: dict[str, tuple[Callable[[Message], Message], str]] = {
     "hops skip one": (lambda message: with_statement(message, 1, hops=5), "hops"),
-    "a first message with parents": (lambda message: with_statement(message, 0, parents=("sha256:" + "0" * 64,)), "go together"),
+    "a first message with parents": (
+        lambda message: with_statement(message, 0, parents=("sha256:" + "0" * 64,)),
+        "go together",
+    ),
     "a caused link without parents": (
         lambda message: with_chain(
-            message, (Link(statement=msgspec.structs.replace(message.verification.proof_chain[2].statement, parents=None, links=None)),)
+            message,
+            (
+                Link(
+                    statement=msgspec.structs.replace(
+                        message.verification.proof_chain[2].statement, parents=None, links=None
+                    )
+                ),
+            ),
         ),  # type: ignore[index]
         "go together",
     ),
@@ -161,13 +180,28 @@ FORGERIES: dict[str, tuple[Callable[[Message], Message], str]] = {
     "links zero": (lambda message: with_statement(message, 0, links=0), "1 to 16"),
     "links negative": (lambda message: with_statement(message, 0, links=-1), "1 to 16"),
     "links do not follow": (lambda message: with_statement(message, 1, links=3), "number of links"),
-    "a shortened chain": (lambda message: with_chain(message, (message.verification.proof_chain or ())[1:]), "number of links"),
+    "a shortened chain": (
+        lambda message: with_chain(message, (message.verification.proof_chain or ())[1:]),
+        "number of links",
+    ),
     "an id repeats": (lambda message: with_statement(message, 0, message_id="m-1"), "repeats"),
     "an id is the message's own": (lambda message: with_statement(message, 0, message_id="m-3"), "repeats"),
-    "the newest is not the cause": (lambda message: with_chain(message, (message.verification.proof_chain or ())[:-1]), "not the cause"),
-    "the order is turned": (lambda message: with_chain(message, tuple(reversed(message.verification.proof_chain or ()))), "not the cause"),
-    "time runs backwards": (lambda message: with_statement(message, 1, timestamp=format_ms(START_MS + 2_000 + 120_001)), "backwards"),
-    "older than the horizon": (lambda message: with_statement(message, 0, timestamp=format_ms(START_MS + 3_000 - MAX_LINK_AGE_MS - 1)), "older"),
+    "the newest is not the cause": (
+        lambda message: with_chain(message, (message.verification.proof_chain or ())[:-1]),
+        "not the cause",
+    ),
+    "the order is turned": (
+        lambda message: with_chain(message, tuple(reversed(message.verification.proof_chain or ()))),
+        "not the cause",
+    ),
+    "time runs backwards": (
+        lambda message: with_statement(message, 1, timestamp=format_ms(START_MS + 2_000 + 120_001)),
+        "backwards",
+    ),
+    "older than the horizon": (
+        lambda message: with_statement(message, 0, timestamp=format_ms(START_MS + 3_000 - MAX_LINK_AGE_MS - 1)),
+        "older",
+    ),
 }
 
 
@@ -214,18 +248,24 @@ def test_a_links_signature_has_the_one_form() -> None:
     message = talk(3, signed=True)[-1]
     chain = message.verification.proof_chain or ()
     broken = msgspec.structs.replace(chain[0], signature="not..jws!")
-    changed = msgspec.structs.replace(message, verification=msgspec.structs.replace(message.verification, proof_chain=(broken, *chain[1:])))
+    changed = msgspec.structs.replace(
+        message, verification=msgspec.structs.replace(message.verification, proof_chain=(broken, *chain[1:]))
+    )
     assert "form" in (fault(changed, Verifier()) or "")
 
 
-HASHES = st.sampled_from(["sha256:" + "0" * 64, "sha256:" + "F" * 64, "sha256:" + "0" * 63, "sha256:" + "0" * 65, "", "md5:" + "0" * 64])
+HASHES = st.sampled_from(
+    ["sha256:" + "0" * 64, "sha256:" + "F" * 64, "sha256:" + "0" * 63, "sha256:" + "0" * 65, "", "md5:" + "0" * 64]
+)
 ODD_LINKS: dict[str, st.SearchStrategy[Any]] = {
     "content_hash": HASHES,
     "envelope_hash": HASHES,
     "hops": st.integers(-1, 3) | st.sampled_from([2**53, True]),
     "links": st.none() | st.integers(-1, 17),
     "message_id": st.sampled_from(["", "m-0", "m-1", "m-3", "a b", "\u00e9", 'q"\\', "x" * 128, "x" * 129]),
-    "message_type": st.sampled_from(["a.b", "a-b.c", "a--b", "-a", "a.", ".a", "A.b", "1a", "a1", "dlq", "dlq.a", "a.dlq", "", "a" * 121]),
+    "message_type": st.sampled_from(
+        ["a.b", "a-b.c", "a--b", "-a", "a.", ".a", "A.b", "1a", "a1", "dlq", "dlq.a", "a.dlq", "", "a" * 121]
+    ),
     "namespace": st.sampled_from(["agents", "other", "", "a.b", "a" * 63, "a" * 64]),
     "parents": st.none()
     | st.lists(HASHES, max_size=2).map(tuple)
@@ -233,7 +273,9 @@ ODD_LINKS: dict[str, st.SearchStrategy[Any]] = {
     | st.just(("sha256:" + "0" * 64,) * 17),
     "protocol": st.sampled_from(["sealbus/1", "sealbus/1.5", "sealbus/2", ""]),
     "sender": st.sampled_from(["", "a@b", "\u00e9", "\x00", "\u200b", 'q"', "x" * 256, "x" * 257]),
-    "timestamp": st.sampled_from(["2026-01-31T12:00:00.000Z", "2026-02-30T12:00:00.000Z", "0001-01-01T00:00:00.000Z", "2026-01-31", ""]),
+    "timestamp": st.sampled_from(
+        ["2026-01-31T12:00:00.000Z", "2026-02-30T12:00:00.000Z", "0001-01-01T00:00:00.000Z", "2026-01-31", ""]
+    ),
     "trust_level": st.none() | st.sampled_from(["platform_policy", "\u00e9\n"]),
 }
 
@@ -258,7 +300,9 @@ def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
         message = with_statement(message, place, **changes)
         chain = list(message.verification.proof_chain or ())
     else:
-        chain[place] = msgspec.structs.replace(chain[place], statement=msgspec.structs.replace(chain[place].statement, **changes))
+        chain[place] = msgspec.structs.replace(
+            chain[place], statement=msgspec.structs.replace(chain[place].statement, **changes)
+        )
     chain[place] = msgspec.structs.replace(chain[place], signature=signature)
     verification = msgspec.structs.replace(message.verification, proof_chain=tuple(chain))
     message = msgspec.structs.replace(message, verification=verification)

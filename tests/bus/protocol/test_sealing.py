@@ -71,7 +71,8 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
 
 
 def verdict(value: bytes | None) -> Any:
-    """The message in *value*, or its reason and pointer; the same with a registry, and by the quick and the exact way."""
+    """The message in *value*, or its reason and pointer; the same with a registry, and by the quick and the exact
+    way."""
     told = outcome(sealing.parse, value)
     proven = outcome(sealing.parse, value, REGISTRY.prove)
     if isinstance(told, Message):
@@ -98,7 +99,7 @@ FIRST = sealed()
 CHAINED = caused(caused(FIRST, "m-2"), "m-3")
 TEXT = FIRST.value.decode()
 
-# --- sealing ------------------------------------------------------------------------------------------------------------------------
+# --- sealing ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_value_is_the_canonical_form_of_the_four_layers() -> None:
@@ -163,7 +164,12 @@ def test_what_a_receiver_would_refuse_is_not_sealed(change: dict[str, Any], poin
 
 @pytest.mark.parametrize(
     "change",
-    [{"conversation_id": "\ud800"}, {"sender": Agent(id="a\udfff")}, {"intent": "\ud800"}, {"security": Security(trust_level="\ud800")}],
+    [
+        {"conversation_id": "\ud800"},
+        {"sender": Agent(id="a\udfff")},
+        {"intent": "\ud800"},
+        {"security": Security(trust_level="\ud800")},
+    ],
 )
 def test_a_lone_surrogate_is_not_sealed(change: dict[str, Any]) -> None:
     reason, pointer = outcome(lambda: sealed(**change))
@@ -188,7 +194,7 @@ def test_seventeen_parents_are_not_sealed() -> None:
     assert outcome(seal) == ("malformed", "/verification/parents")
 
 
-# --- integrity ----------------------------------------------------------------------------------------------------------------------
+# --- integrity --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,10 @@ def test_any_change_breaks_a_hash(path: str, value: object, reason: str, pointer
 def test_a_shortened_chain_breaks_the_seal() -> None:
     tree = tree_of(CHAINED)
     del tree["verification"]["proof_chain"][0]
-    assert outcome(sealing.check_integrity, sealing.parse(rfc8785.dumps(tree))) == ("seal_mismatch", "/verification/seal")
+    assert outcome(sealing.check_integrity, sealing.parse(rfc8785.dumps(tree))) == (
+        "seal_mismatch",
+        "/verification/seal",
+    )
 
 
 def test_a_signature_is_outside_the_seal() -> None:
@@ -227,7 +236,7 @@ def test_a_signature_is_outside_the_seal() -> None:
     sealing.check_integrity(sealing.parse(rfc8785.dumps(tree)))
 
 
-# --- hostile records ----------------------------------------------------------------------------------------------------------------
+# --- hostile records --------------------------------------------------------------------------------------------------
 
 
 def with_data(data: str | bytes) -> bytes:
@@ -258,7 +267,18 @@ def duplicates() -> Iterable[tuple[str, bytes]]:
 
 
 def spellings() -> Iterable[tuple[str, bytes]]:
-    for literal in ("1.0", "1e2", "-0", "1E2", "0.10", "1e-6", "1e+2", "100000000000000000000000", "9007199254740993", "-9007199254740993"):
+    for literal in (
+        "1.0",
+        "1e2",
+        "-0",
+        "1E2",
+        "0.10",
+        "1e-6",
+        "1e+2",
+        "100000000000000000000000",
+        "9007199254740993",
+        "-9007199254740993",
+    ):
         yield f"{literal} in data", with_data(f'{{"count":{literal},"question":"why?"}}')
     for literal in ("0.0", "0e0", "-0", "00", "+0"):
         yield f"hops {literal}", replaced('"hops":0', f'"hops":{literal}')
@@ -293,7 +313,10 @@ def encodings() -> Iterable[tuple[str, bytes]]:
         yield f"invalid UTF-8 ({name}) in a text id", replaced("talk", broken)
         yield (
             f"invalid UTF-8 ({name}) in tracestate",
-            replaced('"timestamp":"2026-01-01T00:00:00.000Z"', b'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"' + broken + b'"'),
+            replaced(
+                '"timestamp":"2026-01-01T00:00:00.000Z"',
+                b'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"' + broken + b'"',
+            ),
         )
     for escaped in (r"\ud800", r"\udc00", r"\udc00\ud800", r"\ud83dx", r"\uD800"):
         yield f"{escaped} in a string", replaced("why?", escaped)
@@ -323,7 +346,10 @@ def forms() -> Iterable[tuple[str, bytes | None]]:
     yield "layers in another order", rfc_unsorted(tree_of(FIRST), ["metadata", "data", "routing", "verification"])
     yield "verification first", rfc_unsorted(tree_of(FIRST), ["verification", "data", "metadata", "routing"])
     yield "keys of data in another order", with_data('{"question":"why?","count":1}')
-    yield "keys of metadata in another order", replaced('"conversation_id":"talk","hops":0', '"hops":0,"conversation_id":"talk"')
+    yield (
+        "keys of metadata in another order",
+        replaced('"conversation_id":"talk","hops":0', '"hops":0,"conversation_id":"talk"'),
+    )
     yield "keys in UTF-8 order where UTF-16 differs", with_data('{"\ufb33":1,"\U0001f600":2}')
     yield "a trailing comma", replaced('"hops":0,', '"hops":0,,')
     yield "a comment", replaced('"hops":0', '/**/"hops":0')
@@ -345,7 +371,10 @@ def sizes() -> Iterable[tuple[str, bytes]]:
     yield "an intent of 1 MB", replaced('"hops":0', '"hops":0,"intent":"' + "i" * 1_000_000 + '"')
     yield "half a million parents", replaced('"seal"', '"parents":[' + ",".join(['""'] * 300_000) + '],"seal"')
     yield "a hundred thousand links", replaced('"seal"', '"proof_chain":[' + ",".join(["{}"] * 100_000) + '],"seal"')
-    yield "three hundred thousand pointers", replaced('"hops":0', '"critical_fields":[' + ",".join(['"a"'] * 250_000) + '],"hops":0')
+    yield (
+        "three hundred thousand pointers",
+        replaced('"hops":0', '"critical_fields":[' + ",".join(['"a"'] * 250_000) + '],"hops":0'),
+    )
     yield "a hundred thousand duplicate keys", with_data("{" + ",".join(['"a":1'] * 100_000) + "}")
     yield "a protocol of 1 MB", replaced('"sealbus/1"', '"' + "s" * 1_000_000 + '"')
 
@@ -377,7 +406,9 @@ def test_a_hostile_record_costs_less_than_fifty_milliseconds(name: str, best_of_
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_unknown_field_costs_less_than_two_hundred_milliseconds(name: str, best_of_thirty: Callable[..., float]) -> None:
+def test_a_large_unknown_field_costs_less_than_two_hundred_milliseconds(
+    name: str, best_of_thirty: Callable[..., float]
+) -> None:
     assert best_of_thirty(lambda: sealing.parse(LARGE[name]), 0.2) < 0.2
 
 
@@ -386,7 +417,9 @@ def test_depth_sixty_four_is_accepted() -> None:
     assert isinstance(verdict(replaced('"hops":0', '"hops":0,"i":' + "[" * 62 + "]" * 62)), Message)
 
 
-@pytest.mark.parametrize("literal", ["9007199254740992", "18446744073709552000", "1e+21", "1e-7", "0.000001", "-1.5", "5e-324"])
+@pytest.mark.parametrize(
+    "literal", ["9007199254740992", "18446744073709552000", "1e+21", "1e-7", "0.000001", "-1.5", "5e-324"]
+)
 def test_a_number_in_data_is_the_canonical_form_of_its_double(literal: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":{literal}}}')), Message)
 
@@ -399,7 +432,13 @@ def test_a_key_of_one_megabyte_in_data_is_only_long() -> None:
 def test_what_the_canonical_form_does_not_escape_stands_as_it_is(text: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":"{text}"}}')), Message)
     assert isinstance(
-        verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{text}"')), Message
+        verdict(
+            replaced(
+                '"timestamp":"2026-01-01T00:00:00.000Z"',
+                f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{text}"',
+            )
+        ),
+        Message,
     )
 
 
@@ -407,11 +446,17 @@ def test_what_the_canonical_form_does_not_escape_stands_as_it_is(text: str) -> N
 def test_what_the_canonical_form_escapes_is_escaped_in_every_layer(escape: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":"{escape}"}}')), Message)
     assert isinstance(
-        verdict(replaced('"timestamp":"2026-01-01T00:00:00.000Z"', f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{escape}"')), Message
+        verdict(
+            replaced(
+                '"timestamp":"2026-01-01T00:00:00.000Z"',
+                f'"timestamp":"2026-01-01T00:00:00.000Z","tracestate":"{escape}"',
+            )
+        ),
+        Message,
     )
 
 
-# --- one meaning --------------------------------------------------------------------------------------------------------------------
+# --- one meaning ------------------------------------------------------------------------------------------------------
 
 TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9.eE+-]+|[{}\[\],:]|true|false|null')
 INSERTS = (
@@ -469,7 +514,11 @@ def swapped(rng: random.Random, value: bytes) -> bytes:
 
 def replaced_token(rng: random.Random, value: bytes) -> bytes:
     match = rng.choice(list(TOKENS.finditer(value)))
-    return value[: match.start()] + rng.choice((*INSERTS, b'""', b"[]", b"{}", b"1e+21", b"0.5", b"10", b'"a"')) + value[match.end() :]
+    return (
+        value[: match.start()]
+        + rng.choice((*INSERTS, b'""', b"[]", b"{}", b"1e+21", b"0.5", b"10", b'"a"'))
+        + value[match.end() :]
+    )
 
 
 def repeated_member(rng: random.Random, value: bytes) -> bytes:

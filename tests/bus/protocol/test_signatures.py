@@ -55,7 +55,10 @@ def test_what_is_signed_is_the_header_a_dot_and_the_statement_itself() -> None:
 
 def test_the_header_is_the_canonical_form_of_exactly_four_members() -> None:
     header = sign(PAYLOAD, Domain()).partition("..")[0]
-    assert base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) == b'{"alg":"HS256","b64":false,"crit":["b64"],"kid":"k1"}'
+    assert (
+        base64.urlsafe_b64decode(header + "=" * (-len(header) % 4))
+        == b'{"alg":"HS256","b64":false,"crit":["b64"],"kid":"k1"}'
+    )
 
 
 def test_a_signature_is_read_back() -> None:
@@ -64,7 +67,10 @@ def test_a_signature_is_read_back() -> None:
     assert (signature.alg, signature.kid, len(signature.raw)) == ("HS256", "k1", 32)
 
 
-@given(st.binary(min_size=1, max_size=70), st.text(min_size=1, max_size=9, alphabet=st.characters(exclude_categories=["Cs"])))
+@given(
+    st.binary(min_size=1, max_size=70),
+    st.text(min_size=1, max_size=9, alphabet=st.characters(exclude_categories=["Cs"])),
+)
 def test_any_bytes_and_any_kid_are_read_back(raw: bytes, kid: str) -> None:
     class Other(Domain):
         def sign(self, signing_input: bytes) -> bytes:

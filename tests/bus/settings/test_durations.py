@@ -29,7 +29,9 @@ def test_anything_else_is_refused(written: object) -> None:
         durations.seconds(written)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (90, "90s"), (300, "5m"), (86_400, "1d"), (1.5, "1500ms")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (90, "90s"), (300, "5m"), (86_400, "1d"), (1.5, "1500ms")]
+)
 def test_the_shortest_text(seconds: float, text: str) -> None:
     assert durations.text(seconds) == text
 

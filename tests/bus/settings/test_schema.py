@@ -25,7 +25,9 @@ def from_env(**values: str) -> Loaded:
     return load(env={f"SEALBUS_{name}": value for name, value in values.items()}, file=None)
 
 
-def refusal(*, env: dict[str, str] | None = None, file: Path | None = None, flags: dict[str, object] | None = None) -> str:
+def refusal(
+    *, env: dict[str, str] | None = None, file: Path | None = None, flags: dict[str, object] | None = None
+) -> str:
     with pytest.raises(ConfigurationError) as caught:
         load(env=env or {}, file=file, flags=flags or {})
     return str(caught.value)
@@ -36,7 +38,7 @@ def toml(tmp_path: Path) -> Path:
     return tmp_path / "mine.toml"
 
 
-# --- sources ------------------------------------------------------------------------------------------------------------------------
+# --- sources ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_setting_has_a_default_and_every_default_a_setting() -> None:
@@ -141,12 +143,16 @@ def test_an_installed_package_carries_its_defaults(tmp_path: Path) -> None:
     assert run.stdout == "64\n"
 
 
-# --- values -------------------------------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def test_text_from_the_environment_becomes_the_type_of_its_setting() -> None:
     settings = from_env(
-        WORKER__CONCURRENCY="20", DEADLETTER__DETAILS="true", RETRY__TIERS="1s, PT60S,3600", WORKER__TIMEOUT_S="2m", TOPICS__CREATE="false"
+        WORKER__CONCURRENCY="20",
+        DEADLETTER__DETAILS="true",
+        RETRY__TIERS="1s, PT60S,3600",
+        WORKER__TIMEOUT_S="2m",
+        TOPICS__CREATE="false",
     ).settings
     assert settings.worker.concurrency == 20
     assert settings.deadletter.details is True
@@ -159,7 +165,11 @@ def test_text_from_the_environment_becomes_the_type_of_its_setting() -> None:
 def test_a_file_may_give_durations_as_numbers_or_text(toml: Path) -> None:
     toml.write_text('[worker]\ntimeout_s = 90\ndrain_timeout_s = "PT10S"\n[retry]\ntiers = [5, "30s"]\n')
     settings = load(env={}, file=toml).settings
-    assert (settings.worker.timeout_s, settings.worker.drain_timeout_s, settings.retry.tiers) == (90.0, 10.0, ("5s", "30s"))
+    assert (settings.worker.timeout_s, settings.worker.drain_timeout_s, settings.retry.tiers) == (
+        90.0,
+        10.0,
+        ("5s", "30s"),
+    )
 
 
 def test_settings_do_not_change() -> None:
@@ -175,12 +185,15 @@ def test_settings_forbid_unknown_fields() -> None:
         msgspec.convert(settings, Settings)
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_variable_names_the_nearest_one() -> None:
     text = refusal(env={"SEALBUS_WORKER__CONCURENCY": "1"})
-    assert text == "unknown setting SEALBUS_WORKER__CONCURENCY in the environment; the nearest known one is SEALBUS_WORKER__CONCURRENCY"
+    assert (
+        text == "unknown setting SEALBUS_WORKER__CONCURENCY in the environment; the nearest known one is "
+        "SEALBUS_WORKER__CONCURRENCY"
+    )
 
 
 def test_an_unknown_key_names_the_nearest_one_and_its_file(toml: Path) -> None:
@@ -249,7 +262,8 @@ def test_ranges_and_rules(name: str, value: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[worker]\nconcurrency = true\n", '[worker]\nconcurrency = [1]\n[log]\nlevel = "info"\n', "[retry]\ntiers = []\n"]
+    "content",
+    ["[worker]\nconcurrency = true\n", '[worker]\nconcurrency = [1]\n[log]\nlevel = "info"\n', "[retry]\ntiers = []\n"],
 )
 def test_a_file_is_held_to_types(toml: Path, content: str) -> None:
     toml.write_text(content)
@@ -270,7 +284,7 @@ def test_a_missing_secret_file_is_refused() -> None:
     assert refusal(env={"SEALBUS_BUS__URL_FILE": "/nowhere/at/all"}).startswith("SEALBUS_BUS__URL_FILE")
 
 
-# --- describe -----------------------------------------------------------------------------------------------------------------------
+# --- describe ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_password_in_a_url_is_masked() -> None:
@@ -304,7 +318,8 @@ def test_what_is_described_loads_the_same() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["SEALBUS_WORKER__CONCURRENCY", "SEALBUS_BUS__URL", "SEALBUS_RETRY__TIERS", "SEALBUS_X"]), st.text(max_size=12)
+        st.sampled_from(["SEALBUS_WORKER__CONCURRENCY", "SEALBUS_BUS__URL", "SEALBUS_RETRY__TIERS", "SEALBUS_X"]),
+        st.text(max_size=12),
     )
 )
 def test_any_environment_loads_or_is_refused_as_configuration(env: dict[str, str]) -> None:

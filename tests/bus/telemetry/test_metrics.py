@@ -19,14 +19,20 @@ def shown(registry: CollectorRegistry, *names: str) -> str:
     text = generate_latest(registry).decode() + generate_openmetrics(registry).decode().removesuffix("# EOF\n")
     text = re.sub(r"(_created\{[^}]*\}) \S+", r"\1 then", text)
     blocks = re.split(r"(?=# HELP )", text)
-    return "".join(block for block in blocks if any(re.match(rf"# HELP {name}\b|# HELP {name}_", block) for name in names))
+    return "".join(
+        block for block in blocks if any(re.match(rf"# HELP {name}\b|# HELP {name}_", block) for name in names)
+    )
 
 
 def test_tallies_are_shown_as_the_librarys_own_series_are() -> None:
     metrics, plain = Metrics(), CollectorRegistry()
     received = Counter("sealbus_received", "Records taken from the log.", ("type", "group"), registry=plain)
-    settled = Counter("sealbus_settled", "Messages settled, by outcome.", ("type", "group", "outcome", "reason"), registry=plain)
-    seconds = Histogram("sealbus_handler_seconds", "Time spent in handlers.", ("type", "group"), registry=plain, buckets=BUCKETS)
+    settled = Counter(
+        "sealbus_settled", "Messages settled, by outcome.", ("type", "group", "outcome", "reason"), registry=plain
+    )
+    seconds = Histogram(
+        "sealbus_handler_seconds", "Time spent in handlers.", ("type", "group"), registry=plain, buckets=BUCKETS
+    )
     names = ("sealbus_received", "sealbus_settled", "sealbus_handler_seconds")
     assert shown(metrics.registry, *names) == shown(plain, *names)
     for round_number in range(3):

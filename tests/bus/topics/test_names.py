@@ -21,7 +21,9 @@ def test_a_built_name_is_read_back(namespace: str, message_type: str, group: str
     live = topics.message_topic(namespace, message_type)
     assert topics.read_topic(live) == TopicName("message", namespace, message_type)
     assert topics.read_topic(topics.dead_letter_topic(live)) == TopicName("dlq", namespace, message_type)
-    assert topics.read_topic(topics.retry_topic(namespace, group, delay)) == TopicName("retry", namespace, group=group, delay=delay)
+    assert topics.read_topic(topics.retry_topic(namespace, group, delay)) == TopicName(
+        "retry", namespace, group=group, delay=delay
+    )
     assert topics.read_topic(topics.redrive_topic(namespace, group)) == TopicName("redrive", namespace, group=group)
 
 

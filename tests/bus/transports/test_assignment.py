@@ -26,7 +26,12 @@ def groups(draw, *, alike=False):
 def test_every_partition_that_somebody_wants_has_one_interested_owner(group):
     members, topics, owners = group
     target = assign(members, topics, owners)
-    wanted = {part: name for name, parts in topics.items() for part in parts if any(name in names for names in members.values())}
+    wanted = {
+        part: name
+        for name, parts in topics.items()
+        for part in parts
+        if any(name in names for names in members.values())
+    }
     assert set(target) == set(wanted)
     assert all(wanted[part] in members[member] for part, member in target.items())
 
@@ -59,7 +64,9 @@ def test_applying_it_twice_changes_nothing(group):
 @given(groups())
 def test_the_order_of_members_does_not_matter(group):
     members, topics, owners = group
-    assert assign(dict(reversed(members.items())), dict(reversed(topics.items())), owners) == assign(members, topics, owners)
+    assert assign(dict(reversed(members.items())), dict(reversed(topics.items())), owners) == assign(
+        members, topics, owners
+    )
 
 
 @given(groups())

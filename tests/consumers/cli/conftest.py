@@ -56,11 +56,17 @@ class Folder:
     @staticmethod
     def environment() -> dict[str, str]:
         """For processes of their own."""
-        return {key: value for key, value in os.environ.items() if not key.startswith("SEALBUS_")} | {"PYTHONPATH": str(ROOT)}
+        return {key: value for key, value in os.environ.items() if not key.startswith("SEALBUS_")} | {
+            "PYTHONPATH": str(ROOT)
+        }
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """In a process of its own."""
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        streams: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        } | options
         command = [sys.executable, "-W", "error", "-m", "consumers.cli", *arguments]
         process = subprocess.Popen(command, cwd=self.path, env=self.environment(), text=True, **streams)
         self._processes.append(process)

@@ -1,4 +1,5 @@
-"""A damaged file ends a worker with a sentence and an exit code, at its start and while it works: no trace, and no silence."""
+"""A damaged file ends a worker with a sentence and an exit code, at its start and while it works: no trace, and no
+silence."""
 
 from __future__ import annotations
 

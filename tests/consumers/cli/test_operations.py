@@ -38,7 +38,9 @@ def test_dead_letters_are_listed_and_counted(folder: Any, rejected: list[dict[st
     result = folder.call("dlq", "list")
     assert "3 dead letters: 2 schema_violation, 1 rejected" in result.stderr
     assert len(result.stdout.splitlines()) == 4
-    (letter,) = folder.objects(folder.call("dlq", "list", "--reason", "rejected", "--type", "job.run", "--output", "json").stdout)
+    (letter,) = folder.objects(
+        folder.call("dlq", "list", "--reason", "rejected", "--type", "job.run", "--output", "json").stdout
+    )
     assert letter["origin"]["topic"] == "agents.job.run"
     assert (letter["gate"], letter["sender"]) == ("handler", "cli@sealbus")
     assert "0 dead letters" in folder.call("dlq", "list", "--group", "nobody").stderr
@@ -96,13 +98,21 @@ def test_topics(folder: Any) -> None:
     assert missing.exit_code == 1
     assert folder.call("topics", "apply", "agents:app").exit_code == 0
     assert folder.call("topics", "check", "agents:app").exit_code == 0
-    drifted = folder.call("topics", "check", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"})
+    drifted = folder.call(
+        "topics", "check", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"}
+    )
     assert drifted.exit_code == 1
     assert "kept 14d -> 20d" in drifted.stdout
     more = folder.call("topics", "check", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "6"})
     assert "4 -> 6 partitions" in more.stdout
     listed = folder.objects(folder.call("topics", "list", "--output", "json").stdout)
-    assert {"topic": "agents.job.run", "kind": "message", "partitions": 4, "retention_ms": 1_209_600_000, "records": 0} in listed
+    assert {
+        "topic": "agents.job.run",
+        "kind": "message",
+        "partitions": 4,
+        "retention_ms": 1_209_600_000,
+        "records": 0,
+    } in listed
     assert folder.call("topics", "list", "--namespace", "other").stdout.splitlines()[1:] == []
 
 
@@ -127,7 +137,9 @@ def test_a_group_whose_next_records_were_deleted_is_told_apart_from_one_that_is_
     assert folder.end(worker) == 0
     assert "not kept" not in folder.call("groups").stderr
     with closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
-        log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
+        log.execute(
+            "UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0"
+        )
         log.execute("DELETE FROM records")
     shown = folder.call("groups", "--output", "json")
     lost = [row for row in folder.objects(shown.stdout) if row["start"] > row["committed"]]
@@ -145,7 +157,9 @@ def test_a_group_whose_next_records_were_deleted_goes_on_when_somebody_says_so(f
     assert "would be moved in no partitions" in folder.call("groups", group, "--skip-lost", "--dry-run").stderr
     assert folder.end(worker) == 0
     with closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
-        log.execute("UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0")
+        log.execute(
+            "UPDATE partitions SET start_offset = next_offset + 7, next_offset = next_offset + 7 WHERE next_offset > 0"
+        )
         log.execute("DELETE FROM records")
     stopped = folder.start("worker", "agents:app")
     assert "--skip-lost" in stopped.communicate(timeout=20)[1]
@@ -189,7 +203,10 @@ def places_of(folder: Any) -> dict[int, str]:
             """SELECT value, partition, off FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id
                WHERE name = 'agents.job.run'"""
         )
-        return {json.loads(value)["data"]["number"]: f"agents.job.run/{partition}/{offset}" for value, partition, offset in rows}
+        return {
+            json.loads(value)["data"]["number"]: f"agents.job.run/{partition}/{offset}"
+            for value, partition, offset in rows
+        }
 
 
 def test_a_message_that_is_parked_while_its_group_is_stopped_is_buried_and_never_run(folder: Any) -> None:
@@ -205,7 +222,12 @@ def test_a_message_that_is_parked_while_its_group_is_stopped_is_buried_and_never
     assert "7" not in [number for number, _ in folder.handled()]
     assert sum(row["lag"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)) == 0
     (letter,) = folder.objects(folder.call("dlq", "list", "--output", "json").stdout)
-    assert (letter["reason"], letter["error"], letter["state"], place_of(letter["origin"])) == ("rejected", "Parked", "parked", place)
+    assert (letter["reason"], letter["error"], letter["state"], place_of(letter["origin"])) == (
+        "rejected",
+        "Parked",
+        "parked",
+        place,
+    )
     entries = [row["value"] for row in folder.objects(folder.call("tail", "agents._audit", "--output", "json").stdout)]
     assert [(entry["event"], entry["why"], entry["place"]) for entry in entries] == [("groups.parked", "hangs", place)]
     assert "settled" in folder.call("groups", group, "--park", place, "--why", "hangs", "--yes").stderr
@@ -229,7 +251,9 @@ def test_a_parked_letter_is_sent_back_only_by_force_and_then_runs(folder: Any) -
 
 def test_a_worker_that_runs_is_told_of_what_is_parked(folder: Any) -> None:
     """The message comes round again and again: between two of its runs it is taken out."""
-    (folder.path / "agents.py").write_text((folder.path / "agents.py").read_text().replace('raise Reject("not this one")', "raise ValueError"))
+    (folder.path / "agents.py").write_text(
+        (folder.path / "agents.py").read_text().replace('raise Reject("not this one")', "raise ValueError")
+    )
     (folder.path / "patient.toml").write_text('[retry]\nattempts = 100\nbackoff = "constant"\nbase_s = "1s"\n')
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"label":"reject"}')
     process = folder.start("worker", "agents:app", "--config", "patient.toml", stderr=subprocess.DEVNULL)
@@ -277,7 +301,9 @@ def test_every_built_in_type_has_an_example_that_can_be_published(folder: Any) -
 
 
 def test_config(folder: Any) -> None:
-    shown = folder.call("config", "show", "--origin", "--namespace", "acme", env={"SEALBUS_WORKER__CONCURRENCY": "8"}).stdout
+    shown = folder.call(
+        "config", "show", "--origin", "--namespace", "acme", env={"SEALBUS_WORKER__CONCURRENCY": "8"}
+    ).stdout
     lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
     assert lines["bus.namespace"] == ["acme", "flag", "--namespace"]
     assert lines["worker.concurrency"] == ["8", "SEALBUS_WORKER__CONCURRENCY"]

@@ -11,7 +11,9 @@ import pytest
 
 def run(folder: Any, arguments: str, streams: str) -> subprocess.CompletedProcess[str]:
     command = f'echo \'{{"number":1}}\' | "{sys.executable}" -m consumers.cli {arguments} {streams}'
-    return subprocess.run(["sh", "-c", command], cwd=folder.path, env=folder.environment(), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder.path, env=folder.environment(), capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-"])
@@ -22,7 +24,8 @@ def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) 
 
 
 @pytest.mark.parametrize(
-    "arguments", ["tail job.run --all", "publish job.run --app agents:app", "topics list", "--version", "--help", "tail --help"]
+    "arguments",
+    ["tail job.run --all", "publish job.run --app agents:app", "topics list", "--version", "--help", "tail --help"],
 )
 def test_an_output_without_room_ends_in_a_sentence(folder: Any, arguments: str) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
@@ -32,7 +35,10 @@ def test_an_output_without_room_ends_in_a_sentence(folder: Any, arguments: str) 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "code"), [("no-such-verb", 2), ("dlq --no-such-option", 2), ("tail x --bus ftp://x", 78), ("tail x", 69)])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("no-such-verb", 2), ("dlq --no-such-option", 2), ("tail x --bus ftp://x", 78), ("tail x", 69)],
+)
 def test_an_error_that_there_is_no_room_to_tell_of_has_its_exit_code(folder: Any, arguments: str, code: int) -> None:
     assert run(folder, arguments, "2>/dev/full").returncode == code
 
@@ -58,7 +64,17 @@ def test_what_an_output_has_no_letters_for_is_escaped(folder: Any) -> None:
 
 
 def test_a_line_of_json_is_json_whatever_letters_an_output_has(folder: Any) -> None:
-    command = [sys.executable, "-m", "consumers.cli", "config", "show", "--output", "json", "--bus", "sqlite:///m\u00e4rz-\u6f22.db"]
+    command = [
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "config",
+        "show",
+        "--output",
+        "json",
+        "--bus",
+        "sqlite:///m\u00e4rz-\u6f22.db",
+    ]
     locale = folder.environment() | {"PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, cwd=folder.path, env=locale, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

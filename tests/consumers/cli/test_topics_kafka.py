@@ -1,4 +1,5 @@
-"""`sealbus topics apply|check` on Kafka: as any user, and as one who may do nothing but look after the topics of one namespace."""
+"""`sealbus topics apply|check` on Kafka: as any user, and as one who may do nothing but look after the topics of one
+namespace."""
 
 from __future__ import annotations
 
@@ -56,7 +57,15 @@ class Secured:
     def grant(self, *operations: str, resource: ResourceType = ResourceType.TOPIC, name: str | None = None) -> None:
         pattern = ResourcePatternType.LITERAL if name is not None else ResourcePatternType.PREFIXED
         bindings = [
-            AclBinding(resource, name or f"{self.namespace}.", pattern, "User:bus", "*", AclOperation[operation], AclPermissionType.ALLOW)
+            AclBinding(
+                resource,
+                name or f"{self.namespace}.",
+                pattern,
+                "User:bus",
+                "*",
+                AclOperation[operation],
+                AclPermissionType.ALLOW,
+            )
             for operation in operations
         ]
         for created in self.admin.create_acls(bindings).values():
@@ -64,7 +73,9 @@ class Secured:
         time.sleep(REPLAY_S)
 
     def revoke_all(self) -> None:
-        everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, "User:bus", None, AclOperation.ANY, AclPermissionType.ANY)
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, "User:bus", None, AclOperation.ANY, AclPermissionType.ANY
+        )
         for deleted in self.admin.delete_acls([everything]).values():
             deleted.result(20)
         time.sleep(REPLAY_S)

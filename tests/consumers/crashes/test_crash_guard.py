@@ -34,7 +34,9 @@ class Case:
 
     def _judge(self, record: Record, partition: Partition, _now_ms: int) -> Delivery | None:
         self.clock.advance(self.takes_s)
-        return Delivery(record=record, partition=partition, control=Control("agents.a", 0, record.offset), key=record.offset, size=0)
+        return Delivery(
+            record=record, partition=partition, control=Control("agents.a", 0, record.offset), key=record.offset, size=0
+        )
 
     def judged_and_lost(self, value: bytes = LARGE) -> str:
         """The reason that one record is refused for, in an assignment that is lost after it was judged."""
@@ -79,7 +81,9 @@ async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(cas
     partition = Partition(Assignment("agents.a", 0, 1), expected_type=None, own=False, tier=None)
     record = Record("agents.a", 0, 1, 0, b"k", b"{}")
     message = type("Message", (), {"message_id": "id-1"})()
-    delivery = Delivery(record=record, partition=partition, control=Control("agents.a", 0, 1), key=1, size=0, message=message)
+    delivery = Delivery(
+        record=record, partition=partition, control=Control("agents.a", 0, 1), key=1, size=0, message=message
+    )
     case.witness.end(case.witness.begin(delivery, False), delivery)
     assert [key.offset for key in case.witness.tolls] == [2]
     case.clock.advance(1.0)
@@ -96,7 +100,9 @@ def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None
 
 
 def directory(environment: dict[str, str] | None = None, **flags: str) -> str:
-    settings = load(flags={name.replace("_", ".", 1): value for name, value in flags.items()}, env={}, file=None).settings
+    settings = load(
+        flags={name.replace("_", ".", 1): value for name, value in flags.items()}, env={}, file=None
+    ).settings
     return str(state_directory(settings, "g", environment or {}))
 
 
@@ -104,16 +110,23 @@ def test_the_directory_is_beside_the_log_or_where_programs_keep_their_state() ->
     assert directory(bus_url="sqlite:////var/x/log.db") == "/var/x/log-workers/agents.g"
     assert directory(bus_url="memory://") == "None"
     assert directory(worker_state_dir="off") == "None"
-    one, other = directory({"HOME": "/home/a"}, bus_url="kafka://h:1"), directory({"HOME": "/home/a"}, bus_url="kafka://i:1")
+    one, other = (
+        directory({"HOME": "/home/a"}, bus_url="kafka://h:1"),
+        directory({"HOME": "/home/a"}, bus_url="kafka://i:1"),
+    )
     assert one.startswith("/home/a/.local/state/sealbus/agents.g-")
     assert one != other
     assert directory({"XDG_STATE_HOME": "/s"}, bus_url="kafka://h:1").startswith("/s/sealbus/agents.g-")
-    assert directory({"STATE_DIRECTORY": "/var/lib/w:/b", "HOME": "/h"}, bus_url="kafka://h:1").startswith("/var/lib/w/agents.g-")
+    assert directory({"STATE_DIRECTORY": "/var/lib/w:/b", "HOME": "/h"}, bus_url="kafka://h:1").startswith(
+        "/var/lib/w/agents.g-"
+    )
     assert directory(worker_state_dir="/state", bus_url="kafka://h:1").startswith("/state/agents.g-")
 
 
 def test_a_directory_others_may_write_to_is_not_used(tmp_path: Path) -> None:
-    settings = load(flags={"bus.url": "kafka://h:1", "worker.state_dir": str(tmp_path / "state")}, env={}, file=None).settings
+    settings = load(
+        flags={"bus.url": "kafka://h:1", "worker.state_dir": str(tmp_path / "state")}, env={}, file=None
+    ).settings
     roll = open_roll(settings, "g")
     assert roll is not None
     assert roll.path.stat().st_mode & 0o777 == 0o700

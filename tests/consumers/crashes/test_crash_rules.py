@@ -9,7 +9,9 @@ from consumers.crashes.crash_rules import Death, Key, Mark, Toll, after, is_give
 NOW_MS = 1_767_225_600_000
 
 
-def mark(offset: int, kind: Literal["handler", "inbox", "judged"] = "handler", *, name: str = "", redrives: int = 0) -> Mark:
+def mark(
+    offset: int, kind: Literal["handler", "inbox", "judged"] = "handler", *, name: str = "", redrives: int = 0
+) -> Mark:
     return Mark("agents.a", 0, offset, name or f"id-{offset}", redrives, kind)
 
 

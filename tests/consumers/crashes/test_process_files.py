@@ -1,4 +1,5 @@
-"""The roll of a group: what a process was running when it was killed is counted once, by whoever looks, and never while it lives."""
+"""The roll of a group: what a process was running when it was killed is counted once, by whoever looks, and never while
+it lives."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counted_once(tmp_path: Path, children: Children) -> None:
+def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counted_once(
+    tmp_path: Path, children: Children
+) -> None:
     child = children.start(2)
     roll = Roll(tmp_path)
     assert roll.count(NOW_MS) == []
@@ -85,7 +88,9 @@ def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counte
     assert roll.death_of(child.pid, NOW_MS + 1) is None
 
 
-def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_is_no_death(tmp_path: Path, children: Children) -> None:
+def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_is_no_death(
+    tmp_path: Path, children: Children
+) -> None:
     roll = Roll(tmp_path)
     for child in (children.start(1, "ordered"), children.start(0)):
         kill(child)
@@ -118,7 +123,9 @@ def _counts_elsewhere(path: Path) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_twice(tmp_path: Path, children: Children) -> None:
+def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_twice(
+    tmp_path: Path, children: Children
+) -> None:
     for child in [children.start(1) for _ in range(6)]:
         kill(child)
     code = f"from pathlib import Path; from consumers.crashes.process_files import Roll; print(len(Roll(Path({str(tmp_path)!r})).count(1)))"
@@ -147,7 +154,9 @@ def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: P
     roll.leave()
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * 4_096, b"sealbus deaths 1", b"sealbus deaths 1" + b"\xff" * 9_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"\0" * 4_096, b"sealbus deaths 1", b"sealbus deaths 1" + b"\xff" * 9_000]
+)
 def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"12-{machine()}-ab.running").write_bytes(content)
     (tmp_path / "deaths.json").write_bytes(content)

@@ -15,7 +15,9 @@ from bus.transports.base import NewRecord, Record, check_topic_name
 from consumers.deadletters.letters import read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, reappend, stub
 
-NAMES = st.sampled_from(["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", *sorted(CONTROL_HEADERS)])
+NAMES = st.sampled_from(
+    ["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", *sorted(CONTROL_HEADERS)]
+)
 HEADERS = st.lists(st.tuples(NAMES, st.binary(max_size=4)), max_size=6).map(tuple)
 RECORDS = st.builds(
     Record,
@@ -27,11 +29,23 @@ RECORDS = st.builds(
     value=st.none() | st.binary(max_size=5),
     headers=HEADERS,
 )
-CONTROL = Control("agents.a.b", 3, 42, attempt=2, not_before_ms=5, first_failed_at_ms=6, error="ValueError", extend_until_ms=7, redrive_count=8)
+CONTROL = Control(
+    "agents.a.b",
+    3,
+    42,
+    attempt=2,
+    not_before_ms=5,
+    first_failed_at_ms=6,
+    error="ValueError",
+    extend_until_ms=7,
+    redrive_count=8,
+)
 FAILED_MS = 1_767_225_600_000
 
 
-def buried(record: Record, control: Control = CONTROL, *, honoured: bool = False, details: bool = False, **failure: Any) -> NewRecord:
+def buried(
+    record: Record, control: Control = CONTROL, *, honoured: bool = False, details: bool = False, **failure: Any
+) -> NewRecord:
     told = Failure(**{"reason": "rejected", "error": "Reject"} | failure)
     return bury(record, control, told, group="g", now_ms=FAILED_MS, honoured=honoured, details=details)
 
@@ -89,7 +103,9 @@ def test_the_headers_are_those_of_the_contract() -> None:
 
 def test_texts_are_left_out_unless_details_are_asked_for() -> None:
     secret = ValueError("password")
-    plain, told = (dict(buried(record(), text="password", exception=secret, details=details).headers) for details in (False, True))
+    plain, told = (
+        dict(buried(record(), text="password", exception=secret, details=details).headers) for details in (False, True)
+    )
     assert plain["sb-dlq-error"] == b"Reject"
     assert b"password" in told["sb-dlq-error"]
 
@@ -101,7 +117,9 @@ def test_details_take_at_most_eight_kibibytes() -> None:
 def test_a_hostile_pointer_does_not_make_a_letter_too_large_to_store() -> None:
     letter = buried(record(), pointer="/" + "x" * 10**6)
     assert len(dict(letter.headers)["sb-dlq-pointer"]) <= 1_024
-    assert sum(len(value) for _, value in stub(record(), letter, Failure(reason="malformed", error="E")).headers) < 4_096
+    assert (
+        sum(len(value) for _, value in stub(record(), letter, Failure(reason="malformed", error="E")).headers) < 4_096
+    )
 
 
 def test_a_pointer_that_is_no_unicode_text_does_not_keep_a_letter_from_being_stored() -> None:
@@ -113,7 +131,11 @@ def test_a_stub_says_what_is_lost() -> None:
     came = record(("x", b"own"), value=b"too large")
     letter = stub(came, buried(came, reason="oversized"), Failure(reason="oversized", error="E"))
     assert letter.key is None
-    assert json.loads(letter.value or b"") == {"reason": "oversized", "sha256": "sha256:" + hashlib.sha256(b"too large").hexdigest(), "size": 9}
+    assert json.loads(letter.value or b"") == {
+        "reason": "oversized",
+        "sha256": "sha256:" + hashlib.sha256(b"too large").hexdigest(),
+        "size": 9,
+    }
     told = read_dead_letter(Record(letter.topic, 0, 0, 0, letter.key, letter.value, letter.headers))
     assert told.is_stub
     assert (told.topic, told.partition, told.offset, told.reason) == ("agents.a.b", 3, 42, "oversized")
@@ -140,7 +162,12 @@ def test_a_retry_record_is_the_same_message_with_the_buss_own_control(came: Reco
 @pytest.mark.parametrize("text", [b"", b"-1", b"x", b"1.5", b"\xff", b"9" * 16, "\u0663".encode(), b" 1"])
 def test_unreadable_control_counts_as_absent(text: bytes) -> None:
     control = read_control(
-        record(*[(name, text) for name in ("sb-attempt", "sb-not-before", "sb-extend-until", "sb-redrive-count", "sb-first-failed-at")])
+        record(
+            *[
+                (name, text)
+                for name in ("sb-attempt", "sb-not-before", "sb-extend-until", "sb-redrive-count", "sb-first-failed-at")
+            ]
+        )
     )
     assert control == Control("agents.a.b", 3, 42)
 

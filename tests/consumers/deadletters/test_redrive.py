@@ -69,7 +69,9 @@ class World:
     ) -> Result:
         transport = transport or self.bus.transport
         journal = Journal(transport, self.settings, self.bus.clock, verb="redrive", why="mended", by="me@here")
-        run = Redrive(transport, self.settings, self.bus.clock, selection or Selection(), Orders(**orders), journal=journal)
+        run = Redrive(
+            transport, self.settings, self.bus.clock, selection or Selection(), Orders(**orders), journal=journal
+        )
         return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after, rate=rate)
 
     async def purge(self, place: str) -> int:
@@ -81,10 +83,19 @@ class World:
 
     async def states(self) -> Counter[str]:
         known = await load_states(self.bus.transport, "agents")
-        return Counter([state_of(letter, known.get(letter.place)) async for letter in list_dead_letters(self.bus.transport, "agents")])
+        return Counter(
+            [
+                state_of(letter, known.get(letter.place))
+                async for letter in list_dead_letters(self.bus.transport, "agents")
+            ]
+        )
 
     async def audit(self) -> list[dict[str, Any]]:
-        return [msgspec.json.decode(record.value) async for record in scan(self.bus.transport, "agents._audit") if record.value]
+        return [
+            msgspec.json.decode(record.value)
+            async for record in scan(self.bus.transport, "agents._audit")
+            if record.value
+        ]
 
 
 @asynccontextmanager
@@ -110,8 +121,14 @@ async def another_life(it: World) -> int:
 async def die_elsewhere(it: World, group: str) -> None:
     """Let what died in the app's group have died in *group* too, before and after it."""
     letters = [letter.record for letter in it.bus.dead]
-    headers = [[(name, group.encode() if name == "__dlq.errors.group" else value) for name, value in record.headers] for record in letters]
-    copies = [NewRecord(record.topic, record.key, record.value, tuple(own)) for record, own in zip(letters, headers, strict=True)]
+    headers = [
+        [(name, group.encode() if name == "__dlq.errors.group" else value) for name, value in record.headers]
+        for record in letters
+    ]
+    copies = [
+        NewRecord(record.topic, record.key, record.value, tuple(own))
+        for record, own in zip(letters, headers, strict=True)
+    ]
     again = [NewRecord(record.topic, record.key, record.value, record.headers) for record in letters]
     for piece in (copies, again):
         await it.bus.transport.append(piece, timeout_s=1)
@@ -135,7 +152,10 @@ class Topicless:
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
         taken = [record for record in records if record.topic != self._topic]
         done = iter(await self._transport.append(taken, timeout_s=timeout_s) if taken else ())
-        return [TopicMissingError(f"there is no topic {self._topic}") if record.topic == self._topic else next(done) for record in records]
+        return [
+            TopicMissingError(f"there is no topic {self._topic}") if record.topic == self._topic else next(done)
+            for record in records
+        ]
 
 
 class Breaking:
@@ -155,11 +175,17 @@ class Breaking:
             raise KilledError
         if self._how == "killed before":
             raise KilledError
-        done = await self._transport.append(records[: len(records) // 2] if self._how == "half" else records, timeout_s=timeout_s)
+        done = await self._transport.append(
+            records[: len(records) // 2] if self._how == "half" else records, timeout_s=timeout_s
+        )
         if self._how == "killed after":
             raise KilledError
         lost: Callable[[str], Any] = AppendUnknownError if self._how == "unknown" else UnreachableError
-        return [lost("gone")] * len(records) if self._how == "unknown" else [*done, *[lost("gone")] * (len(records) - len(done))]
+        return (
+            [lost("gone")] * len(records)
+            if self._how == "unknown"
+            else [*done, *[lost("gone")] * (len(records) - len(done))]
+        )
 
 
 class KilledError(BaseException):
@@ -246,7 +272,9 @@ async def test_another_message_that_died_at_the_same_place_is_sent_too() -> None
         assert await it.states() == {"redriven": 3}
 
 
-async def test_that_another_message_was_sent_back_to_the_same_place_says_nothing_of_one_whose_redrive_was_cut_off() -> None:
+async def test_that_another_message_was_sent_back_to_the_same_place_says_nothing_of_one_whose_redrive_was_cut_off() -> (
+    None
+):
     async with world(2) as it:
         it.mended = True
         assert (await it.redrive()).sent == 2
@@ -351,7 +379,9 @@ async def test_it_stops_when_letters_die_again() -> None:
 
 @pytest.mark.parametrize("how", ["killed before", "killed after", "unknown", "half"])
 @pytest.mark.parametrize("at", range(1, 13))
-async def test_cut_off_at_any_append_every_letter_is_still_handled_once(how: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cut_off_at_any_append_every_letter_is_still_handled_once(
+    how: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("consumers.deadletters.redrive_rules._LARGEST_PIECE", 10)
     monkeypatch.setattr(ManualClock, "sleep", lambda *_: asyncio.sleep(0))
     async with world() as it:
@@ -401,7 +431,9 @@ async def test_a_state_of_no_group_there_can_be_stops_no_redrive(group: str) -> 
         await prepare_journal(it.bus.transport, it.settings)
         step = {"at": "", "action": "sending", "by": "x", "run": "r"}
         state = {"state": "open", "origin": "a/0/0", "group": group, "count": 0, "steps": [step]}
-        await it.bus.transport.append([NewRecord("agents._deadletters", b"a.dlq/0/0", json.dumps(state).encode())], timeout_s=1.0)
+        await it.bus.transport.append(
+            [NewRecord("agents._deadletters", b"a.dlq/0/0", json.dumps(state).encode())], timeout_s=1.0
+        )
         assert (await it.redrive()).sent == 1
 
 
@@ -443,7 +475,9 @@ async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> No
 async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_clock_says() -> None:
     async with world(3) as it:
         await prepare_journal(it.bus.transport, it.settings)
-        there = Journal(it.bus.transport, it.settings, ManualClock(it.bus.clock.now_ms() - 3_600_000), verb="redrive", why="")
+        there = Journal(
+            it.bus.transport, it.settings, ManualClock(it.bus.clock.now_ms() - 3_600_000), verb="redrive", why=""
+        )
         await there.note("started", host="there", pid=7)
         it.bus.clock.advance(50)
         letter = it.bus.dead[0]
@@ -454,9 +488,13 @@ async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_cl
         assert (await it.redrive()).outcome == "finished"
 
 
-async def test_a_redrive_that_waits_for_long_is_at_work_for_another_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redrive_that_waits_for_long_is_at_work_for_another_machine_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with world(3) as it:
-        monkeypatch.setattr("consumers.deadletters.redrive.whereabouts", lambda: {"host": "there", "pid": 7, "process": ""})
+        monkeypatch.setattr(
+            "consumers.deadletters.redrive.whereabouts", lambda: {"host": "there", "pid": 7, "process": ""}
+        )
         stop = asyncio.Event()
         waiting = asyncio.create_task(it.redrive(stop=stop, stop_after=3))
         for turn in range(1200):
@@ -469,7 +507,8 @@ async def test_a_redrive_that_waits_for_long_is_at_work_for_another_machine_too(
 
 
 class Slow:
-    """A transport that does something else once, between the judging of letters and the look at what has become of them since."""
+    """A transport that does something else once, between the judging of letters and the look at what has become of them
+    since."""
 
     def __init__(self, transport: Transport, act: Callable[[], Any]) -> None:
         self._transport = transport
@@ -505,7 +544,9 @@ async def test_a_letter_that_another_redrive_is_sending_is_left_to_it() -> None:
         it.mended = True
         first, _ = it.bus.dead
         another = Journal(it.bus.transport, it.settings, it.bus.clock, verb="redrive", why="", by="me@there")
-        result = await it.redrive(Slow(it.bus.transport, lambda: another.write({first.place: follow(first, None, another.step("sending"))})))
+        result = await it.redrive(
+            Slow(it.bus.transport, lambda: another.write({first.place: follow(first, None, another.step("sending"))}))
+        )
         assert result.sent == 1
         assert await it.states() == {"open": 1, "redriven": 1}
 

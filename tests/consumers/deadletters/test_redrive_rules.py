@@ -14,21 +14,56 @@ from bus.protocol.canonical import digest
 from bus.protocol.timestamps import format_ms
 from bus.transports.base import Headers, NewRecord, Record
 from consumers.deadletters.journal import Begun, is_at_work, process_of, whereabouts
-from consumers.deadletters.letter_state import MAX_REDRIVES, IllegalStepError, LetterState, Step, follow, read_state, state_of, told_of
+from consumers.deadletters.letter_state import (
+    MAX_REDRIVES,
+    IllegalStepError,
+    LetterState,
+    Step,
+    follow,
+    read_state,
+    state_of,
+    told_of,
+)
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
-from consumers.deadletters.redrive_rules import Leave, Orders, Pace, Park, Send, Twin, death_noted, death_of, death_told, decide, send_back
+from consumers.deadletters.redrive_rules import (
+    Leave,
+    Orders,
+    Pace,
+    Park,
+    Send,
+    Twin,
+    death_noted,
+    death_of,
+    death_told,
+    decide,
+    send_back,
+)
 from consumers.deadletters.selection import Selection
 
 NOW_MS = 1_767_225_600_000
 STATES = ("open", "redriven", "parked", "purged")
 ACTIONS = ("sending", "redriven", "unsent", "twin", "parked", "purged")
 
-names = st.sampled_from(["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", "sb-redrive-count", *sorted(CONTROL_HEADERS)])
+names = st.sampled_from(
+    [
+        "content-type",
+        "sb-type",
+        "x",
+        "__dlq.errors.topic",
+        "sb-dlq-reason",
+        "sb-redrive-count",
+        *sorted(CONTROL_HEADERS),
+    ]
+)
 headers = st.lists(st.tuples(names, st.binary(max_size=4)), max_size=6).map(tuple)
 states = st.sampled_from(STATES)
 steps = st.builds(
-    Step, at=st.just(format_ms(NOW_MS)), action=st.sampled_from(ACTIONS), by=st.text(max_size=3), run=st.text(min_size=1, max_size=3)
+    Step,
+    at=st.just(format_ms(NOW_MS)),
+    action=st.sampled_from(ACTIONS),
+    by=st.text(max_size=3),
+    run=st.text(min_size=1, max_size=3),
 )
 known = st.builds(
     LetterState,
@@ -45,7 +80,13 @@ values = st.none() | st.binary(max_size=3)
 
 
 def letter_of(
-    *, own: Headers = (), count: int = 0, group: str = "g", reason: str = "rejected", is_stub: bool = False, value: bytes | None = b"v"
+    *,
+    own: Headers = (),
+    count: int = 0,
+    group: str = "g",
+    reason: str = "rejected",
+    is_stub: bool = False,
+    value: bytes | None = b"v",
 ) -> DeadLetter:
     came = Record("agents.a.b", 3, 42, NOW_MS, b"k", value, own)
     failure = Failure(reason=reason, error="Reject")
@@ -90,7 +131,15 @@ def test_a_record_sent_back_tells_which_death_it_undoes(own: Headers, count: int
 def test_dying_again_is_another_death_of_the_same_origin(own: Headers, count: int) -> None:
     letter = letter_of(own=own, count=count)
     back = laid(send_back(letter, "agents", NOW_MS + 1))
-    again = bury(back, read_control(back), Failure(reason="rejected", error="x"), group="g", now_ms=NOW_MS, honoured=True, details=False)
+    again = bury(
+        back,
+        read_control(back),
+        Failure(reason="rejected", error="x"),
+        group="g",
+        now_ms=NOW_MS,
+        honoured=True,
+        details=False,
+    )
     second = read_dead_letter(laid(again))
     assert (second.record.topic, second.origin, second.redrive_count) == (letter.record.topic, letter.origin, count + 1)
     assert death_of(second) != death_of(letter)
@@ -116,7 +165,9 @@ def test_what_only_calls_itself_a_stub_has_the_content_it_has(junk: bytes | None
 
 
 @given(values, counts)
-def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_of_any_at_its_place(value: bytes | None, count: int) -> None:
+def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_of_any_at_its_place(
+    value: bytes | None, count: int
+) -> None:
     letter = letter_of(value=value, count=count)
     state = follow(letter, None, step("redriven"))
     assert death_noted(state) == death_of(letter)
@@ -141,13 +192,17 @@ def test_what_was_sent_back_or_purged_or_is_a_stub_is_never_sent(
 
 
 @given(st.none() | known, counts, st.booleans(), st.none() | st.integers(NOW_MS - 5, NOW_MS + 5))
-def test_every_verdict_can_be_written_down(state: LetterState | None, count: int, force: bool, sent_ms: int | None) -> None:
+def test_every_verdict_can_be_written_down(
+    state: LetterState | None, count: int, force: bool, sent_ms: int | None
+) -> None:
     letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     match judged(letter, state, sent_ms=sent_ms, force=force):
         case Send():
             sending = follow(letter, state, step("sending"))
             assert sending.sending == "r"
-            assert sending.state == (state.state if state else "open"), "until it is known to have gone nothing has changed"
+            assert sending.state == (state.state if state else "open"), (
+                "until it is known to have gone nothing has changed"
+            )
             assert follow(letter, sending, step("redriven")).state == "redriven"
             assert not follow(letter, sending, step("unsent")).sending
         case Park():
@@ -166,7 +221,9 @@ def test_what_is_done_to_a_letter_can_be_written_down_whatever_number_of_redrive
 
 
 @given(st.none() | known, counts, st.sampled_from(ACTIONS))
-def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(state: LetterState | None, count: int, action: Any) -> None:
+def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(
+    state: LetterState | None, count: int, action: Any
+) -> None:
     letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     try:
         after = follow(letter, state, step(action))
@@ -194,7 +251,9 @@ def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_th
 
 
 @given(known, counts, values)
-def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_content(state: LetterState, count: int, value: bytes | None) -> None:
+def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_content(
+    state: LetterState, count: int, value: bytes | None
+) -> None:
     letter = letter_of(count=count, value=value)
     older = msgspec.structs.replace(state, count=count, content="")
     assert told_of(letter, older) == older
@@ -205,7 +264,13 @@ def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_conte
 
 
 def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> None:
-    assert [state_of(letter_of(count=count), None) for count in range(5)] == ["open", "open", "open", "parked", "parked"]
+    assert [state_of(letter_of(count=count), None) for count in range(5)] == [
+        "open",
+        "open",
+        "open",
+        "parked",
+        "parked",
+    ]
     assert isinstance(judged(letter_of(count=MAX_REDRIVES)), Park)
     parked = follow(letter_of(count=MAX_REDRIVES), None, step("parked"))
     assert judged(letter_of(count=MAX_REDRIVES), parked) == Leave("parked")
@@ -262,7 +327,9 @@ def test_every_filter_that_is_given_must_hold(state: Any, group: str, reason: st
     assert Selection(reasons=frozenset({"rejected"}), states=frozenset({"open"})).takes(letter, state) == (
         reason == "rejected" and state == "open"
     )
-    assert Selection(since_ms=NOW_MS, until_ms=NOW_MS, message_type="a.b", places=frozenset({letter.place})).takes(letter, state)
+    assert Selection(since_ms=NOW_MS, until_ms=NOW_MS, message_type="a.b", places=frozenset({letter.place})).takes(
+        letter, state
+    )
     assert not Selection(since_ms=NOW_MS + 1).takes(letter, state)
     assert not Selection(until_ms=NOW_MS - 1).takes(letter, state)
     assert not Selection(sender="somebody").takes(letter, state)
@@ -295,7 +362,9 @@ def test_a_run_without_an_end_is_at_work_while_its_process_lives_or_it_wrote_lat
 ) -> None:
     here = {"host": "here", "pid": 7}
     run = Begun(event="redrive.started", run="r", **begun)
-    assert is_at_work(run, wrote_ms=NOW_MS - wrote_ago_ms, now_ms=NOW_MS, here=here, lives=lambda pid: pid == 8) == at_work
+    assert (
+        is_at_work(run, wrote_ms=NOW_MS - wrote_ago_ms, now_ms=NOW_MS, here=here, lives=lambda pid: pid == 8) == at_work
+    )
 
 
 def test_a_run_whose_process_number_another_process_has_by_now_has_ended() -> None:

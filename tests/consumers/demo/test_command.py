@@ -20,7 +20,11 @@ def test_an_ended_demo_leaves_no_folder_behind(tmp_path: Path, number: signal.Si
     (tmp_path / "tmp").mkdir()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "consumers.cli", "demo"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "consumers.cli", "demo"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     while not list((tmp_path / "tmp").glob("sealbus-demo-*/worker-3-*.log")):
         time.sleep(0.05)

@@ -25,7 +25,10 @@ time.sleep(60)
 @pytest.mark.slow
 def test_workers_end_with_the_demo_that_was_killed(tmp_path: Path) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-c", _START, str(tmp_path)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _START, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert demo.stdout is not None
     worker = int(demo.stdout.readline())

@@ -25,22 +25,27 @@ def found(folder: Path, source: str) -> list[tuple[int, str]]:
     return [(finding.line, finding.rule) for finding in result.findings]
 
 
-# --- rules --------------------------------------------------------------------------------------------------------------------------
+# --- rules ------------------------------------------------------------------------------------------------------------
 
 POSITIVE = {
     "bare-except": ("try:\n    work()\nexcept ValueError:\n    raise\nexcept:\n    raise\n", [5]),
     "swallowed-exception": (
-        "try:\n    work()\nexcept Exception:\n    pass\ntry:\n    work()\nexcept (KeyError, BaseException) as error:\n    ...\n",
+        "try:\n    work()\nexcept Exception:\n    pass\ntry:\n    work()\nexcept (KeyError, BaseException) as error:\n "
+        "   ...\n",
         [3, 7],
     ),
     "mutable-default": (
         "def f(\n    a,\n    b=[],\n    *,\n    c=dict(),\n):\n    pass\ng = lambda x={}: x\nasync def h(y={1}): ...\n",
         [3, 5, 8, 9],
     ),
-    "long-function": ("@decorated\ndef f():\n" + "    work()\n" * 60 + "async def g():\n" + "    work()\n" * 60, [2, 63]),
+    "long-function": (
+        "@decorated\ndef f():\n" + "    work()\n" * 60 + "async def g():\n" + "    work()\n" * 60,
+        [2, 63],
+    ),
     "shadowed-builtin": (
         (
-            "def f(\n    a,\n    id,\n): ...\nlist = 1\ndef type(): ...\ndef g():\n    for input in a:\n        sum += 1\n"
+            "def f(\n    a,\n    id,\n): ...\nlist = 1\ndef type(): ...\ndef g():\n    for input in a:\n        sum += "
+            "1\n"
             "class A:\n    def m(self, *, str): ...\n"
         ),
         [3, 5, 6, 8, 9, 11],
@@ -56,7 +61,8 @@ NEGATIVE = {
     "swallowed-exception": "try:\n    work()\nexcept KeyError:\n    pass\nexcept Exception:\n    log()\n",
     "mutable-default": "def f(a=(), b=None, c=frozenset(), *, d): ...\ng = lambda: []\n",
     "long-function": "def f():\n" + "    work()\n" * 59 + "class A:\n" + "    x = 1\n" * 100,
-    "shadowed-builtin": "class A:\n    id = 1\n    type: int = 2\n    def list(self): ...\n    async def input(self): ...\n"
+    "shadowed-builtin": "class A:\n    id = 1\n    type: int = 2\n    def list(self): ...\n    async def input(self): "
+    "...\n"
     "x = id(1)\na.id = 2\nf(id=3)\n",
     "todo": "a = '# TODO'\n'''\nFIXME\n# XXX\n'''\n# TODOS and todo\n",
     "eval-or-exec": "a.eval(1)\nliteral_eval('1')\nevaluate = eval\n",
@@ -104,7 +110,7 @@ def test_a_finding_says_what_and_what_to_do(tmp_path: Path) -> None:
     )
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_files_are_found_in_order_and_named_from_the_root(tmp_path: Path) -> None:
@@ -173,7 +179,9 @@ def test_what_cannot_be_parsed_is_a_gap_with_its_reason(tmp_path: Path, name: st
     assert reason in gap
 
 
-@pytest.mark.parametrize("source", [b"[" * 5000 + b"]" * 5000, b"-" * 100_000 + b"1", b"+".join([b"1"] * 100_000), b"x" + b".x" * 100_000])
+@pytest.mark.parametrize(
+    "source", [b"[" * 5000 + b"]" * 5000, b"-" * 100_000 + b"1", b"+".join([b"1"] * 100_000), b"x" + b".x" * 100_000]
+)
 def test_nesting_too_deep_for_the_parser_is_a_gap_and_no_crash(tmp_path: Path, source: bytes) -> None:
     result = scan(write(tmp_path, "deep.py", source))
     assert result.findings == ()
@@ -181,7 +189,9 @@ def test_nesting_too_deep_for_the_parser_is_a_gap_and_no_crash(tmp_path: Path, s
 
 
 def test_deep_but_legal_source_is_scanned(tmp_path: Path) -> None:
-    assert found(tmp_path, "def f(a=" + "[" * 90 + "]" * 90 + "): ...\nx = {0x" + "f" * 9000 + ": 1, 'a': 1, 'a': 2}\n") == [
+    assert found(
+        tmp_path, "def f(a=" + "[" * 90 + "]" * 90 + "): ...\nx = {0x" + "f" * 9000 + ": 1, 'a': 1, 'a': 2}\n"
+    ) == [
         (1, "mutable-default"),
         (2, "duplicate-key"),
     ]
@@ -212,4 +222,6 @@ def test_the_same_tree_gives_the_same_result(tmp_path: Path) -> None:
         write(tmp_path, f"{number % 3}/{number}.py", source)
     first = scan(tmp_path)
     assert first == scan(tmp_path)
-    assert list(first.findings) == sorted(first.findings, key=lambda finding: (finding.file, finding.line, finding.rule))
+    assert list(first.findings) == sorted(
+        first.findings, key=lambda finding: (finding.file, finding.line, finding.rule)
+    )

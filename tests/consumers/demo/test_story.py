@@ -29,7 +29,9 @@ async def test_a_worker_is_not_frozen_while_it_holds_the_log(tmp_path: Path) -> 
     log = str(tmp_path / "log.db")
     open_log(log).close()
     crew = Crew(tmp_path, f"sqlite:///{log}", "demo")
-    with subprocess.Popen([sys.executable, "-c", _WRITER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
         crew._processes["writer"] = writer

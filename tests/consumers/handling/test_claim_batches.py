@@ -43,7 +43,9 @@ class Slow:
     def finish_soon(self, ends: Any, told: Any) -> None:
         for end in ends:
             self.results.append(
-                partial(self.inbox.finish_soon, [end], told) if self.failing is None else partial(_fail, end, self.failing, told)
+                partial(self.inbox.finish_soon, [end], told)
+                if self.failing is None
+                else partial(_fail, end, self.failing, told)
             )
 
     async def release(self, key: Key, token: int) -> None:
@@ -73,7 +75,9 @@ class Case:
         self.runs: list[int] = []
         self.most = self.at_work = 0
         self.app = App("parker@tests")
-        self.settings = load(flags={"bus.url": "memory://", "worker.concurrency": concurrency}, env={}, file=None).settings
+        self.settings = load(
+            flags={"bus.url": "memory://", "worker.concurrency": concurrency}, env={}, file=None
+        ).settings
 
         @self.app.on(Order)
         async def handle(order: Order) -> None:

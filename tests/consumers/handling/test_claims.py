@@ -1,4 +1,5 @@
-"""Claims that could not be given up while the store was away: for as long as their owner lives nobody else could have the message."""
+"""Claims that could not be given up while the store was away: for as long as their owner lives nobody else could have
+the message."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any, **named: Any) -> Any:
-            answer = await getattr(self.inbox, name)(*arguments, **named) if self.carries_out or not self.failing else None
+            answer = (
+                await getattr(self.inbox, name)(*arguments, **named) if self.carries_out or not self.failing else None
+            )
             if self.failing:
                 raise InboxError("no answer")
             return answer
@@ -60,7 +63,10 @@ class Case:
         """Its partition is gone before the store has answered."""
         message: Any = SimpleNamespace(message_id="m-1", verification=SimpleNamespace(content_hash="hash-1"))
         delivery: Any = SimpleNamespace(
-            expires_ms=LATER_MS, control=SimpleNamespace(redrive_count=0), partition=SimpleNamespace(closed=True), message=message
+            expires_ms=LATER_MS,
+            control=SimpleNamespace(redrive_count=0),
+            partition=SimpleNamespace(closed=True),
+            message=message,
         )
         with pytest.raises(GaveUpError):
             await self.claims.claim(key(name), delivery, message, after=InboxError("no answer"))
@@ -189,4 +195,6 @@ async def test_a_store_that_is_away_is_said_once_at_a_time_however_many_wait_for
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-    assert [(line["event"], line["again_in_s"]) for line in lines] == [("inbox.unreachable", pause_s) for pause_s in (0.5, 1.0, 2.0, 4.0)]
+    assert [(line["event"], line["again_in_s"]) for line in lines] == [
+        ("inbox.unreachable", pause_s) for pause_s in (0.5, 1.0, 2.0, 4.0)
+    ]

@@ -43,7 +43,9 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     while await worker.cycle(0):
         await worker.runners.quiet()
     labels = {"type": "execution.job", "group": app.group}
-    dead = metrics.registry.get_sample_value("sealbus_settled_total", {**labels, "outcome": "dead", "reason": "retries_exhausted"})
+    dead = metrics.registry.get_sample_value(
+        "sealbus_settled_total", {**labels, "outcome": "dead", "reason": "retries_exhausted"}
+    )
     moved = metrics.registry.get_sample_value("sealbus_retried_total", {**labels, "tier": "5s"})
     assert (dead, moved) == (1, None)
     assert len(await transport.read(REPLY, 0, 0, max_records=9, max_bytes=1 << 20)) == 1
@@ -57,7 +59,9 @@ class Order(msgspec.Struct):
     lines: list[str]
 
 
-@pytest.mark.parametrize("how", [lambda: RetryLater(after_s=0.5), lambda: RetryLater(after_s=5), lambda: DependencyDown("db")])
+@pytest.mark.parametrize(
+    "how", [lambda: RetryLater(after_s=0.5), lambda: RetryLater(after_s=5), lambda: DependencyDown("db")]
+)
 async def test_a_run_that_failed_leaves_nothing_of_what_it_changed_to_the_next(how: Callable[[], Exception]) -> None:
     app = App("execution@tests")
     runs: list[list[str]] = []

@@ -153,7 +153,9 @@ async def test_a_handler_that_cancels_itself_and_returns_is_done() -> None:
         assert not bus.dead
 
 
-@pytest.mark.parametrize("ends_in", [ValueError("no"), SystemExit(1), asyncio.CancelledError()], ids=lambda ends_in: type(ends_in).__name__)
+@pytest.mark.parametrize(
+    "ends_in", [ValueError("no"), SystemExit(1), asyncio.CancelledError()], ids=lambda ends_in: type(ends_in).__name__
+)
 async def test_a_handler_that_cancels_itself_and_raises_is_a_failure_of_its_message(ends_in: BaseException) -> None:
     app = App("runner@tests", types=[Answer])
 
@@ -218,7 +220,9 @@ class Odd(str):
 
 @pytest.mark.parametrize("details", [False, True])
 @pytest.mark.parametrize("kind", [UnprintableError, UntraceableError])
-@pytest.mark.parametrize("ends_in", [AttributeError("there is no response"), SystemExit(1), KeyboardInterrupt(), Odd()], ids=repr)
+@pytest.mark.parametrize(
+    "ends_in", [AttributeError("there is no response"), SystemExit(1), KeyboardInterrupt(), Odd()], ids=repr
+)
 async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_other(
     ends_in: BaseException | str, kind: type[UnprintableError], details: bool
 ) -> None:
@@ -231,7 +235,9 @@ async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_oth
     async with app.test(load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
         await bus.publish(Job(how="odd"))
         await bus.advance(5)
-        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [("retries_exhausted", kind.__name__)]
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+            ("retries_exhausted", kind.__name__)
+        ]
 
 
 async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:
@@ -259,7 +265,10 @@ async def test_a_forged_origin_in_a_retry_tier_costs_one_dead_letter_beside_the_
 
     async with app.test() as bus:
         topic = f"agents._retry.{app.group}.5s"
-        forged = [NewRecord(topic, b"k", b"{}", (("sb-origin-topic", origin),)) for origin in (b"other.x.one", b"agents.zzz", b"\xff")]
+        forged = [
+            NewRecord(topic, b"k", b"{}", (("sb-origin-topic", origin),))
+            for origin in (b"other.x.one", b"agents.zzz", b"\xff")
+        ]
         await bus.transport.append(forged, timeout_s=1)
         await bus.advance(10)
         assert [(letter.record.topic, letter.reason) for letter in bus.dead] == [(f"{topic}.dlq", "malformed")] * 3

@@ -1,4 +1,5 @@
-"""Another process on a store: `claim NAME` holds one message until it is killed; `race COUNT` runs as many of COUNT messages as it gets."""
+"""Another process on a store: `claim NAME` holds one message until it is killed; `race COUNT` runs as many of COUNT
+messages as it gets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A store that several owners open, and time that passes in it.
 
-Tests see the Protocol only. SQLite's time is moved; PostgreSQL decides by its own clock, so its leases are short and real time passes.
+Tests see the Protocol only. SQLite's time is moved; PostgreSQL decides by its own clock, so its leases are short and
+real time passes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ __all__ = ["LATER_MS", "OUTPUTS", "Store", "claim", "claimed", "key"]
 ROOT = Path(__file__).resolve().parents[3]
 LATER_MS = 4_102_444_800_000  # 2100
 OUTPUTS = (
-    NewRecord("agents.note.added", b"key", b'{"text":"x"}', (("content-type", b"application/json"), ("sb-id", b"\x00\xff")), 3),
+    NewRecord(
+        "agents.note.added", b"key", b'{"text":"x"}', (("content-type", b"application/json"), ("sb-id", b"\x00\xff")), 3
+    ),
     NewRecord("agents.note.removed", None, None),
 )
 
@@ -47,7 +50,8 @@ class Store:
     async def die(self, inbox: Inbox) -> None:
         """What a kill leaves behind: a lease that nobody renews."""
         inbox._renewal.cancel()  # type: ignore[attr-defined]
-        inbox._lease.renewed(float("inf"))  # type: ignore[attr-defined] - nor on the way, where it is used after its death
+        # Nor on the way, where it is used after its death.
+        inbox._lease.renewed(float("inf"))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
     async def run_out(self) -> None:
@@ -87,10 +91,16 @@ class Store:
             await inbox.close()
 
 
-async def claim(inbox: Inbox, name: str = "task-1", content_hash: str = "hash-1", *, until_ms: int = LATER_MS, reopen: int = 0) -> Claim:
+async def claim(
+    inbox: Inbox, name: str = "task-1", content_hash: str = "hash-1", *, until_ms: int = LATER_MS, reopen: int = 0
+) -> Claim:
     """As a worker asks that runs nothing else."""
     answer = await inbox.claim(key(name), content_hash, keep_until_ms=until_ms, reopen=reopen)
-    return await inbox.claim(key(name), content_hash, keep_until_ms=until_ms, reopen=reopen, alone=True) if answer == Suspect() else answer
+    return (
+        await inbox.claim(key(name), content_hash, keep_until_ms=until_ms, reopen=reopen, alone=True)
+        if answer == Suspect()
+        else answer
+    )
 
 
 async def claimed(inbox: Inbox, name: str = "task-1") -> Claimed:

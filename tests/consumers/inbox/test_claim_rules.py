@@ -16,7 +16,9 @@ OUTPUTS = (NewRecord("agents.note.added", b"k", b"v"),)
 
 
 def row(**changes: object) -> Row:
-    return msgspec.structs.replace(Row(content_hash="h", state="claimed", owner=OTHER, token=4, keep_until_ms=1000, starts=1), **changes)
+    return msgspec.structs.replace(
+        Row(content_hash="h", state="claimed", owner=OTHER, token=4, keep_until_ms=1000, starts=1), **changes
+    )
 
 
 def asker(**changes: object) -> Asker:

@@ -24,7 +24,7 @@ async def unheld(inbox: Inbox) -> Claim:
             await asyncio.sleep(0.02)
 
 
-# --- one owner --------------------------------------------------------------------------------------------------------------------------
+# --- one owner --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_message_nobody_knows_is_claimed(store: Store) -> None:
@@ -92,7 +92,10 @@ async def test_finishing_again_with_the_same_result_is_true_and_with_another_is_
 async def test_every_part_of_a_key_counts(store: Store) -> None:
     inbox = await store.open()
     fields = ("a", "b", "c", "d", "e")
-    keys = {Key(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {Key("a,b", "", "c", "d", "e"), Key("a", "b,", "c", "d", 'e"')}
+    keys = {Key(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {
+        Key("a,b", "", "c", "d", "e"),
+        Key("a", "b,", "c", "d", 'e"'),
+    }
     answers = [await inbox.claim(each, "h", keep_until_ms=9) for each in keys]
     assert answers == [Claimed(1)] * 7
 
@@ -164,7 +167,7 @@ async def test_nothing_works_before_it_is_opened_or_after_it_is_closed(store: St
             await call
 
 
-# --- transactions -----------------------------------------------------------------------------------------------------------------------
+# --- transactions -----------------------------------------------------------------------------------------------------
 
 
 async def with_table(store: Store) -> Inbox:
@@ -274,7 +277,7 @@ async def test_closing_undoes_a_transaction_that_is_open(shared_store: Store) ->
     assert await labels(await shared_store.open()) == []
 
 
-# --- several owners ---------------------------------------------------------------------------------------------------------------------
+# --- several owners ---------------------------------------------------------------------------------------------------
 
 
 async def test_what_another_living_owner_runs_is_held(shared_store: Store) -> None:
@@ -350,7 +353,7 @@ async def test_many_open_a_new_store_at_once(shared_store: Store) -> None:
     assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["Held"] * 5
 
 
-# --- without waiting --------------------------------------------------------------------------------------------------------------------
+# --- without waiting --------------------------------------------------------------------------------------------------
 
 
 async def asked(inbox: Inbox, content_hash: str = "hash-1", name: str = "task-1") -> Claim | Exception | None:
@@ -440,7 +443,9 @@ async def test_of_many_in_one_question_each_is_told_once_and_its_own(shared_stor
 async def test_of_two_who_ask_for_the_same_many_at_once_each_message_has_one(shared_store: Store) -> None:
     inboxes = [await shared_store.open("a"), await shared_store.open("b")]
     names = [f"m-{number}" for number in range(300)]
-    asking = [asked(inbox, name=name) for inbox, order in zip(inboxes, (names, names[::-1]), strict=True) for name in order]
+    asking = [
+        asked(inbox, name=name) for inbox, order in zip(inboxes, (names, names[::-1]), strict=True) for name in order
+    ]
     answers = list(zip((*names, *names[::-1]), await asyncio.gather(*asking), strict=True))
     assert sorted(name for name, answer in answers if isinstance(answer, Claimed)) == sorted(names)
     assert all(isinstance(answer, Claimed | Held) for _, answer in answers)

@@ -29,7 +29,9 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones(url: str) -> None:
         opened(url)
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://inbox.db", "sqlite:///a.db?mode=ro", "memory://name"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite://inbox.db", "sqlite:///a.db?mode=ro", "memory://name"]
+)
 def test_a_url_that_names_no_file_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         opened(url)

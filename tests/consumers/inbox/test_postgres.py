@@ -1,4 +1,5 @@
-"""What is PostgreSQL's alone: a server that restarts, hangs or refuses, and what a handler can do with its connection."""
+"""What is PostgreSQL's alone: a server that restarts, hangs or refuses, and what a handler can do with its
+connection."""
 
 from __future__ import annotations
 
@@ -37,12 +38,20 @@ async def inbox(url: str) -> AsyncIterator[PostgresInbox]:
     await opened.close()
 
 
-async def test_a_restart_of_the_server_is_an_inbox_error_and_then_nothing(inbox: PostgresInbox, postgres: Postgres) -> None:
+async def test_a_restart_of_the_server_is_an_inbox_error_and_then_nothing(
+    inbox: PostgresInbox, postgres: Postgres
+) -> None:
     done, running = (await claimed(inbox, "done")).token, (await claimed(inbox, "running")).token
     assert await inbox.finish(key("done"), done, OUTPUTS)
     transaction = await inbox.begin()
     postgres.stop()
-    for call in (claim(inbox), inbox.finish(key("running"), running, ()), inbox.begin(), transaction.execute("SELECT 1"), inbox.purge()):
+    for call in (
+        claim(inbox),
+        inbox.finish(key("running"), running, ()),
+        inbox.begin(),
+        transaction.execute("SELECT 1"),
+        inbox.purge(),
+    ):
         with pytest.raises(InboxError):
             await call
     postgres.start()
@@ -76,8 +85,11 @@ async def test_a_statement_that_the_server_is_at_work_on_is_waited_for(inbox: Po
     assert await inbox.finish(key(), token, (), transaction)
 
 
-async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_more(inbox: PostgresInbox, url: str) -> None:
-    """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of anybody."""
+async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_more(
+    inbox: PostgresInbox, url: str
+) -> None:
+    """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of
+    anybody."""
     ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
     operator = await asyncpg.connect(url)
     async with operator.transaction():
@@ -110,7 +122,9 @@ async def test_sessions_that_may_only_read_are_replaced(inbox: PostgresInbox, ur
     operator = await asyncpg.connect(url)
     database = await operator.fetchval("SELECT current_database()")
     await operator.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-    await operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sealbus inbox'")
+    await operator.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sealbus inbox'"
+    )
     for _ in range(2):
         with pytest.raises(InboxError):
             await claim(inbox)
@@ -212,7 +226,10 @@ async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) 
 
     gathering._write = counted
     told: list[object] = []
-    inbox.claim_soon([Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(300)], lambda asks: told.extend(ask.answer for ask in asks))
+    inbox.claim_soon(
+        [Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(300)],
+        lambda asks: told.extend(ask.answer for ask in asks),
+    )
     for _ in range(500):
         await asyncio.sleep(0.01)
         if len(told) == 300:
@@ -226,7 +243,10 @@ async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_c
     told: list[object] = []
     postgres.freeze()
     try:
-        inbox.claim_soon([Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(3)], lambda asks: told.extend(ask.answer for ask in asks))
+        inbox.claim_soon(
+            [Ask(key(f"m-{number}"), "h", LATER_MS) for number in range(3)],
+            lambda asks: told.extend(ask.answer for ask in asks),
+        )
         for _ in range(500):
             await asyncio.sleep(0.01)
             if len(told) == 3:
@@ -303,7 +323,10 @@ async def test_a_key_in_letters_that_the_database_does_not_have_is_claimed_as_an
     await inbox.open()
     assert await claim(inbox, "bestellung-\u6f22\U0001f600") == Claimed(1)
     told: list[object] = []
-    inbox.claim_soon([Ask(key(name), "h", LATER_MS) for name in ("a", "\u6f22")], lambda asks: told.extend(ask.answer for ask in asks))
+    inbox.claim_soon(
+        [Ask(key(name), "h", LATER_MS) for name in ("a", "\u6f22")],
+        lambda asks: told.extend(ask.answer for ask in asks),
+    )
     async with asyncio.timeout(10):
         while len(told) < 2:  # noqa: ASYNC110 - the store tells it
             await asyncio.sleep(0.01)
@@ -335,8 +358,12 @@ async def test_tables_of_a_newer_sealbus_are_refused(inbox: PostgresInbox, url: 
         await PostgresInbox(url, owner="b", clock=SystemClock()).open()
 
 
-@pytest.mark.parametrize("store", [PostgresRows, partial(PostgresInbox, owner="a", clock=SystemClock())], ids=["outbox", "inbox"])
-async def test_a_pooler_that_gives_sessions_out_by_the_transaction_is_refused(url: str, store: Callable[[str], Any]) -> None:
+@pytest.mark.parametrize(
+    "store", [PostgresRows, partial(PostgresInbox, owner="a", clock=SystemClock())], ids=["outbox", "inbox"]
+)
+async def test_a_pooler_that_gives_sessions_out_by_the_transaction_is_refused(
+    url: str, store: Callable[[str], Any]
+) -> None:
     async with pooled(url, by_transaction=True) as way:
         with pytest.raises(ConfigurationError, match=r"pool in session mode"):
             await store(way).open()

@@ -1,4 +1,5 @@
-"""Answering many claims and finishes by one statement makes no difference to anybody: answers and rows are those of the rules."""
+"""Answering many claims and finishes by one statement makes no difference to anybody: answers and rows are those of the
+rules."""
 
 from __future__ import annotations
 
@@ -53,14 +54,23 @@ async def story(path: Path, seed: int) -> list[object]:
             match chance.randrange(5):
                 case 0 | 1:
                     calls.append(
-                        inbox.claim(key(name), f"hash-{chance.randrange(8) // 7}", keep_until_ms=LATER_MS, alone=bool(chance.randrange(2)))
+                        inbox.claim(
+                            key(name),
+                            f"hash-{chance.randrange(8) // 7}",
+                            keep_until_ms=LATER_MS,
+                            alone=bool(chance.randrange(2)),
+                        )
                     )
                 case 2 | 3:
-                    calls.append(inbox.finish(key(name), tokens.get(name, 1) - chance.randrange(6) // 5, chance.choice(_RESULTS)))
+                    calls.append(
+                        inbox.finish(key(name), tokens.get(name, 1) - chance.randrange(6) // 5, chance.choice(_RESULTS))
+                    )
                 case _:
                     calls.append(inbox.release(key(name), tokens.get(name, 1)))
         answers: list[object] = list(await asyncio.gather(*calls))
-        tokens |= {name: answer.token for name, answer in zip(names, answers, strict=True) if isinstance(answer, Claimed)}
+        tokens |= {
+            name: answer.token for name, answer in zip(names, answers, strict=True) if isinstance(answer, Claimed)
+        }
         told += answers
         if not chance.randrange(4) and len(owners) > 1:
             await owners.pop().close()
@@ -70,7 +80,9 @@ async def story(path: Path, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_answers_and_rows_are_those_of_the_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_answers_and_rows_are_those_of_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     told = await story(tmp_path / "together.db", seed)
     monkeypatch.setattr(quick, "answer", lambda *_: None)
     assert await story(tmp_path / "alone.db", seed) == told
@@ -81,7 +93,10 @@ async def test_a_first_claim_is_what_the_rules_make_of_no_row() -> None:
     table = Table(MEMORY)
     table.begin()
     assert table.claim(7, [("k", "h", 9, "m-1")]) is None
-    assert rules.decide(None, Asker(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (table.rows(["k"])["k"], rules.FIRST)
+    assert rules.decide(None, Asker(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (
+        table.rows(["k"])["k"],
+        rules.FIRST,
+    )
     table.close()
 
 
@@ -95,10 +110,14 @@ async def test_known_and_unknown_keys_in_one_group_of_any_size(tmp_path: Path, c
     answers = await asyncio.gather(*(claim(inbox, name) for name in names))
     assert answers == [Done(OUTPUTS) if name in known else Claimed(1) for name in names]
     # All are asked about; those that were done before have another result, which stays.
-    finished = await asyncio.gather(*(inbox.finish(key(name), 1, OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names)))
+    finished = await asyncio.gather(
+        *(inbox.finish(key(name), 1, OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names))
+    )
     assert finished == [name not in known for name in names]
     answers = await asyncio.gather(*(claim(inbox, name) for name in names))
-    assert answers == [Done(OUTPUTS if name in known else OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names)]
+    assert answers == [
+        Done(OUTPUTS if name in known else OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names)
+    ]
     await inbox.close()
 
 
@@ -117,7 +136,9 @@ async def test_jobs_on_one_key_keep_their_order() -> None:
     inbox = SqliteInbox(MEMORY, owner="a", clock=ManualClock())
     await inbox.open()
     token = (await claimed(inbox)).token
-    answers = await asyncio.gather(inbox.finish(key(), token, OUTPUTS), claim(inbox), inbox.finish(key(), token, ()), claim(inbox, "other"))
+    answers = await asyncio.gather(
+        inbox.finish(key(), token, OUTPUTS), claim(inbox), inbox.finish(key(), token, ()), claim(inbox, "other")
+    )
     assert answers == [True, Done(OUTPUTS), False, Claimed(1)]
     await inbox.close()
 

@@ -1,4 +1,5 @@
-"""Whatever several owners do in whatever order, against a model that only counts: who runs, what is done, who died alone."""
+"""Whatever several owners do in whatever order, against a model that only counts: who runs, what is done, who died
+alone."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ class Inboxes(RuleBasedStateMachine):
         rest_s = CLOSED
         if before is not None and before.owner in self.leases:
             rest_s = self.leases[before.owner].until_s - self.now_s
-        row, answer = decide(before, Asker(owner.number, content, 0, running=key in owner.running, alone=not owner.running), rest_s)
+        row, answer = decide(
+            before, Asker(owner.number, content, 0, running=key in owner.running, alone=not owner.running), rest_s
+        )
         if row is not None:
             self.rows[key] = row
         self.check(owner, key, content, before, answer)
@@ -152,7 +155,9 @@ class Inboxes(RuleBasedStateMachine):
 
     @invariant()
     def done_is_for_ever(self) -> None:
-        assert all(self.rows[key].state == "done" and self.rows[key].outputs == outputs for key, outputs in self.done.items())
+        assert all(
+            self.rows[key].state == "done" and self.rows[key].outputs == outputs for key, outputs in self.done.items()
+        )
 
     @invariant()
     def only_deaths_alone_are_held_against_a_message(self) -> None:
@@ -160,4 +165,6 @@ class Inboxes(RuleBasedStateMachine):
 
 
 TestInboxes = Inboxes.TestCase
-TestInboxes.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestInboxes.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -30,7 +30,9 @@ async def opened(path: Path, *, clock: ManualClock | SystemClock | None = None) 
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("cannot mount a small tmpfs here")
     yield folder
@@ -108,7 +110,9 @@ async def test_a_file_that_was_deleted_is_an_error_and_not_a_new_one(tmp_path: P
     assert not (tmp_path / "inbox.db").exists()
 
 
-async def test_a_relative_path_stays_the_same_file_when_the_working_directory_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relative_path_stays_the_same_file_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     inbox = await opened(Path("inbox.db"))
     (tmp_path / "elsewhere").mkdir()
@@ -117,7 +121,9 @@ async def test_a_relative_path_stays_the_same_file_when_the_working_directory_ch
     await inbox.close()
 
 
-async def test_a_lock_that_another_program_keeps_is_an_inbox_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_that_another_program_keeps_is_an_inbox_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("consumers.inbox.sqlite.table.BUSY_TIMEOUT_S", 0.05)
     inbox = await opened(tmp_path / "inbox.db")
     other = sqlite3.connect(tmp_path / "inbox.db", isolation_level=None)
@@ -165,7 +171,9 @@ async def test_tables_of_a_newer_sealbus_are_refused(tmp_path: Path) -> None:
         await opened(tmp_path / "inbox.db")
 
 
-@pytest.mark.parametrize("statement", ["COMMIT", " end;", "-- x\nROLLBACK", "/* y */ begin", "PRAGMA synchronous = OFF", "ATTACH 'x' AS y"])
+@pytest.mark.parametrize(
+    "statement", ["COMMIT", " end;", "-- x\nROLLBACK", "/* y */ begin", "PRAGMA synchronous = OFF", "ATTACH 'x' AS y"]
+)
 async def test_a_handler_cannot_end_the_transaction_under_the_inbox(tmp_path: Path, statement: str) -> None:
     inbox = await opened(tmp_path / "inbox.db")
     transaction = await inbox.begin()
@@ -188,7 +196,9 @@ async def test_an_argument_that_cannot_be_bound_spoils_nothing(tmp_path: Path) -
 
 async def test_a_value_that_no_row_can_hold_costs_its_own_caller_only(tmp_path: Path) -> None:
     inbox = await opened(tmp_path / "inbox.db")
-    answers = await asyncio.gather(claim(inbox, "good"), claim(inbox, "bad", until_ms=2**80), claim(inbox, "fine"), return_exceptions=True)
+    answers = await asyncio.gather(
+        claim(inbox, "good"), claim(inbox, "bad", until_ms=2**80), claim(inbox, "fine"), return_exceptions=True
+    )
     assert answers[0] == answers[2] == Claimed(1)
     assert isinstance(answers[1], OverflowError)
     await inbox.close()
@@ -272,7 +282,9 @@ async def test_what_was_asked_for_is_not_kept_and_not_freed_by_the_thread_that_a
     freed_by: list[int] = []
     for name in ("m-1", "m-2"):
         answered = asyncio.Event()
-        inbox.claim_soon([Burden(key(name), "h", LATER_MS, freed_by=freed_by)], lambda _, answered=answered: answered.set())
+        inbox.claim_soon(
+            [Burden(key(name), "h", LATER_MS, freed_by=freed_by)], lambda _, answered=answered: answered.set()
+        )
         await answered.wait()
         await asyncio.sleep(0)
     assert freed_by == [threading.get_ident()] * 2

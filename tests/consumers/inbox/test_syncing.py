@@ -78,7 +78,9 @@ async def done_soon(inbox: SqliteInbox, names: Sequence[str]) -> None:
     assert [end.answer for end in ends] == [True] * len(names)
 
 
-async def test_claims_and_results_that_send_nothing_are_synchronised_together_when_it_is_asked_for(inbox: SqliteInbox, disk: Disk) -> None:
+async def test_claims_and_results_that_send_nothing_are_synchronised_together_when_it_is_asked_for(
+    inbox: SqliteInbox, disk: Disk
+) -> None:
     for number in range(5):
         await done_soon(inbox, [f"task-{number}"])
     assert disk.syncs == 0
@@ -106,7 +108,9 @@ async def test_a_result_with_outputs_outlives_the_machine_before_it_is_told_of(i
     await crashed.close()
 
 
-async def test_what_a_handler_wrote_outlives_the_machine_before_its_result_is_told_of(inbox: SqliteInbox, disk: Disk) -> None:
+async def test_what_a_handler_wrote_outlives_the_machine_before_its_result_is_told_of(
+    inbox: SqliteInbox, disk: Disk
+) -> None:
     token = (await claimed(inbox, "task")).token
     transaction = await inbox.begin()
     await transaction.execute("CREATE TABLE bookings (account TEXT)")
@@ -126,7 +130,9 @@ async def test_synchronising_does_not_wait_for_a_handlers_open_transaction(inbox
     await transaction.rollback()
 
 
-async def test_synchronising_does_not_wait_for_a_lock_that_another_program_holds(inbox: SqliteInbox, disk: Disk) -> None:
+async def test_synchronising_does_not_wait_for_a_lock_that_another_program_holds(
+    inbox: SqliteInbox, disk: Disk
+) -> None:
     await done_soon(inbox, ["task"])
     other = sqlite3.connect(disk.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -172,7 +178,9 @@ async def test_a_connection_that_is_lost_takes_no_doubt_with_it(inbox: SqliteInb
     assert disk.syncs == 1
 
 
-async def test_sqlite_synchronises_every_commit_of_a_log_that_cannot_be_opened_beside_it(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sqlite_synchronises_every_commit_of_a_log_that_cannot_be_opened_beside_it(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> int:
         raise OSError(24, "Too many open files")
 

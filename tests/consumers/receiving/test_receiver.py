@@ -36,7 +36,14 @@ class Worker:
         log_clock = LogClock(clock, own=True)
         intake = Intake(plan.view, clock, log_clock)
         self.admission = Admission(
-            self.partitions, intake, self.flight, self.lanes, metrics=metrics, group=plan.group, clock=clock, log_clock=log_clock
+            self.partitions,
+            intake,
+            self.flight,
+            self.lanes,
+            metrics=metrics,
+            group=plan.group,
+            clock=clock,
+            log_clock=log_clock,
         )
         self.group = plan.group
 

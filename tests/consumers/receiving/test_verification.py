@@ -99,10 +99,17 @@ def message(data: bytes = b'{"n":1,"share":0.5}', routing: dict[str, Any] | None
         "sender": Agent(id="planner@svc"),
         "timestamp": format_ms(NOW_MS),
     }
-    return sealing.seal(data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(NOW_MS + 60_000)} | (routing or {})))
+    return sealing.seal(
+        data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(NOW_MS + 60_000)} | (routing or {}))
+    )
 
 
-def record(given: Message | bytes | None, key: bytes | None = b"talk", append_ms: int = NOW_MS, topic: str = "agents.intake.job") -> Record:
+def record(
+    given: Message | bytes | None,
+    key: bytes | None = b"talk",
+    append_ms: int = NOW_MS,
+    topic: str = "agents.intake.job",
+) -> Record:
     return Record(topic, 0, 7, append_ms, key, given.value if isinstance(given, Message) else given)
 
 
@@ -160,15 +167,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a number twice": {"data": b'{"n":1,"n":1,"share":0.5}'},
     "expired": {"timestamp": format_ms(NOW_MS - 70_000), "routing": {"expires_at": format_ms(NOW_MS - 5_001)}},
     "just not expired": {"timestamp": format_ms(NOW_MS - 70_000), "routing": {"expires_at": format_ms(NOW_MS - 5_000)}},
-    "sealed too late": {"timestamp": format_ms(NOW_MS + 120_001), "routing": {"expires_at": format_ms(NOW_MS + 900_000)}},
-    "sealed just in time": {"timestamp": format_ms(NOW_MS + 120_000), "routing": {"expires_at": format_ms(NOW_MS + 900_000)}},
+    "sealed too late": {
+        "timestamp": format_ms(NOW_MS + 120_001),
+        "routing": {"expires_at": format_ms(NOW_MS + 900_000)},
+    },
+    "sealed just in time": {
+        "timestamp": format_ms(NOW_MS + 120_000),
+        "routing": {"expires_at": format_ms(NOW_MS + 900_000)},
+    },
 }
 
 
 def varied(like: Message, variant: str) -> Message:
     changes = dict(VARIANTS[variant])
     metadata = {name: getattr(like.metadata, name) for name in like.metadata.__struct_fields__}
-    routing = {name: getattr(like.routing, name) for name in like.routing.__struct_fields__} | changes.pop("routing", {})
+    routing = {name: getattr(like.routing, name) for name in like.routing.__struct_fields__} | changes.pop(
+        "routing", {}
+    )
     return sealing.seal(changes.pop("data", like.data), Metadata(**metadata | changes), Routing(**routing))
 
 
@@ -194,7 +209,8 @@ def test_the_short_way_is_taken() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"other"])
 @pytest.mark.parametrize(
-    "place", [partition(), partition("intake.old"), partition(None, own=True), partition(None, own=True, tier=Tier("5s", 5))]
+    "place",
+    [partition(), partition("intake.old"), partition(None, own=True), partition(None, own=True, tier=Tier("5s", 5))],
 )
 def test_a_record_in_a_wrong_place_or_under_a_wrong_key_is_refused(key: bytes | None, place: Partition) -> None:
     given, made = record(LIKES[0], key), app()

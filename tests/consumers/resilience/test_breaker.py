@@ -53,7 +53,9 @@ def test_while_all_keep_asking_nobody_probes_again_before_everybody_has(orders: 
 
 
 @pytest.mark.parametrize(("now_s", "wait_s"), [(5.0, 1.0), (5.1, 0.0)])
-def test_whoever_stopped_asking_is_not_waited_for_longer_than_the_backoff_and_two_seconds(now_s: float, wait_s: float) -> None:
+def test_whoever_stopped_asking_is_not_waited_for_longer_than_the_backoff_and_two_seconds(
+    now_s: float, wait_s: float
+) -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     breakers.delay_s("t", "b", 1.0)
@@ -227,7 +229,9 @@ class Traffic(RuleBasedStateMachine):
 
     @invariant()
     def a_probe_is_running(self) -> None:
-        assert all(breaker.probing is None or breaker.probing in self.running for breaker in self.breakers._open.values())
+        assert all(
+            breaker.probing is None or breaker.probing in self.running for breaker in self.breakers._open.values()
+        )
 
     @invariant()
     def somebody_may_always_try_again_in_time(self) -> None:

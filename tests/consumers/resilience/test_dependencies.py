@@ -1,4 +1,5 @@
-"""A dependency that is down: its messages wait, one of them tries, the rest of the work goes on, and nothing dies of it."""
+"""A dependency that is down: its messages wait, one of them tries, the rest of the work goes on, and nothing dies of
+it."""
 
 from __future__ import annotations
 
@@ -111,7 +112,9 @@ async def test_a_message_expires_while_it_waits() -> None:
 
 
 def breaker_open(bus: AppBus) -> float | None:
-    return bus.publisher.metrics.registry.get_sample_value("sealbus_breaker_open", {"group": "worker-svc-ed7e5b97", "dependency": "db"})
+    return bus.publisher.metrics.registry.get_sample_value(
+        "sealbus_breaker_open", {"group": "worker-svc-ed7e5b97", "dependency": "db"}
+    )
 
 
 async def test_the_breaker_is_seen_in_the_metrics() -> None:

@@ -84,7 +84,9 @@ def test_a_share_of_one_never_pulls_it(outcomes: list[bool]) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=300), st.integers(2, 20), st.floats(0.1, 0.9))
-def test_it_is_never_pulled_while_no_window_holds_too_many_deaths(outcomes: list[bool], window: int, share: float) -> None:
+def test_it_is_never_pulled_while_no_window_holds_too_many_deaths(
+    outcomes: list[bool], window: int, share: float
+) -> None:
     brake = Brake(share=share, window=window, pause_s=60)
     pulled = any(brake.note("a", 0, died=died) is not None for died in outcomes)
     too_many = any(sum(outcomes[at : at + window]) > share * window for at in range(len(outcomes) - window + 1))
@@ -102,7 +104,9 @@ async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
             raise Reject("broken deploy")
         done.append(job.number)
 
-    settings = load(flags={"worker.concurrency": 4, "deadletter.brake_share": 0.5, "deadletter.brake_window": 20}, env={}, file=None).settings
+    settings = load(
+        flags={"worker.concurrency": 4, "deadletter.brake_share": 0.5, "deadletter.brake_window": 20}, env={}, file=None
+    ).settings
     async with app.test(settings) as bus:
         for number in range(100):
             await bus.publish(Job(number))

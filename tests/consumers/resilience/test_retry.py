@@ -14,14 +14,23 @@ from consumers.resilience.retry import Die, Retry, Tier, WaitInLane, WaitInTier,
 
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
-    lambda attempts, backoff, base_s, more_s: Retry(attempts=attempts, backoff=backoff, base_s=base_s, cap_s=base_s + more_s),
+    lambda attempts, backoff, base_s, more_s: Retry(
+        attempts=attempts, backoff=backoff, base_s=base_s, cap_s=base_s + more_s
+    ),
     st.integers(1, 100),
     st.sampled_from(["constant", "linear", "exponential"]),
     st.floats(0, 1_000),
     st.floats(0, 10_000),
 )
 ERRORS = st.sampled_from(
-    [ValueError("x"), RetryLater(), RetryLater(after_s=0.0), RetryLater(after_s=7.5), RetryLater(after_s=1e9), TimeoutError()]
+    [
+        ValueError("x"),
+        RetryLater(),
+        RetryLater(after_s=0.0),
+        RetryLater(after_s=7.5),
+        RetryLater(after_s=1e9),
+        TimeoutError(),
+    ]
 )
 
 
@@ -66,7 +75,8 @@ def test_the_tier_is_the_smallest_that_is_not_shorter_else_the_largest(delays: l
 
 
 @pytest.mark.parametrize(
-    ("backoff", "waits"), [("constant", [1.0, 1.0, 1.0, 1.0]), ("linear", [1.0, 2.0, 3.0, 4.0]), ("exponential", [1.0, 2.0, 4.0, 5.0])]
+    ("backoff", "waits"),
+    [("constant", [1.0, 1.0, 1.0, 1.0]), ("linear", [1.0, 2.0, 3.0, 4.0]), ("exponential", [1.0, 2.0, 4.0, 5.0])],
 )
 def test_the_schedule_of_waits(backoff: Any, waits: list[float]) -> None:
     policy = Retry(attempts=9, backoff=backoff, base_s=1.0, cap_s=5.0)
@@ -92,7 +102,8 @@ def test_jitter_takes_away_at_most_a_fifth(policy: Retry, attempt: int, randomne
 
 
 @pytest.mark.parametrize(
-    ("delay_s", "place"), [(0.0, "lane"), (1.999, "lane"), (2.0, "5s"), (5.0, "5s"), (5.001, "30s"), (300.0, "5m"), (301.0, "5m")]
+    ("delay_s", "place"),
+    [(0.0, "lane"), (1.999, "lane"), (2.0, "5s"), (5.0, "5s"), (5.001, "30s"), (300.0, "5m"), (301.0, "5m")],
 )
 def test_short_waits_stay_in_the_lane(delay_s: float, place: str) -> None:
     decision = decided(policy=Retry(attempts=3, backoff="constant", base_s=delay_s, cap_s=delay_s))
@@ -133,7 +144,9 @@ def test_a_wait_longer_than_the_largest_tier_goes_round_it_whole() -> None:
 
 
 ASKED = st.builds(
-    lambda backoff, base, more, attempts: RetryPolicy(backoff=backoff, base_ms=base, cap_ms=base + more, max_attempts=attempts),
+    lambda backoff, base, more, attempts: RetryPolicy(
+        backoff=backoff, base_ms=base, cap_ms=base + more, max_attempts=attempts
+    ),
     st.sampled_from(["constant", "linear", "exponential"]),
     st.integers(0, 2**52),
     st.integers(0, 2**52),
@@ -142,7 +155,9 @@ ASKED = st.builds(
 
 
 @given(ASKED, POLICIES, st.integers(1, 120), st.floats(0, 1, exclude_max=True))
-def test_a_message_may_ask_for_less_never_for_more(asked: RetryPolicy, policy: Retry, attempt: int, randomness: float) -> None:
+def test_a_message_may_ask_for_less_never_for_more(
+    asked: RetryPolicy, policy: Retry, attempt: int, randomness: float
+) -> None:
     facts = {"attempt": attempt, "remaining_s": 1e12, "randomness": randomness}
     usual, told = decided(policy=policy, **facts), decided(policy=policy, asked=asked, **facts)
     if isinstance(usual, Die):
@@ -162,7 +177,9 @@ def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_
     assert Retry() == Retry(attempts=5, backoff="exponential", base_s=0.2, cap_s=300.0)
 
 
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base_s": -1.0}, {"base_s": 2.0, "cap_s": 1.0}, {"backoff": "random"}])
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"base_s": -1.0}, {"base_s": 2.0, "cap_s": 1.0}, {"backoff": "random"}]
+)
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^(Retry needs|backoff 'random' is none)"):
         Retry(**wrong)

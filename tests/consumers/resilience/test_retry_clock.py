@@ -39,7 +39,9 @@ def test_with_clocks_that_agree_an_append_was_when_it_says() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.integers(-600_000, 600_000), st.floats(0, 400)), max_size=60))
-def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_was(steps: list[tuple[float, int, float]]) -> None:
+def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_was(
+    steps: list[tuple[float, int, float]],
+) -> None:
     clock = JumpyClock()
     log_clock = LogClock(clock, own=True)
     appended: list[tuple[float, int]] = []
@@ -124,7 +126,9 @@ def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 10)), max_size=60), st.integers(0, 60))
-def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(steps: list[tuple[int, float]], asked: int) -> None:
+def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(
+    steps: list[tuple[int, float]], asked: int
+) -> None:
     sightings, now_s, first_s = Sightings(), 0.0, None
     for offset, elapsed_s in steps:
         now_s += elapsed_s
@@ -141,7 +145,8 @@ class Job(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def failing_once(runs: dict[int, list[float]]) -> AsyncIterator[AppBus]:
-    """A bus whose handler asks to be tried again after five seconds, once for each job, and notes in *runs* when it ran."""
+    """A bus whose handler asks to be tried again after five seconds, once for each job, and notes in *runs* when it
+    ran."""
     app = App("clock@tests")
 
     @app.on(Job, retry=Retry(attempts=3))
@@ -205,7 +210,9 @@ async def test_a_wait_longer_than_the_largest_tier_is_neither_cut_short_nor_draw
     assert 700 <= second - first <= 960
 
 
-async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
     runs: list[int] = []
     app = App("clock@tests")
@@ -225,7 +232,9 @@ async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_o
         assert (runs, bus.dead) == ([1, 2], [])
 
 
-async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through_early(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
     runs: dict[int, list[float]] = {}
     async with failing_once(runs) as bus:
@@ -258,7 +267,9 @@ async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_
 
 
 @pytest.mark.parametrize("jump_s", [0, 3600, -3600])
-async def test_of_many_retries_none_waits_for_the_others_because_the_wall_clock_has_jumped(jump_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_retries_none_waits_for_the_others_because_the_wall_clock_has_jumped(
+    jump_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("consumers.testing.ManualClock", JumpyClock)
     runs: dict[int, list[float]] = {}
     async with failing_once(runs) as bus:

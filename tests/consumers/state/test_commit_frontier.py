@@ -48,7 +48,9 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def what_is_counted_is_true(self) -> None:
         unsettled = [offset for offset, settled in self.delivered.items() if not settled]
-        assert self.frontier.span == (len([offset for offset in self.delivered if offset >= min(unsettled)]) if unsettled else 0)
+        assert self.frontier.span == (
+            len([offset for offset in self.delivered if offset >= min(unsettled)]) if unsettled else 0
+        )
 
 
 TestModel = Model.TestCase

@@ -100,7 +100,11 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def a_lane_exists_only_while_it_has_deliveries(self) -> None:
         assert len(self.lanes) == len(self.waiting)
-        assert (self.lanes.ready, self.lanes.away, len(self.lanes.back)) == (len(self.ready), len(self.away), len(self.back))
+        assert (self.lanes.ready, self.lanes.away, len(self.lanes.back)) == (
+            len(self.ready),
+            len(self.away),
+            len(self.back),
+        )
 
     @invariant()
     def each_key_is_done_in_its_order(self) -> None:

@@ -10,7 +10,9 @@ from consumers.worker.drain import end_if_strict
 
 
 def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
-    return SimpleNamespace(in_handler=in_handler, delivery=SimpleNamespace(label="a.b", subscription=SimpleNamespace(order=order)))
+    return SimpleNamespace(
+        in_handler=in_handler, delivery=SimpleNamespace(label="a.b", subscription=SimpleNamespace(order=order))
+    )
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,9 @@ def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
         ([runner("key_strict", in_handler=False)], []),
     ],
 )
-def test_only_a_handler_that_holds_a_strict_key_ends_its_process(running: list[SimpleNamespace], codes: list[int]) -> None:
+def test_only_a_handler_that_holds_a_strict_key_ends_its_process(
+    running: list[SimpleNamespace], codes: list[int]
+) -> None:
     ended: list[int] = []
     end_if_strict(running, ended.append)
     assert ended == codes

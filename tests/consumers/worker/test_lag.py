@@ -1,4 +1,5 @@
-"""How far a group is behind, measured from what it has committed or taken, beside the committing. Measuring also notes what its tiers hold."""
+"""How far a group is behind, measured from what it has committed or taken, beside the committing. Measuring also notes
+what its tiers hold."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ async def test_where_nothing_was_delivered_yet_the_lag_is_what_the_group_has_not
     assert (found.messages, found.seconds) == (messages, seconds)
 
 
-async def test_the_lag_of_a_group_that_has_never_committed_is_all_that_is_kept(clock: ManualClock, transport: Transport) -> None:
+async def test_the_lag_of_a_group_that_has_never_committed_is_all_that_is_kept(
+    clock: ManualClock, transport: Transport
+) -> None:
     (found,) = await measure(transport, [arrived()], clock, GROUP)
     assert found.messages == RECORDS
 
@@ -118,7 +121,9 @@ async def test_what_was_delivered_says_more_than_the_commit(clock: ManualClock, 
     assert found.messages == RECORDS - 200
 
 
-async def test_the_groups_commits_are_looked_up_once_for_all_partitions_and_not_again(clock: ManualClock, transport: Transport) -> None:
+async def test_the_groups_commits_are_looked_up_once_for_all_partitions_and_not_again(
+    clock: ManualClock, transport: Transport
+) -> None:
     await commit(transport, RECORDS)
     partitions = [arrived(), arrived()]
     with mock.patch.object(transport.admin, "committed", wraps=transport.admin.committed) as committed:
@@ -127,7 +132,9 @@ async def test_the_groups_commits_are_looked_up_once_for_all_partitions_and_not_
         assert committed.call_count == 1
 
 
-async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_they_are(clock: ManualClock, transport: Transport) -> None:
+async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_they_are(
+    clock: ManualClock, transport: Transport
+) -> None:
     async def away(_: str) -> Mapping[tuple[str, int], int]:
         raise UnreachableError("nobody there")
 
@@ -135,7 +142,12 @@ async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_t
     metrics.lag_messages.labels(GROUP, PLACE.topic, 0).set(7)
     with mock.patch.object(transport.admin, "committed", away):
         await show(transport, [arrived()], clock, metrics, GROUP)
-    assert metrics.registry.get_sample_value("sealbus_lag_messages", {"group": GROUP, "topic": PLACE.topic, "partition": "0"}) == 7
+    assert (
+        metrics.registry.get_sample_value(
+            "sealbus_lag_messages", {"group": GROUP, "topic": PLACE.topic, "partition": "0"}
+        )
+        == 7
+    )
 
 
 def app_of() -> App:

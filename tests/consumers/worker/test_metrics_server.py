@@ -53,7 +53,9 @@ def test_there_is_no_other_path(port: int, path: str) -> None:
     assert (status, body) == (404, b"not here: metrics are at /metrics\n")
 
 
-def test_more_than_a_few_connections_are_closed_at_once_and_idle_ones_soon(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_few_connections_are_closed_at_once_and_idle_ones_soon(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(metricsserver._Handler, "timeout", 1.0)
     idle = [socket.create_connection((HOST, port), timeout=5) for _ in range(40)]
     try:

@@ -1,4 +1,5 @@
-"""What an app needs and the configuration lacks: known at start where it can be, else messages wait; none dies of it."""
+"""What an app needs and the configuration lacks: known at start where it can be, else messages wait; none dies of
+it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,9 @@ async def test_what_is_missing_is_made_beside_what_is_there() -> None:
     await transport.close()
 
 
-async def test_a_start_that_fails_leaves_nothing_of_the_inbox_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_that_fails_leaves_nothing_of_the_inbox_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     transport = open_transport("memory://", clock=ManualClock())
 
     async def fail(*_: object, **__: object) -> None:

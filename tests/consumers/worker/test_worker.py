@@ -1,4 +1,5 @@
-"""A worker settles each record in exactly one way: done, skipped, retry later, or dead. On a log in memory, with a clock that tests move."""
+"""A worker settles each record in exactly one way: done, skipped, retry later, or dead. On a log in memory, with a
+clock that tests move."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def app_of(handler: Callable[..., Any], **options: Any) -> App:
     return app
 
 
-def failing(runs: list[int], times: int, error: Callable[[], Exception] = lambda: ValueError("x")) -> Callable[..., Any]:
+def failing(
+    runs: list[int], times: int, error: Callable[[], Exception] = lambda: ValueError("x")
+) -> Callable[..., Any]:
     """A handler that notes each run and fails the first *times*."""
 
     async def handle(job: Job, context: Context) -> None:
@@ -96,7 +99,12 @@ async def records_of(bus: AppBus, topic: str) -> list[Record]:
 
 async def unsettled(bus: AppBus, group: str) -> int:
     """Records of message topics and tiers beyond the group's commits."""
-    committed = {place: offset for info in await bus.transport.admin.groups() if info.name == group for place, offset in info.committed.items()}
+    committed = {
+        place: offset
+        for info in await bus.transport.admin.groups()
+        if info.name == group
+        for place, offset in info.committed.items()
+    }
     left = 0
     for topic in await bus.transport.admin.topics():
         name = read_topic(topic)
@@ -106,7 +114,13 @@ async def unsettled(bus: AppBus, group: str) -> int:
     return left
 
 
-def make(bus: AppBus, data: bytes = b'{"n":1}', routing: dict[str, Any] | None = None, cause: Message | None = None, **changes: Any) -> Message:
+def make(
+    bus: AppBus,
+    data: bytes = b'{"n":1}',
+    routing: dict[str, Any] | None = None,
+    cause: Message | None = None,
+    **changes: Any,
+) -> Message:
     now_ms = bus.clock.now_ms()
     fields: dict[str, Any] = {
         "conversation_id": "talk",
@@ -119,11 +133,17 @@ def make(bus: AppBus, data: bytes = b'{"n":1}', routing: dict[str, Any] | None =
         "sender": Agent(id="planner@svc"),
         "timestamp": format_ms(now_ms),
     }
-    return sealing.seal(data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(now_ms + 60_000)} | (routing or {})))
+    return sealing.seal(
+        data, Metadata(**fields | changes), Routing(**{"expires_at": format_ms(now_ms + 60_000)} | (routing or {}))
+    )
 
 
 async def append(
-    bus: AppBus, value: bytes | None, key: bytes | None = b"talk", headers: tuple[tuple[str, bytes], ...] = (), topic: str = TOPIC
+    bus: AppBus,
+    value: bytes | None,
+    key: bytes | None = b"talk",
+    headers: tuple[tuple[str, bytes], ...] = (),
+    topic: str = TOPIC,
 ) -> None:
     await bus.transport.append([NewRecord(topic, key, value, headers)], timeout_s=1)
 
@@ -136,7 +156,7 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it never came to that")
 
 
-# --- done ---------------------------------------------------------------------------------------------------------------------------
+# --- done -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_message_is_handled_once_and_its_offset_committed() -> None:
@@ -270,11 +290,13 @@ async def test_a_chain_grows_with_each_hop_to_sixteen_links_and_ends_after_sixty
         await bus.publish(Job())
         await bus.settle()
         assert [job.n for job in bus.sent(Job)] == list(range(1, 65))
-        assert [len(message.verification.proof_chain or ()) for message in bus.messages(Job)] == [min(16, hops) for hops in range(1, 65)]
+        assert [len(message.verification.proof_chain or ()) for message in bus.messages(Job)] == [
+            min(16, hops) for hops in range(1, 65)
+        ]
         assert [(letter.reason, letter.error) for letter in bus.dead] == [("rejected", "PublishRejected")]
 
 
-# --- order --------------------------------------------------------------------------------------------------------------------------
+# --- order ------------------------------------------------------------------------------------------------------------
 
 
 async def test_messages_of_one_key_are_handled_one_at_a_time_in_their_order() -> None:
@@ -326,7 +348,7 @@ async def test_different_keys_run_in_parallel() -> None:
     assert running == {0, 1, 2}
 
 
-# --- retries ------------------------------------------------------------------------------------------------------------------------
+# --- retries ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_short_wait_happens_in_the_lane_and_never_early() -> None:
@@ -343,7 +365,9 @@ async def test_a_short_wait_happens_in_the_lane_and_never_early() -> None:
         assert bus.dead == []
 
 
-@pytest.mark.parametrize(("after_s", "tier", "due_s"), [(3, "5s", 5), (5, "5s", 5), (6, "30s", 30), (31, "5m", 300), (301, "5m", 600)])
+@pytest.mark.parametrize(
+    ("after_s", "tier", "due_s"), [(3, "5s", 5), (5, "5s", 5), (6, "30s", 30), (31, "5m", 300), (301, "5m", 600)]
+)
 async def test_a_longer_wait_goes_through_a_tier_and_never_early(after_s: float, tier: str, due_s: float) -> None:
     runs: list[int] = []
     app = app_of(failing(runs, 1, lambda: RetryLater(after_s=after_s)), retry=Retry(attempts=2, base_s=0.1))
@@ -369,7 +393,12 @@ async def test_attempts_are_counted_exactly_through_lane_and_tiers() -> None:
         await bus.advance(160)
         assert runs == [1, 2, 3, 4, 5, 6]
         (letter,) = bus.dead
-        assert (letter.reason, letter.gate, letter.attempts, letter.error) == ("retries_exhausted", "handler", 6, "ValueError")
+        assert (letter.reason, letter.gate, letter.attempts, letter.error) == (
+            "retries_exhausted",
+            "handler",
+            6,
+            "ValueError",
+        )
         assert await unsettled(bus, app.group) == 0
 
 
@@ -398,7 +427,9 @@ async def test_a_rejection_is_not_repeated() -> None:
         await bus.publish(Job())
         await bus.advance(600)
         assert runs == [1]
-        assert [(letter.reason, letter.gate, letter.error) for letter in bus.dead] == [("rejected", "handler", "Reject")]
+        assert [(letter.reason, letter.gate, letter.error) for letter in bus.dead] == [
+            ("rejected", "handler", "Reject")
+        ]
         assert await unsettled(bus, app.group) == 0
 
 
@@ -466,7 +497,9 @@ async def test_a_message_that_expired_while_waiting_is_not_handled() -> None:
             await asyncio.sleep(0.001)
         await bus.settle()
         assert runs == []
-        assert [(letter.reason, letter.gate, letter.pointer) for letter in bus.dead] == [("expired", "lifetime", "/routing/expires_at")]
+        assert [(letter.reason, letter.gate, letter.pointer) for letter in bus.dead] == [
+            ("expired", "lifetime", "/routing/expires_at")
+        ]
 
 
 async def test_a_message_that_expires_in_its_lane_is_not_handled_again() -> None:
@@ -477,12 +510,18 @@ async def test_a_message_that_expires_in_its_lane_is_not_handled_again() -> None
         assert [letter.reason for letter in bus.dead] == ["expired"]
 
 
-# --- skipped ------------------------------------------------------------------------------------------------------------------------
+# --- skipped ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("to", "runs"),
-    [("worker@svc", 1), ("other@svc", 0), (Agent(role="reviewer"), 1), (Agent(role="writer"), 0), (Agent(id="other@svc", role="reviewer"), 0)],
+    [
+        ("worker@svc", 1),
+        ("other@svc", 0),
+        (Agent(role="reviewer"), 1),
+        (Agent(role="writer"), 0),
+        (Agent(id="other@svc", role="reviewer"), 0),
+    ],
 )
 async def test_a_message_for_somebody_else_is_skipped(to: str | Agent, runs: int) -> None:
     seen: list[int] = []
@@ -495,7 +534,7 @@ async def test_a_message_for_somebody_else_is_skipped(to: str | Agent, runs: int
         assert await unsettled(bus, app.group) == 0
 
 
-# --- dead -----------------------------------------------------------------------------------------------------------------------------
+# --- dead -------------------------------------------------------------------------------------------------------------
 
 
 def retampered(message: Message, old: bytes, new: bytes) -> bytes:
@@ -512,31 +551,59 @@ RAW: dict[str, tuple[Callable[[AppBus], bytes | None], str, str]] = {
         "malformed",
         "/verification/" + "d" * 1_010,
     ),
-    "another protocol": (lambda bus: retampered(make(bus), b"sealbus/1", b"sealbus/2"), "unsupported_protocol", "/metadata/protocol"),
+    "another protocol": (
+        lambda bus: retampered(make(bus), b"sealbus/1", b"sealbus/2"),
+        "unsupported_protocol",
+        "/metadata/protocol",
+    ),
     "oversized": (lambda _: b"x" * 1_048_577, "oversized", ""),
-    "changed data": (lambda bus: retampered(make(bus), b'{"n":1}', b'{"n":2}'), "hash_mismatch", "/verification/content_hash"),
-    "changed metadata": (lambda bus: retampered(make(bus), b"planner@svc", b"mallory@svc"), "seal_mismatch", "/verification/seal"),
+    "changed data": (
+        lambda bus: retampered(make(bus), b'{"n":1}', b'{"n":2}'),
+        "hash_mismatch",
+        "/verification/content_hash",
+    ),
+    "changed metadata": (
+        lambda bus: retampered(make(bus), b"planner@svc", b"mallory@svc"),
+        "seal_mismatch",
+        "/verification/seal",
+    ),
     "another namespace": (lambda bus: make(bus, namespace="other").value, "wrong_audience", "/metadata/namespace"),
     "another type": (lambda bus: make(bus, message_type="job.done").value, "type_mismatch", "/metadata/message_type"),
     "another key": (lambda bus: make(bus, routing={"key": "order-1"}).value, "key_mismatch", "/routing/key"),
-    "another major": (lambda bus: make(bus, schema_version="2.0.0").value, "unsupported_version", "/metadata/schema_version"),
+    "another major": (
+        lambda bus: make(bus, schema_version="2.0.0").value,
+        "unsupported_version",
+        "/metadata/schema_version",
+    ),
     "a major of 64 digits": (
         lambda bus: make(bus, schema_version="9" * 64 + ".0.0").value,
         "unsupported_version",
         "/metadata/schema_version",
     ),
     "another shape": (lambda bus: make(bus, b'{"n":"x"}').value, "schema_violation", "/data/n"),
-    "an unknown critical field": (lambda bus: make(bus, critical_fields=("/data/other",)).value, "critical_field", "/metadata/critical_fields"),
+    "an unknown critical field": (
+        lambda bus: make(bus, critical_fields=("/data/other",)).value,
+        "critical_field",
+        "/metadata/critical_fields",
+    ),
     "too late": (
         lambda bus: (
-            make(bus, timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 5_001)}).value
+            make(
+                bus,
+                timestamp=format_ms(bus.clock.now_ms() - 9_000),
+                routing={"expires_at": format_ms(bus.clock.now_ms() - 5_001)},
+            ).value
         ),
         "expired",
         "/routing/expires_at",
     ),
     "from the future": (
         lambda bus: (
-            make(bus, timestamp=format_ms(bus.clock.now_ms() + 120_001), routing={"expires_at": format_ms(bus.clock.now_ms() + 200_000)}).value
+            make(
+                bus,
+                timestamp=format_ms(bus.clock.now_ms() + 120_001),
+                routing={"expires_at": format_ms(bus.clock.now_ms() + 200_000)},
+            ).value
         ),
         "clock_skew",
         "/metadata/timestamp",
@@ -565,7 +632,11 @@ async def test_a_record_that_no_gate_lets_pass_becomes_one_dead_letter(name: str
         (letter,) = bus.dead
         assert (letter.reason, letter.gate, letter.pointer) == (reason, gate_of(reason), pointer)
         assert (letter.topic, letter.attempts, letter.group) == (TOPIC, 1, app.group)
-        assert (letter.record.topic, letter.record.key, letter.record.value) == (dead_letter_topic(TOPIC), b"talk", value)
+        assert (letter.record.topic, letter.record.key, letter.record.value) == (
+            dead_letter_topic(TOPIC),
+            b"talk",
+            value,
+        )
         assert letter.record.headers[: len(HEADERS)] == HEADERS
         assert seen == [1], "whatever one record is, the next one is handled"
         assert await unsettled(bus, app.group) == 0
@@ -587,7 +658,9 @@ async def test_a_message_with_too_many_hops_is_dead() -> None:
         for number in range(2, 19):
             last = sealing.seal(
                 b'{"n":1}',
-                msgspec.structs.replace(last.metadata, message_id=f"m-{number}", causation_id=last.message_id, hops=last.metadata.hops + 1),
+                msgspec.structs.replace(
+                    last.metadata, message_id=f"m-{number}", causation_id=last.message_id, hops=last.metadata.hops + 1
+                ),
                 last.routing,
                 parents=(last.seal,),
                 proof_chain=last.chain_for_children(),
@@ -608,7 +681,9 @@ async def test_parents_without_a_chain_are_dead_at_medium_risk() -> None:
         )
         await append(bus, child.value)
         await bus.settle()
-        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("proof_invalid", "/verification/proof_chain")]
+        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [
+            ("proof_invalid", "/verification/proof_chain")
+        ]
 
 
 async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
@@ -625,7 +700,10 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
         await bus.settle()
         assert seen == [1]
         late = make(
-            bus, message_id="m-2", timestamp=format_ms(bus.clock.now_ms() - 9_000), routing={"expires_at": format_ms(bus.clock.now_ms() - 6_000)}
+            bus,
+            message_id="m-2",
+            timestamp=format_ms(bus.clock.now_ms() - 9_000),
+            routing={"expires_at": format_ms(bus.clock.now_ms() - 6_000)},
         )
         await append(bus, late.value, headers=headers)
         await bus.settle()
@@ -651,7 +729,9 @@ async def test_no_message_lives_longer_than_its_namespace_allows(more_ms: int, r
     seen: list[int] = []
     async with app_of(failing(seen, 0)).test() as bus:
         now_ms = bus.clock.now_ms()
-        message = make(bus, timestamp=format_ms(now_ms), routing={"expires_at": format_ms(now_ms + 7 * 86_400_000 + more_ms)})
+        message = make(
+            bus, timestamp=format_ms(now_ms), routing={"expires_at": format_ms(now_ms + 7 * 86_400_000 + more_ms)}
+        )
         for _ in range(3):
             await append(bus, message.value)
             await bus.settle()
@@ -745,7 +825,12 @@ async def test_a_type_that_a_tier_reader_does_not_know_goes_round_again_without_
     async with app.test() as bus:
         tier = f"agents._retry.{app.group}.5s"
         message = make(bus, message_type="job.other", routing={"expires_at": format_ms(bus.clock.now_ms() + 3_600_000)})
-        headers = (("sb-attempt", b"2"), ("sb-origin-topic", b"agents.job.other"), ("sb-origin-partition", b"0"), ("sb-origin-offset", b"9"))
+        headers = (
+            ("sb-attempt", b"2"),
+            ("sb-origin-topic", b"agents.job.other"),
+            ("sb-origin-partition", b"0"),
+            ("sb-origin-offset", b"9"),
+        )
         await append(bus, message.value, headers=headers, topic=tier)
         await bus.advance(11)
         records = await records_of(bus, tier)
@@ -774,7 +859,7 @@ async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier
         assert [(letter.reason, letter.topic) for letter in bus.dead] == [("malformed", tier)]
 
 
-# --- nothing is committed past an unsettled record ------------------------------------------------------------------------------------
+# --- nothing is committed past an unsettled record --------------------------------------------------------------------
 
 
 def without_creation() -> Settings:
@@ -787,7 +872,9 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
     transport = open_transport("memory://", clock=clock)
     worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
-    await transport.admin.create_topics([TopicSpec(name=topic, partitions=1) for topic in make_plan(app.declaration, settings).topics])
+    await transport.admin.create_topics(
+        [TopicSpec(name=topic, partitions=1) for topic in make_plan(app.declaration, settings).topics]
+    )
     await worker.start(create_topics=False)
     bus = AppBus(app, transport, publisher, worker, clock)
     try:
@@ -906,7 +993,9 @@ async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
         assert await unsettled(bus, app.group) == 0
 
 
-async def test_no_offset_is_committed_before_the_inbox_has_on_its_disk_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_offset_is_committed_before_the_inbox_has_on_its_disk_what_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     disk_fails = True
 
     async def sync() -> None:

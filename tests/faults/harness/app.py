@@ -1,7 +1,7 @@
 """The application under test: handlers that behave as their message says and write what they did into the ledger.
 
-Owns the behaviours. What they are expected to lead to is `checker`'s. `FAULT_BUG` names a deliberate bug to be built in before the worker
-starts (`bugs`), `FAULT_CLOCK` a file with seconds by which this process's wall clock is wrong.
+Owns the behaviours. What they are expected to lead to is `checker`'s. `FAULT_BUG` names a deliberate bug to be built in
+before the worker starts (`bugs`), `FAULT_CLOCK` a file with seconds by which this process's wall clock is wrong.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ async def _pay(_: Item, context: Context, after_s: float) -> None:
     message = context.message
     transaction = await context.transaction()
     await transaction.execute("CREATE TABLE IF NOT EXISTS payments (idempotency_key TEXT, message_id TEXT)")
-    await transaction.execute("INSERT INTO payments VALUES ($1, $2)", message.routing.idempotency_key, message.message_id)
+    await transaction.execute(
+        "INSERT INTO payments VALUES ($1, $2)", message.routing.idempotency_key, message.message_id
+    )
 
 
 async def _pay_whatever_comes(item: Item, context: Context, after_s: float) -> None:

@@ -87,7 +87,8 @@ class Arena:
 
     @property
     def inbox_path(self) -> Path:
-        """The file of the inbox: beside the embedded log where it is by default, on Kafka one that all workers here share."""
+        """The file of the inbox: beside the embedded log where it is by default, on Kafka one that all workers here
+        share."""
         return self.log_path.with_name("log-inbox.db") if self.log.name == "embedded" else self.folder / "inbox.db"
 
     def _inbox_settings(self) -> dict[str, str]:
@@ -183,7 +184,11 @@ class Arena:
         settings = self.settings()
         transport = open_transport(self.direct_url)
         try:
-            topics = [*message_topics(settings, [*KINDS, "fault.answer"]), *group_topics(settings, GROUP), *namespace_topics(settings)]
+            topics = [
+                *message_topics(settings, [*KINDS, "fault.answer"]),
+                *group_topics(settings, GROUP),
+                *namespace_topics(settings),
+            ]
             topics += reply_topics(settings, [reply_topic(self.namespace, PUBLISHER)])
             await transport.admin.create_topics([spec for spec in topics if not spec.name.endswith(self._load.absent)])
         finally:
@@ -191,7 +196,9 @@ class Arena:
         await asyncio.to_thread(self.log.watch)
 
     async def _take_seats(self) -> None:
-        first = {fault.whom: fault.how for fault in self._timeline.faults if fault.what == "failpoint" and fault.at_s == 0}
+        first = {
+            fault.whom: fault.how for fault in self._timeline.faults if fault.what == "failpoint" and fault.at_s == 0
+        }
         for number in range(1, self._load.workers + 1):
             seat = self.crew.seat(f"w{number}")
             if seat.name not in first:

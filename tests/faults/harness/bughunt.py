@@ -40,10 +40,17 @@ async def hunt(names: Sequence[str]) -> int:
         for number, bug in enumerate(chosen, 1):
             catch = await caught(stage, bug)
             catches.append(catch)
-            told = f"caught by {catch.invariant} in {catch.row}, seed {catch.seed}: {catch.text}" if catch.seed else "SURVIVED"
+            told = (
+                f"caught by {catch.invariant} in {catch.row}, seed {catch.seed}: {catch.text}"
+                if catch.seed
+                else "SURVIVED"
+            )
             print(f"[{number}/{len(chosen)}] {bug.name}: {told}", flush=True)
     lines = [("bug", "what", "row", "log", "seed", "caught by")]
-    lines += [(c.bug.name, c.bug.what, c.row or "-", c.bug.log, str(c.seed or "-"), c.invariant or "SURVIVED") for c in catches]
+    lines += [
+        (c.bug.name, c.bug.what, c.row or "-", c.bug.log, str(c.seed or "-"), c.invariant or "SURVIVED")
+        for c in catches
+    ]
     print()
     print("\n".join(report.table(lines)))
     alive = [catch.bug.name for catch in catches if not catch.seed]

@@ -1,7 +1,8 @@
-"""Deliberate bugs, built into a worker or a publisher of the tests before it starts: a checker that catches none of them proves nothing.
+"""Deliberate bugs, built into a worker or a publisher of the tests before it starts: a checker that catches none of
+them proves nothing.
 
-Owns what each bug is and which rows it is to be looked for in. The product knows nothing of this: seams of its modules are replaced from
-outside, in the processes of the tests alone. Bugs of the inbox are `inboxbugs`'.
+Owns what each bug is and which rows it is to be looked for in. The product knows nothing of this: seams of its modules
+are replaced from outside, in the processes of the tests alone. Bugs of the inbox are `inboxbugs`'.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
 """Judging a history by the invariants of the fault tests.
 
-Owns what each invariant means. Pure: it reads no file and no clock, and each rule has a history in `test_checker` that violates it.
+Owns what each invariant means. Pure: it reads no file and no clock, and each rule has a history in `test_checker` that
+violates it.
 
-    I1  every accepted message ends handled, dead or expired, as its kind must end, and lies where its receipt says
-    I2  nothing is handled, answered or in the log that nobody published
-    I3  with the inbox, effects per idempotency key <= 1, but for those whose worker died between effect and result; in its transaction always 1
-    I4  no message is both handled and dead, unless an operator sent it back
-    I5  no commit passes an unsettled record, none goes back
-    I6  effects of one key happen in the order of the log: in strict types always, in ordered ones where nothing left its lane
-    I7  no handler sees what is expired or was altered
-    I8  the lag is gone within the time for healing
-    SAME      what goes under one id always has the same bytes
-    ANSWERS   with the inbox, repetitions of a message are answered with the very same bytes; what is handled is answered
-    REJECTED  what was refused at the door is not in the log
-    EARLY     no retry runs before its time
-    JOURNAL   what an operator sent back is written down to the end, and went back once
+    I1  every accepted message ends handled, dead or expired, as its kind must end, and lies where its receipt says I2
+    nothing is handled, answered or in the log that nobody published I3  with the inbox, effects per idempotency key <=
+    1, but for those whose worker died between effect and result; in its transaction always 1 I4  no message is both
+    handled and dead, unless an operator sent it back I5  no commit passes an unsettled record, none goes back I6
+    effects of one key happen in the order of the log: in strict types always, in ordered ones where nothing left its
+    lane I7  no handler sees what is expired or was altered I8  the lag is gone within the time for healing SAME
+    what goes under one id always has the same bytes ANSWERS   with the inbox, repetitions of a message are answered
+    with the very same bytes; what is handled is answered REJECTED  what was refused at the door is not in the log EARLY
+    no retry runs before its time JOURNAL   what an operator sent back is written down to the end, and went back once
     EXIT      a worker that was asked to stop says truthfully whether it cut a handler
 """
 
@@ -86,12 +83,18 @@ def answered(history: History) -> Iterator[str]:
             answers[entry.causation_id].add(entry.content)
     by_key: dict[str, set[str]] = defaultdict(set)
     handled = {run.message_id for run in history.runs if run.kind == "effect"}
-    answered_keys = {published.intent.idempotency_key for name, published in history.published.items() if name in answers}
+    answered_keys = {
+        published.intent.idempotency_key for name, published in history.published.items() if name in answers
+    }
     for name, published in history.published.items():
         intent = published.intent
         if behaviour_of(intent.behaviour).word != "answer" or intent.forged:
             continue
-        if name in handled and name not in answers and not (intent.idempotency_key and intent.idempotency_key in answered_keys):
+        if (
+            name in handled
+            and name not in answers
+            and not (intent.idempotency_key and intent.idempotency_key in answered_keys)
+        ):
             yield f"{name} was handled and its answer is nowhere"
         by_key[intent.idempotency_key or name] |= answers.get(name, set())
     if history.inbox:

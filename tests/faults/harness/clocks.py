@@ -1,7 +1,7 @@
 """Wrong wall clocks: a process whose time of day is off by what a file says, read anew at each question.
 
-Owns bending `SystemClock.now_ms` in this process and the true time beside it. Monotonic time is nobody's to bend: a step of the wall clock does
-not move it in reality either.
+Owns bending `SystemClock.now_ms` in this process and the true time beside it. Monotonic time is nobody's to bend: a
+step of the wall clock does not move it in reality either.
 """
 
 from __future__ import annotations

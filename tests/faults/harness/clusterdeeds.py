@@ -51,7 +51,11 @@ async def broker(arena: Arena, fault: Fault) -> None:
 
 async def link(arena: Arena, fault: Fault) -> None:
     """The links of some brokers misbehave for a while."""
-    numbers = list(arena.cluster.links) if fault.whom == "all" else [node.id for node in await asyncio.to_thread(_chosen, arena, fault.whom)]
+    numbers = (
+        list(arena.cluster.links)
+        if fault.whom == "all"
+        else [node.id for node in await asyncio.to_thread(_chosen, arena, fault.whom)]
+    )
     for number in numbers:
         arena.cluster.links[number].behave(_MOODS[fault.how])
     await asyncio.sleep(fault.for_s)

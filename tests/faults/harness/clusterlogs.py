@@ -1,7 +1,8 @@
-"""Kafka as the fault tests see it from outside: every record, every commit as the cluster itself wrote it down, and the lag.
+"""Kafka as the fault tests see it from outside: every record, every commit as the cluster itself wrote it down, and the
+lag.
 
-Owns reading with another client library than the product's, past the links. Nothing is sampled: the topic of the group's offsets holds all
-commits.
+Owns reading with another client library than the product's, past the links. Nothing is sampled: the topic of the
+group's offsets holds all commits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class KafkaLog:
         self._namespace = namespace
         self._group = group
         self._admin = AdminClient(quiet(self._addresses))
-        # It never joins. An admin client asked for a group's offsets dies of a coordinator that has moved (librdkafka 2.16).
+        # It never joins. An admin client asked for a group's offsets dies of a coordinator that has moved (librdkafka
+        # 2.16).
         self._member = Consumer(quiet(self._addresses) | {"group.id": group, "enable.auto.commit": False})
 
     def watch(self) -> None:
@@ -45,9 +47,16 @@ class KafkaLog:
     def lag(self) -> int | None:
         """Records of the group's topics that it has not committed; None while nobody can tell."""
         try:
-            places = [place for place in self._places(("message", "retry", "redrive")) if not place.topic.endswith("fault.answer")]
+            places = [
+                place
+                for place in self._places(("message", "retry", "redrive"))
+                if not place.topic.endswith("fault.answer")
+            ]
             ends = self._ends(places)
-            committed = {(place.topic, place.partition): max(0, place.offset) for place in self._member.committed(places, timeout=_TIMEOUT_S)}
+            committed = {
+                (place.topic, place.partition): max(0, place.offset)
+                for place in self._member.committed(places, timeout=_TIMEOUT_S)
+            }
         except (KafkaException, TimeoutError):
             return None
         return sum(max(0, end - committed.get(place, 0)) for place, end in ends.items())
@@ -73,7 +82,9 @@ class KafkaLog:
         for message in self._read([TopicPartition(_OFFSETS, number) for number in numbers]):
             commit = read_commit(message.key() or b"", message.value())
             if commit is not None and commit[0] == self._group and commit[1].startswith(f"{self._namespace}."):
-                found.append(Commit(topic=commit[1], partition=commit[2], offset=commit[3], at_ms=message.timestamp()[1]))
+                found.append(
+                    Commit(topic=commit[1], partition=commit[2], offset=commit[3], at_ms=message.timestamp()[1])
+                )
         return found
 
     def notes(self) -> list[Note]:
@@ -106,7 +117,10 @@ class KafkaLog:
 
     def _read(self, places: list[TopicPartition]) -> Iterator[Message]:
         """Every record of *places* up to their ends."""
-        consumer = Consumer(quiet(self._addresses) | {"group.id": "fault-auditor", "enable.auto.commit": False, "enable.partition.eof": True})
+        consumer = Consumer(
+            quiet(self._addresses)
+            | {"group.id": "fault-auditor", "enable.auto.commit": False, "enable.partition.eof": True}
+        )
         try:
             consumer.assign([TopicPartition(place.topic, place.partition, OFFSET_BEGINNING) for place in places])
             ended: set[tuple[str | None, int | None]] = set()

@@ -96,7 +96,9 @@ async def broken(arena: Arena, _: Fault) -> None:
 async def lock(arena: Arena, fault: Fault) -> None:
     """Somebody else holds the write lock of a file: the log, or the inbox beside it."""
     path = arena.log_path if fault.whom == "log" else arena.inbox_path
-    connection = await asyncio.to_thread(sqlite3.connect, path, timeout=30.0, isolation_level=None, check_same_thread=False)
+    connection = await asyncio.to_thread(
+        sqlite3.connect, path, timeout=30.0, isolation_level=None, check_same_thread=False
+    )
     try:
         await asyncio.to_thread(connection.execute, "BEGIN IMMEDIATE")
         await asyncio.sleep(fault.for_s)
@@ -107,7 +109,8 @@ async def lock(arena: Arena, fault: Fault) -> None:
 
 
 async def full(arena: Arena, fault: Fault) -> None:
-    """The file system of the log and the inbox is full: no result becomes durable meanwhile, as if all workers stood still."""
+    """The file system of the log and the inbox is full: no result becomes durable meanwhile, as if all workers stood
+    still."""
     with disks.filled(arena.log_path.parent):
         arena.crew.note_all()
         await asyncio.sleep(fault.for_s)

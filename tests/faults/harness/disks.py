@@ -20,9 +20,12 @@ _PIECES = (1 << 20, 1 << 12, 1)
 
 @contextlib.contextmanager
 def mounted(folder: Path, megabytes: int) -> Iterator[None]:
-    """A file system of that size in *folder*; afterwards its files lie in *folder* itself. Raises CalledProcessError."""
+    """A file system of that size in *folder*; afterwards its files lie in *folder* itself. Raises
+    CalledProcessError."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)], check=True, capture_output=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)], check=True, capture_output=True
+    )
     kept = folder.with_name(f"{folder.name}-kept")
     try:
         yield

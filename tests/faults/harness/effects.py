@@ -18,8 +18,8 @@ EXPIRY_TOLERANCE_MS = 5_000
 SLACK_MS = 5.0
 """Clocks that are compared count whole milliseconds, and a row is written a moment after what it says."""
 IN_FLIGHT_MS = 6_000.0
-"""How long before a violent end an effect may lie whose result did not become durable any more: for five seconds a writer waits for a lock, and
-again and again while another worker stands still that may hold it."""
+"""How long before a violent end an effect may lie whose result did not become durable any more: for five seconds a
+writer waits for a lock, and again and again while another worker stands still that may hold it."""
 LATE_MS = 3_000.0
 """How long behind a violent end, for one that was only halted."""
 
@@ -71,7 +71,12 @@ def in_order(history: History) -> Iterator[str]:
     seen: set[str] = set()
     for run in history.runs:
         lane = (run.message_type, run.lane)
-        if run.kind != "effect" or run.message_id in seen or run.message_id in sent_back or run.message_id not in offsets:
+        if (
+            run.kind != "effect"
+            or run.message_id in seen
+            or run.message_id in sent_back
+            or run.message_id not in offsets
+        ):
             continue
         if run.message_type not in history.strict and (run.message_type not in history.ordered or lane in spoiled):
             continue
@@ -128,7 +133,8 @@ def truthful(history: History) -> Iterator[str]:
 
 def _cut_short(history: History, pid: int, at_ms: float) -> bool:
     return any(
-        at_ms <= end.ended_ms + LATE_MS and end.ended_ms - at_ms <= IN_FLIGHT_MS + _halted_ms(history, pid, at_ms, end.ended_ms)
+        at_ms <= end.ended_ms + LATE_MS
+        and end.ended_ms - at_ms <= IN_FLIGHT_MS + _halted_ms(history, pid, at_ms, end.ended_ms)
         for end in history.lives
         if end.pid == pid and end.violent
     )
@@ -137,7 +143,9 @@ def _cut_short(history: History, pid: int, at_ms: float) -> bool:
 def _halted_ms(history: History, but: int, since_ms: float, until_ms: float) -> float:
     """How much of this time other workers stood still."""
     # Both ends of standing still are noted.
-    moments = sorted((life.pid, life.ended_ms) for life in history.lives if life.violent and life.code is None and life.pid != but)
+    moments = sorted(
+        (life.pid, life.ended_ms) for life in history.lives if life.violent and life.code is None and life.pid != but
+    )
     return sum(
         max(0.0, min(end_ms, until_ms) - max(start_ms, since_ms))
         for (pid, start_ms), (other, end_ms) in zip(moments[::2], moments[1::2], strict=False)

@@ -50,7 +50,9 @@ def ends(history: History) -> Iterator[str]:
         handled = name in done.ids or (history.inbox and intent.idempotency_key in done.keys)
         if not handled and name not in deaths:
             yield f"{name} ({intent.behaviour}) was accepted and has no end"
-        elif expected == "handled" and not handled and not (deaths[name] <= {"expired"} and _could_expire(history, name)):
+        elif (
+            expected == "handled" and not handled and not (deaths[name] <= {"expired"} and _could_expire(history, name))
+        ):
             yield f"{name} ({intent.behaviour}) died as {', '.join(sorted(deaths[name]))}"
         elif expected != "handled" and expected not in deaths.get(name, ()):
             yield f"{name} ({intent.behaviour}) ended {'handled' if handled else ', '.join(sorted(deaths[name]))} instead of {expected}"
@@ -97,7 +99,10 @@ class _Handled(msgspec.Struct, frozen=True):
 
 def _handled_contents(history: History) -> _Handled:
     effects = [run for run in history.runs if run.kind == "effect"]
-    return _Handled(frozenset(run.message_id for run in effects), frozenset(run.idempotency_key for run in effects if run.idempotency_key))
+    return _Handled(
+        frozenset(run.message_id for run in effects),
+        frozenset(run.idempotency_key for run in effects if run.idempotency_key),
+    )
 
 
 def dead(history: History) -> dict[str, set[str]]:
@@ -111,4 +116,6 @@ def dead(history: History) -> dict[str, set[str]]:
 
 def _could_expire(history: History, name: str) -> bool:
     expires_ms = history.published[name].intent.expires_ms
-    return any(entry.message_id == name and entry.kind == "dlq" and entry.at_ms >= expires_ms for entry in history.entries)
+    return any(
+        entry.message_id == name and entry.kind == "dlq" and entry.at_ms >= expires_ms for entry in history.entries
+    )

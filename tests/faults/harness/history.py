@@ -1,4 +1,5 @@
-"""What happened in one run, as values: what was published, what handlers did, what the log holds, every commit, and who died when.
+"""What happened in one run, as values: what was published, what handlers did, what the log holds, every commit, and who
+died when.
 
 Owns these values. Collecting them is `logs`' and `arena`'s, judging them `checker`'s.
 """
@@ -42,11 +43,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self) -> tuple[str, int, int]:
         """The place that a retry record, a redrive or a dead letter says it comes from."""
         name = "__dlq.errors." if self.kind == "dlq" else "sb-origin-"
-        return self.headers.get(f"{name}topic", ""), int(self.headers.get(f"{name}partition", -1)), int(self.headers.get(f"{name}offset", -1))
+        return (
+            self.headers.get(f"{name}topic", ""),
+            int(self.headers.get(f"{name}partition", -1)),
+            int(self.headers.get(f"{name}offset", -1)),
+        )
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """The group said: everything of this partition below *offset* is settled. In the order in which the log accepted them."""
+    """The group said: everything of this partition below *offset* is settled. In the order in which the log accepted
+    them."""
 
     topic: str
     partition: int
@@ -57,7 +63,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of the bus's own topics about dead letters: what became of one (its place is *key*), or what a command did."""
+    """A record of the bus's own topics about dead letters: what became of one (its place is *key*), or what a command
+    did."""
 
     topic: str
     key: str
@@ -65,7 +72,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a worker. *violent*: it ended, or stood still for long, in a way that it could not prepare for, at *ended_ms*.
+    """One process of a worker. *violent*: it ended, or stood still for long, in a way that it could not prepare for, at
+    *ended_ms*.
 
     *code* is its exit code where it ended, *asked_ms* when it was asked to stop.
     """

@@ -15,7 +15,8 @@ __all__ = ["Intent", "Journal", "Outcome", "Published", "published_in", "unfinis
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, tag="intent"):
-    """*message_id* is about to be published: *value* are its bytes, *content* their hash. *forged*: they were altered after sealing."""
+    """*message_id* is about to be published: *value* are its bytes, *content* their hash. *forged*: they were altered
+    after sealing."""
 
     message_id: str
     message_type: str
@@ -83,7 +84,8 @@ class Journal:
 
 
 def published_in(path: Path) -> dict[str, Published]:
-    """Message id -> what the journal says about it, in order of the intents. A last line that was cut short is not there."""
+    """Message id -> what the journal says about it, in order of the intents. A last line that was cut short is not
+    there."""
     intents: dict[str, Intent] = {}
     outcomes: dict[str, list[Outcome]] = {}
     for entry in _entries_in(path):
@@ -95,7 +97,8 @@ def published_in(path: Path) -> dict[str, Published]:
 
 
 def unfinished_in(path: Path) -> tuple[list[Intent], set[int]]:
-    """The intents of which nobody knows what became of them, and the number of every intent; what is finished takes no memory."""
+    """The intents of which nobody knows what became of them, and the number of every intent; what is finished takes no
+    memory."""
     intents: dict[str, Intent] = {}
     doubtful: set[str] = set()
     numbers: set[int] = set()

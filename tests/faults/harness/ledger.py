@@ -1,7 +1,7 @@
 """The ledger of effects: what handlers have done, one row each, whatever becomes of their process.
 
-Owns the file and reading it back. All workers of a run append to it, each row in one write: nobody waits for anybody, least of all for one that
-is halted, and the order of the rows is the order in which effects happened.
+Owns the file and reading it back. All workers of a run append to it, each row in one write: nobody waits for anybody,
+least of all for one that is halted, and the order of the rows is the order in which effects happened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The ledger as a worker writes it. Failures are in a file of their own as well: workers count them while they are at work."""
+    """The ledger as a worker writes it. Failures are in a file of their own as well: workers count them while they are
+    at work."""
 
     def __init__(self, path: Path) -> None:
         self._rows = _appendable(path)
@@ -45,7 +46,8 @@ class Ledger:
         self._failures: Counter[bytes] = Counter()
 
     def note(self, *values: object) -> None:
-        """Write a row, the values of a `Run` after its order; no death of this process takes it away when this returns."""
+        """Write a row, the values of a `Run` after its order; no death of this process takes it away when this
+        returns."""
         os.write(self._rows, msgspec.json.encode(values) + b"\n")
         _, _, _, kind, _, message_id, *_ = values
         if kind == "failed":
@@ -81,7 +83,8 @@ def _appendable(path: Path) -> int:
 
 
 def payments_in(path: Path) -> dict[str, int]:
-    """Idempotency key -> how many payments were made under it, in the transaction of the inbox in the file at *path*."""
+    """Idempotency key -> how many payments were made under it, in the transaction of the inbox in the file at
+    *path*."""
     if not path.exists():
         return {}
     connection = sqlite3.connect(path, timeout=60.0)

@@ -1,6 +1,7 @@
 """Three brokers, each behind a link that can misbehave; whoever judges reaches them past the links.
 
-Owns starting them, their links to clients, and mending everything between two runs. Brokers are `deploy.kafka`'s, the links among them `mesh`'s.
+Owns starting them, their links to clients, and mending everything between two runs. Brokers are `deploy.kafka`'s, the
+links among them `mesh`'s.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ _BROKERS = (1, 2, 3)
 _CONTROLLER = 100
 _SETTINGS = {
     "group.min.session.timeout.ms": "1000",
-    # Cuts of followers last no longer than Kafka's 30 s: a leader would only wait, and never know that it has lost them.
+    # Cuts of followers last no longer than Kafka's 30 s: a leader would only wait, and never know that it has lost
+    # them.
     "replica.lag.time.max.ms": "5000",
 }
 
 
 class LinkedCluster(Cluster):
-    """A cluster whose brokers have one more listener, which names the port of its link as its own, and links among themselves."""
+    """A cluster whose brokers have one more listener, which names the port of its link as its own, and links among
+    themselves."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, brokers=len(_BROKERS), controller=True, heap_mb=384, settings=_SETTINGS)

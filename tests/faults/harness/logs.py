@@ -1,7 +1,7 @@
 """The two logs as the fault tests see them from outside: everything that lies in them, every commit, and the lag.
 
-Owns reading the embedded log's file by plain SQL. No code of the product reads here: what it gets wrong must not hide itself. Kafka's side is
-`clusterlogs`'.
+Owns reading the embedded log's file by plain SQL. No code of the product reads here: what it gets wrong must not hide
+itself. Kafka's side is `clusterlogs`'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ __all__ = ["NOTES", "EmbeddedLog", "entry_of", "kind_of", "value_of"]
 NOTES = ("_deadletters", "_audit")
 """The bus's own topics about dead letters."""
 
-# The log's file is open to other tools by design: a trigger writes down every commit, with the append that came last before it.
+# The log's file is open to other tools by design: a trigger writes down every commit, with the append that came last
+# before it.
 _WATCH = """CREATE TABLE IF NOT EXISTS fault_commits (id INTEGER PRIMARY KEY AUTOINCREMENT, grp, part, committed, at_ms REAL, last);
 CREATE TRIGGER IF NOT EXISTS fault_watch AFTER UPDATE OF committed ON leases WHEN new.committed IS NOT old.committed BEGIN
   INSERT INTO fault_commits (grp, part, committed, at_ms, last) VALUES
@@ -50,7 +51,11 @@ class EmbeddedLog:
         """Records of the group's topics that it has not committed; None while nobody can tell."""
         query = """SELECT coalesce(sum(p.next_offset - max(coalesce(l.committed, 0), p.start_offset)), 0) FROM partitions p
             JOIN topics t ON t.id = p.topic_id LEFT JOIN leases l ON l.part = p.id AND l.grp = ? WHERE t.name IN ({})"""
-        topics = [name for name in self._topics() if kind_of(name) in ("message", "retry", "redrive") and not name.endswith("fault.answer")]
+        topics = [
+            name
+            for name in self._topics()
+            if kind_of(name) in ("message", "retry", "redrive") and not name.endswith("fault.answer")
+        ]
         with closing(self._open()) as connection:
             marks = ", ".join("?" * len(topics))
             return int(connection.execute(query.format(marks), (self._group, *topics)).fetchone()[0])
@@ -64,7 +69,9 @@ class EmbeddedLog:
             for order, part, offset, at_ms, value, headers in rows:
                 topic, partition = places[part]
                 decoded = msgspec.msgpack.decode(headers) if headers else ()
-                entry = entry_of((topic, partition, offset), at_ms, value, [(name, bytes(text)) for name, text in decoded], order)
+                entry = entry_of(
+                    (topic, partition, offset), at_ms, value, [(name, bytes(text)) for name, text in decoded], order
+                )
                 if entry is not None:
                     found.append(entry)
         return found
@@ -89,13 +96,18 @@ class EmbeddedLog:
             query = """SELECT CAST(r.key AS TEXT), CAST(r.value AS BLOB) FROM records r JOIN partitions p ON p.id = r.part
                 JOIN topics t ON t.id = p.topic_id WHERE t.name = ? ORDER BY r.id"""
             with closing(self._open()) as connection:
-                found += [Note(topic=topic, key=key, told=value_of(value)) for key, value in connection.execute(query, (topic,))]
+                found += [
+                    Note(topic=topic, key=key, told=value_of(value))
+                    for key, value in connection.execute(query, (topic,))
+                ]
         return found
 
     def size(self, kind: str) -> int:
         """How many records the topics of *kind* have had."""
         with closing(self._open()) as connection:
-            rows = connection.execute("SELECT t.name, p.next_offset FROM partitions p JOIN topics t ON t.id = p.topic_id")
+            rows = connection.execute(
+                "SELECT t.name, p.next_offset FROM partitions p JOIN topics t ON t.id = p.topic_id"
+            )
             return sum(end for name, end in rows if kind_of(name) == kind)
 
     def _topics(self) -> list[str]:
@@ -127,7 +139,11 @@ def value_of(value: bytes | None) -> dict[str, Any]:
 
 
 def entry_of(
-    place: tuple[str, int, int], at_ms: float, value: bytes | None, headers: Sequence[tuple[str, bytes]], order: int = -1
+    place: tuple[str, int, int],
+    at_ms: float,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes]],
+    order: int = -1,
 ) -> Entry | None:
     """One record as the checker takes it; None for what lies in the bus's own topics."""
     topic, partition, offset = place

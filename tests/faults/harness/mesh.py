@@ -1,7 +1,7 @@
 """The links by which brokers reach each other and the controller: one for each pair, by who connects to whom.
 
-Owns these links, what a node must be told so that it goes through them, and which of them are silent when a broker is cut off. Does not own the
-links of clients (`linked`) or when a cut happens (`clusterdeeds`).
+Owns these links, what a node must be told so that it goes through them, and which of them are silent when a broker is
+cut off. Does not own the links of clients (`linked`) or when a cut happens (`clusterdeeds`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["Cut", "Mesh", "Way", "lost", "moods"]
 Way = tuple[int, int]
 """From whom to whom, by the numbers of nodes."""
 Cut = str
-"""From whom a broker is cut off (`followers`, `controller`, `both`), with `-out` or `-in` where that befalls one direction only."""
+"""From whom a broker is cut off (`followers`, `controller`, `both`), with `-out` or `-in` where that befalls one
+direction only."""
 
 
 def lost(number: int, peers: Collection[int], controller: int, how: Cut) -> frozenset[Way]:
@@ -34,7 +35,8 @@ def moods(ways: Iterable[Way], silent: Collection[Way]) -> dict[Way, Mood]:
 class Mesh:
     """Links from each of *brokers* to each other one and to the controller.
 
-    Kafka knows one address of a node per listener, so every broker has a listener of its own on each other node: that tells who connects.
+    Kafka knows one address of a node per listener, so every broker has a listener of its own on each other node: that
+    tells who connects.
     """
 
     def __init__(self, brokers: Sequence[int], controller: int) -> None:
@@ -74,7 +76,9 @@ class Mesh:
 
     def told(self, number: int, properties: Mapping[str, str]) -> dict[str, str]:
         """What the node *number* is told, with these links in it."""
-        return dict(properties) | (self._controller_told(properties) if number == self._controller else self._broker_told(number, properties))
+        return dict(properties) | (
+            self._controller_told(properties) if number == self._controller else self._broker_told(number, properties)
+        )
 
     def _of(self, number: int) -> list[Way]:
         return [way for way in self._links if number in way]
@@ -93,9 +97,12 @@ class Mesh:
         # A broker must have the listener by which it looks for others; nobody comes to its own.
         own, asks = f"BY{number}", f"FROM{number}"
         return {
-            "listeners": _more(properties["listeners"], {own: self._own[number]} | {name: link.target for name, link in others.items()}),
+            "listeners": _more(
+                properties["listeners"], {own: self._own[number]} | {name: link.target for name, link in others.items()}
+            ),
             "advertised.listeners": _more(
-                properties["advertised.listeners"], {own: self._own[number]} | {name: link.port for name, link in others.items()}
+                properties["advertised.listeners"],
+                {own: self._own[number]} | {name: link.port for name, link in others.items()},
             ),
             "inter.broker.listener.name": own,
             "controller.listener.names": asks,

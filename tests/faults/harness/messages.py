@@ -1,6 +1,7 @@
 """The message types of the fault tests, and the words by which a message says how its handler shall behave.
 
-Owns the payloads and reading their behaviour. Does not own what a handler does with it (`app`) or what must become of it (`checker`).
+Owns the payloads and reading their behaviour. Does not own what a handler does with it (`app`) or what must become of
+it (`checker`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,21 @@ import msgspec
 
 from sealbus import payload
 
-__all__ = ["AGENT", "GROUP", "KINDS", "NAMESPACE", "PUBLISHER", "Answer", "Behaviour", "Free", "Item", "Need", "Strict", "Task", "behaviour_of"]
+__all__ = [
+    "AGENT",
+    "GROUP",
+    "KINDS",
+    "NAMESPACE",
+    "PUBLISHER",
+    "Answer",
+    "Behaviour",
+    "Free",
+    "Item",
+    "Need",
+    "Strict",
+    "Task",
+    "behaviour_of",
+]
 
 AGENT = "fault@test"
 PUBLISHER = "publisher@test"
@@ -46,7 +61,8 @@ class Need(Item, frozen=True, kw_only=True):
 
 @payload("fault.answer", version="1.0.0")
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler returns where it was asked to. *worker* and *nonce* differ at every run: equal bytes were stored, not made again."""
+    """What a handler returns where it was asked to. *worker* and *nonce* differ at every run: equal bytes were stored,
+    not made again."""
 
     number: int
     worker: str
@@ -57,8 +73,8 @@ KINDS: dict[str, type[Item]] = {"fault.task": Task, "fault.strict": Strict, "fau
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """`ok`, `answer`, `lane:2` (fails twice, waits in its lane), `tier:1`, `reject`, `crash`, `slow:0.5`, `block:30`, `late`, `until`,
-    `never`, `pay`, `slowpay:0.5`, `deafpay:4`."""
+    """`ok`, `answer`, `lane:2` (fails twice, waits in its lane), `tier:1`, `reject`, `crash`, `slow:0.5`, `block:30`,
+    `late`, `until`, `never`, `pay`, `slowpay:0.5`, `deafpay:4`."""
 
     word: str
     amount: float = 0.0

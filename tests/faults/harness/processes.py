@@ -1,7 +1,7 @@
 """Workers and publishers as processes that can be killed, halted, asked to stop, and started again.
 
-Owns their command lines and environments, seats (a seat is always taken while it is wanted), and the lives that were ended violently. Does not
-own when any of this happens (`deeds`).
+Owns their command lines and environments, seats (a seat is always taken while it is wanted), and the lives that were
+ended violently. Does not own when any of this happens (`deeds`).
 """
 
 from __future__ import annotations
@@ -130,7 +130,17 @@ class Crew:
 
     def __init__(self, folder: Path, url: str, namespace: str, environment: Mapping[str, str]) -> None:
         self.folder = folder
-        self.command = [sys.executable, "-m", "consumers.cli", "worker", "harness.app:app", "--bus", url, "--namespace", namespace]
+        self.command = [
+            sys.executable,
+            "-m",
+            "consumers.cli",
+            "worker",
+            "harness.app:app",
+            "--bus",
+            url,
+            "--namespace",
+            namespace,
+        ]
         self.environment = dict(environment)
         self.seats: dict[str, Seat] = {}
         self.lives: list[Life] = []
@@ -145,9 +155,13 @@ class Crew:
             self._keepers.append(asyncio.create_task(seat.keep()))
         return self.seats[name]
 
-    def note(self, worker: str, pid: int, *, violent: bool, code: int | None = None, asked_ms: float | None = None) -> None:
+    def note(
+        self, worker: str, pid: int, *, violent: bool, code: int | None = None, asked_ms: float | None = None
+    ) -> None:
         """A life ended, or stood still."""
-        self.lives.append(Life(worker=worker, pid=pid, ended_ms=time.time() * 1000, violent=violent, code=code, asked_ms=asked_ms))
+        self.lives.append(
+            Life(worker=worker, pid=pid, ended_ms=time.time() * 1000, violent=violent, code=code, asked_ms=asked_ms)
+        )
 
     def note_all(self) -> None:
         """All lives stand still."""
@@ -176,5 +190,12 @@ async def run_publisher(folder: Path, config: Config, name: str = "publisher") -
     path.write_bytes(msgspec.json.encode(config))
     with (folder / f"{name}.log").open("ab") as output:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "harness.publisher", str(path), cwd=folder, env=_environment({}), stdout=output, stderr=output
+            sys.executable,
+            "-m",
+            "harness.publisher",
+            str(path),
+            cwd=folder,
+            env=_environment({}),
+            stdout=output,
+            stderr=output,
         )

@@ -1,7 +1,7 @@
 """A link that misbehaves: a TCP proxy in front of one broker.
 
-Owns forwarding bytes, and every way in which a network can fail to: silence in one or both directions, slowness, slices, resets, and answers
-that are lost after the request has arrived. Nothing here knows what the bytes mean.
+Owns forwarding bytes, and every way in which a network can fail to: silence in one or both directions, slowness,
+slices, resets, and answers that are lost after the request has arrived. Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True):
     silent_down: bool = False
     """Answers do not arrive."""
     mute: bool = False
-    """Requests arrive, answers are thrown away, and after a moment the connection is gone: acknowledgements are lost."""
+    """Requests arrive, answers are thrown away, and after a moment the connection is gone: acknowledgements are
+    lost."""
     delay_s: float = 0.0
     slice_bytes: int = _CHUNK
     bytes_per_s: float = 0.0
@@ -100,7 +101,9 @@ class Link:
         pair = _Pair(writer, to_broker)
         self._pairs.add(pair)
         try:
-            await asyncio.gather(self._pump(pair, reader, to_broker, "up"), self._pump(pair, from_broker, writer, "down"))
+            await asyncio.gather(
+                self._pump(pair, reader, to_broker, "up"), self._pump(pair, from_broker, writer, "down")
+            )
         finally:
             self._pairs.discard(pair)
             pair.abort()
@@ -114,7 +117,9 @@ class Link:
                     continue
                 for start in range(0, len(data), self.mood.slice_bytes):
                     piece = data[start : start + self.mood.slice_bytes]
-                    if wait_s := self.mood.delay_s + (len(piece) / self.mood.bytes_per_s if self.mood.bytes_per_s else 0.0):
+                    if wait_s := self.mood.delay_s + (
+                        len(piece) / self.mood.bytes_per_s if self.mood.bytes_per_s else 0.0
+                    ):
                         await asyncio.sleep(wait_s)
                     await self._passable(way)
                     writer.write(piece)

@@ -1,7 +1,7 @@
 """A publisher as a process of its own: it may be killed at any moment, and what its journal says then is true.
 
-Owns drawing messages from a seed, publishing them at a rate, deliberate repetitions, forgeries, sending again what is unknown, and going on
-after a death with the very bytes of the journal.
+Owns drawing messages from a seed, publishing them at a rate, deliberate repetitions, forgeries, sending again what is
+unknown, and going on after a death with the very bytes of the journal.
 
     python -m harness.publisher CONFIG.json
 """
@@ -116,7 +116,14 @@ class Publishing:
             self._spawn(self._one(draft))
             if chance.random() < self._config.duplicates:
                 for _ in range(chance.randint(1, self._config.most_repeats)):
-                    self._spawn(self._repeat(draft, chance, chance.choice([0.0, chance.uniform(0.0, _LATEST_S)]), anew=chance.random() < 0.5))
+                    self._spawn(
+                        self._repeat(
+                            draft,
+                            chance,
+                            chance.choice([0.0, chance.uniform(0.0, _LATEST_S)]),
+                            anew=chance.random() < 0.5,
+                        )
+                    )
 
     def _drawn(self, number: int, chance: random.Random) -> Draft:
         config = self._config
@@ -145,7 +152,8 @@ class Publishing:
             await self._one(msgspec.structs.replace(draft, message_id=_fresh_id(), key=lane))
             return
         known, durable = self._made[draft.message_id or ""]
-        # The first one may still be waiting for the disk; a copy that overtakes its own intent would be a message of nobody's after a death.
+        # The first one may still be waiting for the disk; a copy that overtakes its own intent would be a message of
+        # nobody's after a death.
         await durable.wait()
         await self._send(self._sealed(known))
 
@@ -154,7 +162,11 @@ class Publishing:
         sealed = self._bus.publisher.seal(draft)
         record = sealed.record
         altered = (record.value or b"").replace(b'"number":%d' % number, b'"number":%d' % (number + 1_000_000), 1)
-        await self._noted(msgspec.structs.replace(_intent_of(sealed.message), value=altered.decode(), content=digest(altered), forged=True))
+        await self._noted(
+            msgspec.structs.replace(
+                _intent_of(sealed.message), value=altered.decode(), content=digest(altered), forged=True
+            )
+        )
         (outcome,) = await self._bus.transport.append(
             [NewRecord(record.topic, record.key, altered, record.headers)], timeout_s=self._config.timeout_s
         )
@@ -185,7 +197,9 @@ class Publishing:
                 return
 
     def _sealed(self, intent: Intent) -> Sealed:
-        return sealed_as(sealing.parse(intent.value.encode()), message_topic(self._config.namespace, intent.message_type))
+        return sealed_as(
+            sealing.parse(intent.value.encode()), message_topic(self._config.namespace, intent.message_type)
+        )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -201,7 +215,9 @@ class Publishing:
 
     def _told(self, message_id: str, outcome: str, place: Any = None, text: str = "") -> None:
         found = {} if place is None else {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-        self._pending.append(Outcome(message_id=message_id, outcome=outcome, text=text[:300], at_ms=clocks.true_ms(), **found))
+        self._pending.append(
+            Outcome(message_id=message_id, outcome=outcome, text=text[:300], at_ms=clocks.true_ms(), **found)
+        )
 
     async def _flush(self) -> None:
         """Write what has come together, many lines with one wait for the disk."""
@@ -238,7 +254,9 @@ def _fresh_id() -> str:
 async def _main(config: Config) -> None:
     clocks.bend(config.clock)
     bugs.build_in(config.bug)
-    settings = load(flags={"bus.url": config.url, "bus.namespace": config.namespace}, env=os.environ, file=None).settings
+    settings = load(
+        flags={"bus.url": config.url, "bus.namespace": config.namespace}, env=os.environ, file=None
+    ).settings
     while True:
         try:
             async with connect(settings=settings, agent=PUBLISHER) as bus:

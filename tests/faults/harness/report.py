@@ -21,15 +21,32 @@ COLUMNS = (
     "row", "log", "seeds", "faults", "accepted", "unknown", "handled", "dead", "lost", "phantom", "redone", "double effects", "order violations",
     "commits", "judged", "recovery max", "verdict",
 )  # fmt: skip
-_SUMMED = ("accepted", "unknown", "handled", "dead", "lost", "phantom", "redone", "double effects", "order violations", "commits", "judged")
+_SUMMED = (
+    "accepted",
+    "unknown",
+    "handled",
+    "dead",
+    "lost",
+    "phantom",
+    "redone",
+    "double effects",
+    "order violations",
+    "commits",
+    "judged",
+)
 
 
 def line(result: Result) -> str:
     """One run in a line."""
     counts = result.counts
-    verdict = "ok" if result.passed else "VIOLATED " + ", ".join(sorted({violation.invariant for violation in result.violations}))
+    verdict = (
+        "ok"
+        if result.passed
+        else "VIOLATED " + ", ".join(sorted({violation.invariant for violation in result.violations}))
+    )
     return (
-        f"{verdict}: {counts['accepted']} accepted, {counts['unknown']} unknown, {counts['handled']} handled, {counts['dead']} dead, "
+        f"{verdict}: {counts['accepted']} accepted, {counts['unknown']} unknown, {counts['handled']} handled, "
+        f"{counts['dead']} dead, "
         f"{counts['repeated']} repeated, {counts['commits']} commits, lag gone after {result.recovery_s:.1f} s, "
         f"longest pause {result.stall_s:.1f} s, took {result.took_s:.0f} s"
     )
@@ -38,7 +55,9 @@ def line(result: Result) -> str:
 def summed(results: Iterable[Result]) -> list[tuple[str, ...]]:
     """One line of the table for each row and log."""
     lines = []
-    ordered = sorted(results, key=lambda result: (_number(result.timeline.row), result.timeline.row, result.timeline.log))
+    ordered = sorted(
+        results, key=lambda result: (_number(result.timeline.row), result.timeline.row, result.timeline.log)
+    )
     for (row, log), group in groupby(ordered, key=lambda result: (result.timeline.row, result.timeline.log)):
         runs = list(group)
         sums = [str(sum(run.counts[name] for run in runs)) for name in _SUMMED]
@@ -57,7 +76,10 @@ def show_results(results: Sequence[Result], took_s: float) -> None:
     failed = [result for result in results if not result.passed]
     print(f"\n{len(results)} runs in {took_s:.0f} s, {len(failed)} with violations")
     for result in failed:
-        print(f"  again: python tests/faults/run.py --row {result.timeline.row} --log {result.timeline.log} --seed {result.timeline.seed}")
+        print(
+            f"  again: python tests/faults/run.py --row {result.timeline.row} --log {result.timeline.log} --seed "
+            f"{result.timeline.seed}"
+        )
 
 
 def show_rows() -> None:
@@ -65,7 +87,8 @@ def show_rows() -> None:
     for row in ROWS.values():
         lacking = row.lacking()
         print(
-            f"{row.name:<22} {', '.join(row.logs):<16} {'quick' if row.quick else '':<6} {row.title}{f'  NOT RUN: {lacking}' if lacking else ''}"
+            f"{row.name:<22} {', '.join(row.logs):<16} {'quick' if row.quick else '':<6} "
+            f"{row.title}{f'  NOT RUN: {lacking}' if lacking else ''}"
         )
     for number, why in ELSEWHERE.items():
         print(f"{number:<22} not here: {why}")
@@ -74,7 +97,9 @@ def show_rows() -> None:
 def table(lines: Sequence[Sequence[str]], separator: str = "  ") -> list[str]:
     """Columns as wide as they need to be."""
     widths = [max(len(cells[column]) for cells in lines) for column in range(len(lines[0]))]
-    return [separator.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in lines]
+    return [
+        separator.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in lines
+    ]
 
 
 def write_results(path: Path, results: Sequence[Result], command: str) -> None:
@@ -83,11 +108,17 @@ def write_results(path: Path, results: Sequence[Result], command: str) -> None:
     lines += ["| " + " | ".join(cells) + " |" for cells in [COLUMNS, tuple("---" for _ in COLUMNS), *summed(results)]]
     lines += [
         "",
-        "*commits* are all commits of the group, written down by the log itself; *judged* counts each record that a commit passed.",
+        "*commits* are all commits of the group, written down by the log itself; *judged* counts each record that a "
+        "commit passed.",
         "",
     ]
     ran = {(result.timeline.row, result.timeline.log) for result in results}
-    missing = [(row.name, log, row.lacking() or "not asked for") for row in ROWS.values() for log in row.logs if (row.name, log) not in ran]
+    missing = [
+        (row.name, log, row.lacking() or "not asked for")
+        for row in ROWS.values()
+        for log in row.logs
+        if (row.name, log) not in ran
+    ]
     if missing:
         lines += ["## Not run", "", *(f"- {name} on {log}: {why}" for name, log, why in missing)]
     lines += [f"- {number}: {why}" for number, why in ELSEWHERE.items()]

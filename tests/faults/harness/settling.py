@@ -1,7 +1,8 @@
 """I5: no commit passes a record that was not settled when it was made, and none goes back.
 
-Owns what counts as settled: an effect in the ledger (and its answer in the log), a retry record, a dead letter, or, with the inbox, an earlier
-effect under the same key. Where the log has one order of all appends it decides; else times do.
+Owns what counts as settled: an effect in the ledger (and its answer in the log), a retry record, a dead letter, or,
+with the inbox, an earlier effect under the same key. Where the log has one order of all appends it decides; else times
+do.
 """
 
 from __future__ import annotations
@@ -97,16 +98,22 @@ class _Evidence:
             at_ms = min(at_ms, self._keys.get(published.intent.idempotency_key, _NEVER))
         if at_ms <= commit.at_ms + _SLACK_MS:
             return self._is_answered(entry, commit)
-        # A retry record and a dead letter name the place of the first read; a later tier's record is settled by one that came after it.
+        # A retry record and a dead letter name the place of the first read; a later tier's record is settled by one
+        # that came after it.
         origin = entry.place if entry.kind == "message" else entry.origin
-        return any(_after(move, entry) and _before(move, commit) and self._is_told(move, commit) for move in self._moves.get(origin, ()))
+        return any(
+            _after(move, entry) and _before(move, commit) and self._is_told(move, commit)
+            for move in self._moves.get(origin, ())
+        )
 
     def _is_told(self, move: Entry, commit: Commit) -> bool:
         """Whether the requester of a message that died has been told, where there is one."""
         published = self._history.published.get(move.message_id)
         if move.kind != "dlq" or published is None or not published.intent.reply_to or published.intent.forged:
             return True
-        return any(answer.kind == "reply" and _before(answer, commit) for answer in self._answers.get(move.message_id, ()))
+        return any(
+            answer.kind == "reply" and _before(answer, commit) for answer in self._answers.get(move.message_id, ())
+        )
 
     def _is_answered(self, entry: Entry, commit: Commit) -> bool:
         published = self._history.published.get(entry.message_id)

@@ -37,7 +37,9 @@ class Stage:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._cluster is not None:
             await self._cluster.close()
 
@@ -74,6 +76,14 @@ class Stage:
         self._cluster.calm()
         await asyncio.to_thread(self._cluster.mend)
         namespace = f"{NAMESPACE}{number}"
-        arena = Arena(folder, KafkaLog(self._cluster, namespace, GROUP), row.load, timeline, bug=bug, namespace=namespace, deeds=DEEDS)
+        arena = Arena(
+            folder,
+            KafkaLog(self._cluster, namespace, GROUP),
+            row.load,
+            timeline,
+            bug=bug,
+            namespace=namespace,
+            deeds=DEEDS,
+        )
         arena.cluster = self._cluster
         return arena

@@ -1,7 +1,7 @@
 """What shall go wrong, to whom, when and for how long: a schedule drawn from a seed.
 
-Owns the values of a schedule, drawing one so that the same row, log and seed give the same one anywhere, and printing it. Pure: it knows no
-process and no clock. What a row draws is `rows`', doing it is `arena`'s.
+Owns the values of a schedule, drawing one so that the same row, log and seed give the same one anywhere, and printing
+it. Pure: it knows no process and no clock. What a row draws is `rows`', doing it is `arena`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["Fault", "Schedule", "Timeline", "draw", "printed"]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong: *what* befalls *whom* at *at_s* after the load began, and is over *for_s* later; *how* is its detail."""
+    """One thing that goes wrong: *what* befalls *whom* at *at_s* after the load began, and is over *for_s* later; *how*
+    is its detail."""
 
     at_s: float
     what: str
@@ -51,7 +52,8 @@ def draw(row: str, log: str, seed: int, schedule: Schedule) -> Timeline:
     # Seeded by a text: other than a hash of a tuple it is the same in every process.
     chance = random.Random(f"{row}/{log}/{seed}")
     rounded = (
-        Fault(round(max(0.0, fault.at_s), 3), fault.what, fault.whom, round(max(0.0, fault.for_s), 3), fault.how) for fault in schedule(chance)
+        Fault(round(max(0.0, fault.at_s), 3), fault.what, fault.whom, round(max(0.0, fault.for_s), 3), fault.how)
+        for fault in schedule(chance)
     )
     return Timeline(row=row, log=log, seed=seed, faults=tuple(sorted(rounded, key=lambda fault: fault.at_s)))
 
@@ -62,5 +64,8 @@ def printed(timeline: Timeline) -> str:
     lines = [f"row {timeline.row} on {timeline.log}, seed {timeline.seed}; again: run.py {again}"]
     for fault in timeline.faults:
         lasting = f" for {fault.for_s:.2f} s" if fault.for_s else ""
-        lines.append(f"  {fault.at_s:7.2f} s  {fault.what:<10} {fault.whom:<12}{lasting}{f'  ({fault.how})' if fault.how else ''}")
+        lines.append(
+            f"  {fault.at_s:7.2f} s  {fault.what:<10} "
+            f"{fault.whom:<12}{lasting}{f'  ({fault.how})' if fault.how else ''}"
+        )
     return "\n".join(lines)

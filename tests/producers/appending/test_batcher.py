@@ -1,4 +1,5 @@
-"""Concurrent appends become few, each keeps its own deadline, and a full buffer waits before it refuses. With a log made of futures."""
+"""Concurrent appends become few, each keeps its own deadline, and a full buffer waits before it refuses. With a log
+made of futures."""
 
 from __future__ import annotations
 
@@ -33,21 +34,30 @@ class FakeLog:
         self.error: Exception | None = None
         self.refused: dict[bytes, Outcome] = {}
         self.silent = b""
-        """Records of this value are not answered while `held`; all others of their append are, if somebody wants to be told."""
+        """Records of this value are not answered while `held`; all others of their append are, if somebody wants to be
+        told."""
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
+    async def append(
+        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+    ) -> Sequence[Outcome]:
         self.appends.append(list(records))
         self.timeouts.append(timeout_s)
         if self.held:
             if told is not None and self.silent:
-                known = [None if record.value == self.silent else Appended(record.topic, 0, at, 0) for at, record in enumerate(records)]
+                known = [
+                    None if record.value == self.silent else Appended(record.topic, 0, at, 0)
+                    for at, record in enumerate(records)
+                ]
                 asyncio.get_running_loop().call_soon(told, known)
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.answers.append(answer)
             await answer
         if self.error is not None:
             raise self.error
-        return [self.refused.get(record.value or b"") or Appended(record.topic, 0, offset, 0) for offset, record in enumerate(records)]
+        return [
+            self.refused.get(record.value or b"") or Appended(record.topic, 0, offset, 0)
+            for offset, record in enumerate(records)
+        ]
 
 
 class Case:
@@ -111,7 +121,11 @@ async def test_each_caller_gets_the_outcomes_of_its_own_records() -> None:
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(UnreachableError("x"), UnreachableError), (AppendUnknownError("x"), AppendUnknownError), (RuntimeError("x"), AppendUnknownError)],
+    [
+        (UnreachableError("x"), UnreachableError),
+        (AppendUnknownError("x"), AppendUnknownError),
+        (RuntimeError("x"), AppendUnknownError),
+    ],
 )
 async def test_an_append_that_fails_whole_fails_for_each_record(error: Exception, kind: type[Exception]) -> None:
     case = Case()
@@ -351,4 +365,6 @@ async def test_while_a_log_answers_nothing_what_has_not_left_is_certainly_not_in
     for _ in range(20):
         case.clock.advance(0.5)
         await turns()
-    assert [type(outcome) for outcome in (*await gone[0], *await gone[1], *await waiting)] == [AppendUnknownError] * 2 + [DeadlineError]
+    assert [type(outcome) for outcome in (*await gone[0], *await gone[1], *await waiting)] == [
+        AppendUnknownError
+    ] * 2 + [DeadlineError]

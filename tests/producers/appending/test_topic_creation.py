@@ -55,7 +55,9 @@ class FakeAdmin:
 
 
 class FakeLog:
-    features = Features(name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=True)
+    features = Features(
+        name="fake", durable=True, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=True
+    )
 
     def __init__(self) -> None:
         self.admin = FakeAdmin()
@@ -112,7 +114,9 @@ async def submit(case: Case) -> None:
 
 
 @pytest.mark.parametrize("send", [publish, publish_many, submit])
-async def test_a_publish_ends_at_its_own_deadline_while_its_topic_is_not_known_yet(send: Callable[[Case], Awaitable[None]]) -> None:
+async def test_a_publish_ends_at_its_own_deadline_while_its_topic_is_not_known_yet(
+    send: Callable[[Case], Awaitable[None]],
+) -> None:
     case = Case()
     task = asyncio.ensure_future(send(case))
     await turns()

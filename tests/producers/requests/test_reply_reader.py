@@ -54,7 +54,15 @@ class Log:
 
 def reader(log: Log, clock: ManualClock) -> Replies:
     metrics = Metrics()
-    return Replies(log, "agents._reply.a-00000000", VIEW, Waiting(clock, metrics), restore=log.restore, clock=clock, metrics=metrics)  # type: ignore[arg-type]
+    return Replies(
+        log,
+        "agents._reply.a-00000000",
+        VIEW,
+        Waiting(clock, metrics),
+        restore=log.restore,
+        clock=clock,
+        metrics=metrics,
+    )  # type: ignore[arg-type]
 
 
 async def turns(count: int = 10) -> None:
@@ -62,7 +70,9 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("fault", [UnreachableError("x"), TopicMissingError("x"), NotPermittedError("x"), ValueError("a bug")])
+@pytest.mark.parametrize(
+    "fault", [UnreachableError("x"), TopicMissingError("x"), NotPermittedError("x"), ValueError("a bug")]
+)
 async def test_an_unreachable_log_is_asked_again_after_a_pause(fault: Exception) -> None:
     log, clock = Log([fault, fault]), ManualClock()
     replies = reader(log, clock)

@@ -1,4 +1,5 @@
-"""Request and reply: every request ends by its deadline, with its answer or with an error that says why; on every transport alike."""
+"""Request and reply: every request ends by its deadline, with its answer or with an error that says why; on every
+transport alike."""
 
 from __future__ import annotations
 
@@ -103,7 +104,9 @@ class Stage:
         self.transport = transport
         self.settings = settings
         self.metrics = Metrics()
-        self.bus = Bus(make_publisher(transport, settings, "planner@tests", clock=SystemClock(), metrics=self.metrics), transport)
+        self.bus = Bus(
+            make_publisher(transport, settings, "planner@tests", clock=SystemClock(), metrics=self.metrics), transport
+        )
         self.topic = reply_topic(settings.bus.namespace, "planner@tests")
 
     def count(self, name: str, **labels: str) -> float:
@@ -127,7 +130,9 @@ async def staged(app: App | None, settings: Settings) -> AsyncIterator[Stage]:
     running: asyncio.Task[None] | None = None
     try:
         if app is not None:
-            worker = make_worker(app.declaration, transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
+            worker = make_worker(
+                app.declaration, transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics
+            )
             await worker.start(create_topics=True)
             running = asyncio.create_task(worker.run(stop))
         yield stage
@@ -181,9 +186,15 @@ async def test_an_answer_of_another_type_is_an_error_that_names_both(settings: S
         return Other("x")
 
     async with staged(oracle(handle), settings) as stage:
-        with pytest.raises(UnexpectedReply, match=r"question\.asked was answered with answer\.other, expected answer\.given") as caught:
+        with pytest.raises(
+            UnexpectedReply, match=r"question\.asked was answered with answer\.other, expected answer\.given"
+        ) as caught:
             await stage.bus.request(Question(), Answer, timeout_s=20)
-        assert (caught.value.expected, caught.value.found, caught.value.message.message_type) == ("answer.given", "answer.other", "answer.other")
+        assert (caught.value.expected, caught.value.found, caught.value.message.message_type) == (
+            "answer.given",
+            "answer.other",
+            "answer.other",
+        )
         assert not caught.value.retriable
 
 
@@ -241,7 +252,9 @@ async def test_instances_of_one_agent_get_their_own_answers(settings: Settings) 
     async with staged(oracle(shout), settings) as stage:
         # A log that several can open is opened twice, as two processes would.
         transport = open_configured(settings) if stage.transport.features.between_processes else stage.transport
-        other = Bus(make_publisher(transport, settings, "planner@tests", clock=SystemClock(), metrics=stage.metrics), transport)
+        other = Bus(
+            make_publisher(transport, settings, "planner@tests", clock=SystemClock(), metrics=stage.metrics), transport
+        )
         asked = [(stage.bus, "a"), (other, "b"), (stage.bus, "c"), (other, "d")]
         answers = await asyncio.gather(*(bus.request(Question(text), Answer, timeout_s=20) for bus, text in asked))
         assert [answer.text for answer in answers] == ["A", "B", "C", "D"]
@@ -268,12 +281,16 @@ async def test_a_handler_asks_another_agent(settings: Settings) -> None:
 async def test_forged_answers_never_end_a_request(settings: Settings) -> None:
     async def handle(question: Question, context: Context) -> Answer:
         await forge(stage, context.message)
-        await until(lambda: sum(stage.count("refused_replies", reason=reason) for reason in REFUSED) >= len(REFUSED) + 3)
+        await until(
+            lambda: sum(stage.count("refused_replies", reason=reason) for reason in REFUSED) >= len(REFUSED) + 3
+        )
         return Answer("true")
 
     async with staged(oracle(handle, timeout_s=30), settings) as stage:
         assert await stage.bus.request(Question(), Answer, timeout_s=25, to="oracle@tests") == Answer("true")
-        assert {reason: stage.count("refused_replies", reason=reason) for reason in REFUSED} == dict.fromkeys(REFUSED, 1) | {
+        assert {reason: stage.count("refused_replies", reason=reason) for reason in REFUSED} == dict.fromkeys(
+            REFUSED, 1
+        ) | {
             "uncorrelated": 4,
             "proof_invalid": 2,
         }
@@ -343,7 +360,12 @@ async def forge(stage: Stage, request: sealing.Message) -> None:
         (made(chained=False).value, honest.key),
         (made(sender=Agent(id="mallory@tests")).value, honest.key),
         (made(b'{"text":1}').value, honest.key),
-        (made(timestamp=format_ms(now_ms - 90_000), routing={"expires_at": format_ms(now_ms - 10_000)}, chained=True).value, honest.key),
+        (
+            made(
+                timestamp=format_ms(now_ms - 90_000), routing={"expires_at": format_ms(now_ms - 10_000)}, chained=True
+            ).value,
+            honest.key,
+        ),
         (made(recipient=Agent(id=before.sender.id, session_id="another")).value, honest.key),
         (made(recipient=Agent(id="other@tests", session_id=before.sender.session_id)).value, honest.key),
         (made(recipient=None).value, honest.key),
@@ -366,7 +388,10 @@ async def test_a_thousand_requests_wait_at_once_in_one_process(settings: Setting
     raised = msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=1000))
     async with staged(oracle(handle), raised) as stage:
         started_s = time.monotonic()
-        asking = [asyncio.create_task(stage.bus.request(Question(str(number)), Answer, timeout_s=45)) for number in range(1000)]
+        asking = [
+            asyncio.create_task(stage.bus.request(Question(str(number)), Answer, timeout_s=45))
+            for number in range(1000)
+        ]
         before = len(asyncio.all_tasks())
         await asyncio.wait_for(everybody.wait(), 40)
         waiting = stage.bus.requests.waiting
@@ -420,7 +445,9 @@ async def test_an_expired_request_is_reported_too(settings: Settings) -> None:
         with pytest.raises(RequestTimedOut):
             await stage.bus.request(Question(), Answer, timeout_s=2)
         await asyncio.sleep(5.2)
-        worker = make_worker(oracle(shout).declaration, stage.transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics)
+        worker = make_worker(
+            oracle(shout).declaration, stage.transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics
+        )
         await worker.start(create_topics=True)
         stop = asyncio.Event()
         running = asyncio.create_task(worker.run(stop))
@@ -445,7 +472,8 @@ class Ahead(SystemClock):
 
 
 async def test_a_report_that_rests_on_nothing_ends_no_wait(settings: Settings) -> None:
-    """A requester whose clock is ahead: what it asked dies, and the report cannot rest on it. Anybody could forge such a report."""
+    """A requester whose clock is ahead: what it asked dies, and the report cannot rest on it. Anybody could forge such
+    a report."""
     async with staged(oracle(shout), settings) as stage:
         planner = make_publisher(stage.transport, settings, "planner@tests", clock=Ahead(180), metrics=stage.metrics)
         bus = Bus(planner, stage.transport)
@@ -482,12 +510,15 @@ async def test_a_reply_topic_that_was_deleted_is_made_again(settings: Settings) 
         admin = AdminClient({"bootstrap.servers": settings.bus.url.removeprefix("kafka://")})
         await asyncio.to_thread(admin.delete_topics([stage.topic])[stage.topic].result, 30)
         async with asyncio.timeout(60):
-            while stage.topic not in await stage.transport.admin.topics():  # noqa: ASYNC110 - what is waited for has no event
+            # What is waited for has no event.
+            while stage.topic not in await stage.transport.admin.topics():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert await stage.bus.request(Question("again?"), Answer, timeout_s=20) == Answer("AGAIN?")
 
 
-async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_left_to_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_left_to_hear_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with connect("memory://", agent="planner@tests") as bus:
         asked, gave_up = asyncio.Event(), asyncio.Event()
 

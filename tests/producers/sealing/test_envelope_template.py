@@ -80,7 +80,11 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
     for core in (native.core, None):
         with mock.patch.object(native, "core", core):
             try:
-                made = None if shared_options(draft) is None else Template(kind, origin, draft).seal(data, now_ms, entropy, **filled)
+                made = (
+                    None
+                    if shared_options(draft) is None
+                    else Template(kind, origin, draft).seal(data, now_ms, entropy, **filled)
+                )
             except ContractError:
                 made = None
         if made is not None:
@@ -93,11 +97,15 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
 def test_ordinary_options_need_no_general_way(core: object) -> None:
     kind = payload_type(Sample)
     origin = Origin(sender=Agent(id="a@svc"), namespace="tests", ttl_s=30.0, max_ttl_s=600)
-    draft = Draft(payload=Sample(text="", number=0.5), to="b@svc", priority="high", intent="try", max_hops=3, performative="query")
+    draft = Draft(
+        payload=Sample(text="", number=0.5), to="b@svc", priority="high", intent="try", max_hops=3, performative="query"
+    )
     with mock.patch.object(native, "core", core):
         made = Template(kind, origin, draft).seal(b"{}", 0, bytes(10), key="k", ttl_s=5)
     assert made is not None
-    assert sealing.parse(made[2]).routing == Routing(expires_at="1970-01-01T00:00:05.000Z", key="k", max_hops=3, priority=7)
+    assert sealing.parse(made[2]).routing == Routing(
+        expires_at="1970-01-01T00:00:05.000Z", key="k", max_hops=3, priority=7
+    )
 
 
 def test_a_bool_is_no_integer_that_a_template_has() -> None:

@@ -54,7 +54,12 @@ ROOTS = st.fixed_dictionaries(
         "message_id": st.sampled_from(['i"d', "plain", "~" * 128]),
     },
 )
-AGENTS = st.builds(Agent, id=st.sampled_from(["b@svc", None, 'b"']), session_id=st.none() | st.just("s1"), role=st.none() | st.just("writer"))
+AGENTS = st.builds(
+    Agent,
+    id=st.sampled_from(["b@svc", None, 'b"']),
+    session_id=st.none() | st.just("s1"),
+    role=st.none() | st.just("writer"),
+)
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -132,7 +137,9 @@ def test_what_a_template_seals_for_a_cause_is_what_the_general_way_seals(
     draft = Draft(payload=subject, **options)
     kind = payload_type(subject)
     with mock.patch.object(native, "core", native.core if compiled else None):
-        expected = made_by(lambda: heir.seal_data(draft, kind, kind.encode(subject), cause=cause, answers=answers, topic=topic))
+        expected = made_by(
+            lambda: heir.seal_data(draft, kind, kind.encode(subject), cause=cause, answers=answers, topic=topic)
+        )
         for _ in range(3):
             assert made_by(lambda: heir.seal(draft, cause=cause, answers=answers, topic=topic)) == expected
 

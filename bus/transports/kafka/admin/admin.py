@@ -1,7 +1,8 @@
 """Topics and groups of a Kafka cluster as data.
 
-Owns the questions behind `Admin`, and creating and aligning topics in rounds until nothing is left to do. Does not own what a topic shall be
-(`shaping`), what it is (`standing`), the requests that change it (`aligning`), or connections (`link`).
+Owns the questions behind `Admin`, and creating and aligning topics in rounds until nothing is left to do. Does not own
+what a topic shall be (`shaping`), what it is (`standing`), the requests that change it (`aligning`), or connections
+(`link`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class KafkaAdmin:
         self._ready()
         doing = f"setting the offsets of group {group!r}"
         try:
-            await set_commits(self._link, doing, group, {TopicPartition(*place): offset for place, offset in offsets.items()})
+            await set_commits(
+                self._link, doing, group, {TopicPartition(*place): offset for place, offset in offsets.items()}
+            )
         except NotPermittedError as error:
             raise lacking(doing, f"Read on group {group!r} and its topics") from error
 
@@ -97,7 +100,12 @@ class KafkaAdmin:
         self._ready()
         doing = f"ending members of group {group!r}"
         found = await self._link.administer(doing, partial(_described, name=group))
-        await leave(self._link, doing, group, [each["member_id"] for one in found for each in one["members"] if each["client_id"] in members])
+        await leave(
+            self._link,
+            doing,
+            group,
+            [each["member_id"] for one in found for each in one["members"] if each["client_id"] in members],
+        )
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()
@@ -136,12 +144,17 @@ class KafkaAdmin:
         members: dict[str, tuple[tuple[str, int], ...]] = {}
         for group in await self._link.administer(doing, partial(_described, name=name)):
             for member in group["members"]:
-                label = member["client_id"] if member["client_id"] not in members else f"{member['client_id']} {member['member_id']}"
+                label = (
+                    member["client_id"]
+                    if member["client_id"] not in members
+                    else f"{member['client_id']} {member['member_id']}"
+                )
                 members[label] = _held(member["member_assignment"])
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
     async def _until_led(self, names: Sequence[str]) -> None:
-        """A new topic is of no use before every partition has a leader, and every broker can answer for it: the next question may go to any."""
+        """A new topic is of no use before every partition has a leader, and every broker can answer for it: the next
+        question may go to any."""
         for _ in range(50):
             try:
                 facts = await self._link.topics(names, limits=True)
@@ -163,9 +176,12 @@ def _check(specs: Sequence[TopicSpec], existing: Iterable[str]) -> None:
 
 
 async def _described(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
-    groups = [group for answer in await admin.describe_consumer_groups([name]) for group in answer.to_object()["groups"]]
+    groups = [
+        group for answer in await admin.describe_consumer_groups([name]) for group in answer.to_object()["groups"]
+    ]
     for group in groups:
-        # The library leaves the errors of single groups to us. One that is no classic group is described without members.
+        # The library leaves the errors of single groups to us. One that is no classic group is described without
+        # members.
         if group["error_code"] and for_code(group["error_code"]).retriable:
             raise for_code(group["error_code"])(f"group {name!r}")
     return groups
@@ -182,5 +198,6 @@ def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
         decoded = ConsumerProtocolMemberAssignment.decode(assignment)
         return tuple(sorted((topic, number) for topic, numbers in decoded.assignment for number in numbers))
     except (ValueError, TypeError):
-        # Brokers pass on whatever bytes another program's members agree on: these hold what only they can read, and hide no other group.
+        # Brokers pass on whatever bytes another program's members agree on: these hold what only they can read, and
+        # hide no other group.
         return ()

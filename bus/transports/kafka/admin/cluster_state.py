@@ -1,6 +1,7 @@
 """How the cluster stands: its brokers, its topics with their replicas and settings, as far as this user may see them.
 
-Owns the questions. Does not own what follows from the answers (`shaping`, `bus.topics.specs`), nor the connection (`link`).
+Owns the questions. Does not own what follows from the answers (`shaping`, `bus.topics.specs`), nor the connection
+(`link`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _OFFSETS_KEPT = "offsets.retention.minutes"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The number of brokers (also of those that are down, where a replica tells of them), all visible topics, and those asked about."""
+    """The number of brokers (also of those that are down, where a replica tells of them), all visible topics, and those
+    asked about."""
 
     brokers: int
     names: frozenset[str]
@@ -36,7 +38,8 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 async def standing(link: Link, topics: Iterable[str]) -> Standing:
-    """How *topics* stand. Raises NotPermittedError for one that may not be seen: it cannot be told from one that is missing."""
+    """How *topics* stand. Raises NotPermittedError for one that may not be seen: it cannot be told from one that is
+    missing."""
     asked = list(dict.fromkeys(topics))
     brokers, described = await link.ask("reading topics", lambda client: _described(client, None))
     hidden = [name for name in asked if name not in described]
@@ -49,7 +52,11 @@ async def standing(link: Link, topics: Iterable[str]) -> Standing:
         names=frozenset(described),
         found={
             # A topic that went away between the questions is as good as missing.
-            name: {**settings[name], PARTITIONS: str(len(described[name])), REPLICAS: str(min(map(len, described[name])))}
+            name: {
+                **settings[name],
+                PARTITIONS: str(len(described[name])),
+                REPLICAS: str(min(map(len, described[name]))),
+            }
             for name in asked
             if name in settings
         },
@@ -57,7 +64,8 @@ async def standing(link: Link, topics: Iterable[str]) -> Standing:
 
 
 async def topic_settings(link: Link, names: Sequence[str], *, lenient: bool = False) -> dict[str, dict[str, str]]:
-    """Settings in force, by topic; missing topics are left out, and if *lenient* those whose settings this user may not read."""
+    """Settings in force, by topic; missing topics are left out, and if *lenient* those whose settings this user may not
+    read."""
     if not names:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -116,7 +124,9 @@ def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, 
 
 async def _described(client: AIOKafkaClient, names: list[str] | None) -> tuple[set[int], dict[str, list[list[int]]]]:
     """Ids of the brokers that are up; for each topic (None: all) that is there the replicas of its partitions."""
-    answer = (await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))).to_object()
+    answer = (
+        await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))
+    ).to_object()
     found: dict[str, list[list[int]]] = {}
     for topic in answer["topics"]:
         name, error = topic["topic"], for_code(topic["error_code"])()

@@ -1,6 +1,7 @@
 """Carrying out changes of topics: creating them, adding partitions, setting what differs and nothing else.
 
-Owns the requests and what their answers mean when another process does the same just now. Does not own which changes (`bus.topics.specs`).
+Owns the requests and what their answers mean when another process does the same just now. Does not own which changes
+(`bus.topics.specs`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[st
 
 
 async def align(link: Link, topic: str, changes: Mapping[str, str]) -> bool:
-    """Change *topic*: its partitions, its settings. False when another process has added partitions or deleted it meanwhile."""
+    """Change *topic*: its partitions, its settings. False when another process has added partitions or deleted it
+    meanwhile."""
     settings = {name: value for name, value in changes.items() if name != PARTITIONS}
     if PARTITIONS in changes and not await _grow(link, topic, int(changes[PARTITIONS])):
         return False

@@ -1,6 +1,7 @@
 """What a topic shall be on Kafka: a spec, the size of the cluster, and what keeps acknowledged records safe. Pure.
 
-Owns replication and the settings that every topic of the bus gets. Does not own specs and their comparison (`bus.topics.specs`).
+Owns replication and the settings that every topic of the bus gets. Does not own specs and their comparison
+(`bus.topics.specs`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _MAX_REPLICAS = 3
 def shape(spec: TopicSpec, found: Mapping[str, str] | None, *, brokers: int, max_record_bytes: int) -> dict[str, str]:
     """Everything that is wanted of a topic which is as *found* now (None: missing)."""
     replicas = min(_MAX_REPLICAS, brokers)
-    # A topic that has fewer replicas than it should must not be asked for more of them in sync: nothing could be written.
+    # A topic that has fewer replicas than it should must not be asked for more of them in sync: nothing could be
+    # written.
     present = replicas if found is None else int(found[REPLICAS])
     return settings_of(spec) | {
         REPLICAS: str(replicas),

@@ -1,8 +1,10 @@
-"""The link to the cluster: one client for questions (metadata, offsets, topics, groups), replaced when it has gone astray.
+"""The link to the cluster: one client for questions (metadata, offsets, topics, groups), replaced when it has gone
+astray.
 
-Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a few seconds. A client of
-the library asks only the brokers of its last answer and never its bootstrap list again, so a question that fails is asked once more through
-a new client. Does not own records: see `producing`, `subscription`, `reading`.
+Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a
+few seconds. A client of the library asks only the brokers of its last answer and never its bootstrap list again, so a
+question that fails is asked once more through a new client. Does not own records: see `producing`, `subscription`,
+`reading`.
 """
 
 from __future__ import annotations
@@ -57,11 +59,15 @@ class Link:
         self._answered = False
         """Whether a broker has answered under the address it gives itself."""
 
-    async def ask(self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+    async def ask(
+        self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
+    ) -> T:
         """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
         return await self._asked(doing, partial(self._connected, AIOKafkaClient, "bootstrap"), question, timeout_s)
 
-    async def administer(self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S) -> T:
+    async def administer(
+        self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
+    ) -> T:
         """As `ask`, with the client that changes topics and describes groups."""
         return await self._asked(doing, partial(self._connected, AIOKafkaAdminClient, "start"), question, timeout_s)
 
@@ -95,7 +101,9 @@ class Link:
         now_s = self._clock.monotonic_s()
         for name, facts in found.items():
             if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
-                facts = msgspec.structs.replace(facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync)  # noqa: PLW2901
+                facts = msgspec.structs.replace(
+                    facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync
+                )
             self._facts[name] = now_s, facts
         return {name: self._facts[name][1] for name in wanted}
 
@@ -133,7 +141,13 @@ class Link:
         self._closed = True
         await self._drop()
 
-    async def _asked(self, doing: str, connected: Callable[[], Awaitable[Any]], question: Callable[[Any], Awaitable[T]], timeout_s: float) -> T:
+    async def _asked(
+        self,
+        doing: str,
+        connected: Callable[[], Awaitable[Any]],
+        question: Callable[[Any], Awaitable[T]],
+        timeout_s: float,
+    ) -> T:
         deadline_s = self._clock.monotonic_s() + timeout_s
         pause_s = 0.1
         while True:
@@ -163,19 +177,23 @@ class Link:
         return tuple(sorted(found.difference(self._options.bootstrap)))
 
     async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
-        """What is wrong where the cluster can be found, and then sends everybody to addresses that do not answer from here."""
+        """What is wrong where the cluster can be found, and then sends everybody to addresses that do not answer from
+        here."""
         if self._answered or not advertised:
             return None
         cause = await probe(msgspec.structs.replace(self._options, bootstrap=advertised), has_answered=True)
         given = ", ".join(self._options.bootstrap)
-        return cause and UnreachableError(f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}")
+        return cause and UnreachableError(
+            f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}"
+        )
 
     async def _connected(self, kind: type[Any], start: str) -> Any:
         async with self._connecting:
             self._check_open()
             if kind not in self._clients:
                 client = kind(**self._options.common())
-                # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops the loop.
+                # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops
+                # the loop.
                 getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
                 self._clients[kind] = await self._started(client, start)
                 self.connected_once = True
@@ -205,15 +223,22 @@ class Link:
         await _closed(*clients.values())
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
-        """With the topic's own limit, where this user may read it; else the broker will say when a batch is too large."""
+        """With the topic's own limit, where this user may read it; else the broker will say when a batch is too
+        large."""
         resource = ConfigResource(ConfigResourceType.TOPIC, name, {_LARGEST: "", _IN_SYNC: ""})
         try:
-            answers = await self.administer("reading a topic's limits", lambda admin: admin.describe_configs([resource]))
+            answers = await self.administer(
+                "reading a topic's limits", lambda admin: admin.describe_configs([resource])
+            )
         except (BusError, DeadlineError):
             return facts
-        values: Mapping[str, str] = {entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]}
+        values: Mapping[str, str] = {
+            entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]
+        }
         limit, least = values.get(_LARGEST), values.get(_IN_SYNC)
-        return msgspec.structs.replace(facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(least) if least else 1)
+        return msgspec.structs.replace(
+            facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(least) if least else 1
+        )
 
 
 class _NoTopics(set[str]):
@@ -224,7 +249,8 @@ class _NoTopics(set[str]):
 
 
 async def _closed(*clients: Any) -> None:
-    # Each in a task of its own, which may end as cancelled: that is not the same as whoever waits for it being cancelled.
+    # Each in a task of its own, which may end as cancelled: that is not the same as whoever waits for it being
+    # cancelled.
     closing = [asyncio.get_running_loop().create_task(client.close()) for client in clients]
     for task in closing:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -246,7 +272,9 @@ async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[st
             raise translated(error, f"topic {name[:249]!r}") from error
         items = {item["partition"]: item for item in topic["partitions"]}
         each = [items.get(number, {"leader": -1, "isr": ()}) for number in range(len(items))]
-        found[name] = TopicFacts(tuple(item["leader"] for item in each), in_sync=tuple(len(item["isr"]) for item in each))
+        found[name] = TopicFacts(
+            tuple(item["leader"] for item in each), in_sync=tuple(len(item["isr"]) for item in each)
+        )
     missing = set(names or ()) - set(found)
     if missing:
         raise TopicMissingError(f"there is no topic {min(missing)[:249]!r}; create it with `sealbus topics apply`")
@@ -255,7 +283,11 @@ async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[st
 
 async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     facts = await _described(client, sorted({place.topic for place in partitions}))
-    leaders = {place: facts[place.topic].leaders[place.partition] for place in partitions if place.partition < facts[place.topic].partitions}
+    leaders = {
+        place: facts[place.topic].leaders[place.partition]
+        for place in partitions
+        if place.partition < facts[place.topic].partitions
+    }
     for place in partitions:
         if place not in leaders:
             raise TopicMissingError(f"topic {place.topic!r} has no partition {place.partition}")
@@ -266,7 +298,9 @@ async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition])
     return leaders
 
 
-async def _offsets(client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int) -> dict[TopicPartition, int]:
+async def _offsets(
+    client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int
+) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for node in sorted(set(leaders.values())):
         asked: dict[str, list[tuple[int, int]]] = {}

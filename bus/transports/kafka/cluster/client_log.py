@@ -1,7 +1,7 @@
 """The client library's log, limited.
 
-Owns forwarding what the library logs to the bus's own log: warnings and above, each sentence once in a while. A client that has lost its brokers
-writes a thousand lines a second; what matters to a user the bus says itself.
+Owns forwarding what the library logs to the bus's own log: warnings and above, each sentence once in a while. A client
+that has lost its brokers writes a thousand lines a second; what matters to a user the bus says itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class _Limited(logging.Handler):
         text = record.getMessage()[:300]
         # A fault of the library, with its trace, is a fault; all else are circumstances that the bus deals with.
         if record.exc_info:
-            self._log.error("kafka.client", text=text, source=record.name, held_back=held_back, exc_info=record.exc_info)
+            self._log.error(
+                "kafka.client", text=text, source=record.name, held_back=held_back, exc_info=record.exc_info
+            )
         else:
             self._log.debug("kafka.client", text=text, source=record.name, held_back=held_back)
 

@@ -1,6 +1,8 @@
-"""Why a connection does not come about: wrong password, wrong certificate, wrong port or no broker are different sentences.
+"""Why a connection does not come about: wrong password, wrong certificate, wrong port or no broker are different
+sentences.
 
-Owns trying the bootstrap addresses and reading the true cause, which the client library only logs. Does not own when to probe.
+Owns trying the bootstrap addresses and reading the true cause, which the client library only logs. Does not own when to
+probe.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ _ADDRESS_S = 4.0
 
 
 async def probe(options: Options, *, has_answered: bool = False) -> BusError | None:
-    """None when one of the addresses answers; else what is wrong. A wrong setting is named before a broker that is away.
+    """None when one of the addresses answers; else what is wrong. A wrong setting is named before a broker that is
+    away.
 
-    *has_answered*: this cluster has answered with these very settings, so that what cannot be told apart is no wrong setting.
+    *has_answered*: this cluster has answered with these very settings, so that what cannot be told apart is no wrong
+    setting.
     """
     arguments = options.common()
     for name in ("bootstrap_servers", "retry_backoff_ms", "metadata_max_age_ms"):
@@ -52,21 +56,31 @@ def _cause(error: Exception, address: str, options: Options) -> BusError | None:
     match error:
         case ssl.SSLCertVerificationError():
             return ConfigurationError(
-                f"{address}: its certificate is not accepted ({error.verify_message}); set kafka.ca_file to the authority that signed it"
+                f"{address}: its certificate is not accepted ({error.verify_message}); set kafka.ca_file to the "
+                "authority that signed it"
             )
         case ssl.SSLError():
             hint = "is this port TLS, and does it ask for a client certificate (kafka.cert_file)?"
             return ConfigurationError(f"{address}: TLS failed ({error.reason or said(error)}); {hint}")
         case errors.SaslAuthenticationFailed() | errors.AuthenticationFailedError():
-            return ConfigurationError(f"{address}: Kafka refused user {user!r}: wrong user name or password (kafka.username, kafka.password)")
+            return ConfigurationError(
+                f"{address}: Kafka refused user {user!r}: wrong user name or password (kafka.username, kafka.password)"
+            )
         case errors.UnsupportedSaslMechanismError():
-            return ConfigurationError(f"{address}: {mechanism} is not offered there; set kafka.sasl_mechanism ({said(error)})")
+            return ConfigurationError(
+                f"{address}: {mechanism} is not offered there; set kafka.sasl_mechanism ({said(error)})"
+            )
         case ConnectionRefusedError():
-            return UnreachableError(f"nothing listens at {address} (connection refused): is Kafka running there, is the port right?")
+            return UnreachableError(
+                f"nothing listens at {address} (connection refused): is Kafka running there, is the port right?"
+            )
         case socket.gaierror():
             return UnreachableError(f"the host name in {address} is not known: check the URL given with --bus")
         case asyncio.TimeoutError():
-            return UnreachableError(f"{address} did not answer within {_ADDRESS_S:g} s: is it Kafka, and does kafka.security_protocol fit it?")
+            return UnreachableError(
+                f"{address} did not answer within {_ADDRESS_S:g} s: is it Kafka, and does kafka.security_protocol fit "
+                "it?"
+            )
         case errors.IncompatibleBrokerVersion():
             return UnreachableError(f"{address}: this Kafka is too old or too new ({said(error)})")
         case OSError() if error.errno is not None:
@@ -78,7 +92,9 @@ def _cause(error: Exception, address: str, options: Options) -> BusError | None:
 def _shown_out(address: str, options: Options, has_answered: bool) -> BusError:
     """The connection was closed without a word, which is also what a load balancer does whose brokers are away."""
     if has_answered:
-        return UnreachableError(f"{address} closed the connection during the greeting: there may be no broker behind it just now")
+        return UnreachableError(
+            f"{address} closed the connection during the greeting: there may be no broker behind it just now"
+        )
     return ConfigurationError(
         f"{address} closed the connection during the greeting: it is no Kafka, or kafka.security_protocol "
         f"({options.security.protocol.lower()}) is not what this port speaks, or it stands before brokers that are away"

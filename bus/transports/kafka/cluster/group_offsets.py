@@ -1,8 +1,8 @@
 """What a group has committed, as its coordinator tells, setting it for a group without members, and members that leave.
 
-Owns the questions and what their answers mean; members commit by themselves (`member`). The library asks the first too, and does not look
-at the error of the whole answer: a coordinator that is just being moved, or has not read its log yet, is then one of a group that has never
-committed anything, and a member begins at the beginning.
+Owns the questions and what their answers mean; members commit by themselves (`member`). The library asks the first too,
+and does not look at the error of the whole answer: a coordinator that is just being moved, or has not read its log yet,
+is then one of a group that has never committed anything, and a member begins at the beginning.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ from bus.transports.kafka.cluster.client import Link
 __all__ = ["commits", "leave", "set_commits"]
 
 
-async def commits(link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-    """The offset by place, of those of *places* (None: of all) where *group* has committed one. Raises what `Link` raises."""
+async def commits(
+    link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """The offset by place, of those of *places* (None: of all) where *group* has committed one. Raises what `Link`
+    raises."""
 
     async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
-        answer = await client.send(coordinator, OffsetFetchRequest(group, None if places is None else _by_topic(places)))
+        answer = await client.send(
+            coordinator, OffsetFetchRequest(group, None if places is None else _by_topic(places))
+        )
         found: dict[TopicPartition, int] = {}
         _check(answer.error_code, group)
         for topic, partitions in answer.topics:
@@ -52,7 +57,11 @@ async def set_commits(link: Link, doing: str, group: str, offsets: Mapping[Topic
     for place, offset in offsets.items():
         topics.setdefault(place.topic, []).append((place.partition, offset, ""))
     request = OffsetCommitRequest(
-        group, OffsetCommitRequest.DEFAULT_GENERATION_ID, "", OffsetCommitRequest.DEFAULT_RETENTION_TIME, list(topics.items())
+        group,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        "",
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        list(topics.items()),
     )
 
     async def asked(client: AIOKafkaClient) -> None:

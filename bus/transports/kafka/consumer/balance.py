@@ -1,8 +1,9 @@
 """Sharing partitions among the members of a group, so that nothing stops while they change hands. Pure.
 
-Owns who shall hold what, and who shall let go of what first. The library knows only the eager way, in which each rebalance takes everything from
-everybody; here a member keeps what it holds through a rebalance, and what shall move is first let go by its holder, drained and committed,
-and given to another only in the next round (the idea is KIP-429's). Does not own the messages these plans travel in: see `assignor`.
+Owns who shall hold what, and who shall let go of what first. The library knows only the eager way, in which each
+rebalance takes everything from everybody; here a member keeps what it holds through a rebalance, and what shall move is
+first let go by its holder, drained and committed, and given to another only in the next round (the idea is KIP-429's).
+Does not own the messages these plans travel in: see `assignor`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["Bid", "Share", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
-    """What one member says when a rebalance begins: what it reads, and what it holds since *generation* at the latest."""
+    """What one member says when a rebalance begins: what it reads, and what it holds since *generation* at the
+    latest."""
 
     topics: frozenset[str]
     held: frozenset[TopicPartition] = frozenset()
@@ -34,7 +36,8 @@ class Share(msgspec.Struct, frozen=True):
 def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, Share]:
     """Everybody's share. What a member holds it keeps, or is asked to let go; what nobody holds is given away now.
 
-    Balanced when everybody has let go: per topic, and in sum, no two members that read the same topics differ by more than one.
+    Balanced when everybody has let go: per topic, and in sum, no two members that read the same topics differ by more
+    than one.
     """
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     holders = _holders(everything, bids)
@@ -64,7 +67,9 @@ def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) ->
 class _Balance:
     """Works out who shall own what in the end, changing as little as possible."""
 
-    def __init__(self, everything: Iterable[TopicPartition], bids: Mapping[str, Bid], holders: Mapping[TopicPartition, str]) -> None:
+    def __init__(
+        self, everything: Iterable[TopicPartition], bids: Mapping[str, Bid], holders: Mapping[TopicPartition, str]
+    ) -> None:
         self.owners: dict[TopicPartition, str] = {}
         self._in_sum: Counter[str] = Counter()
         self._in_topic: Counter[tuple[str, str]] = Counter()
@@ -77,7 +82,13 @@ class _Balance:
             elif self._readers.get(place.topic):
                 homeless.append(place)
         for place in homeless:
-            self._give(place, min(self._readers[place.topic], key=lambda name: (self._in_topic[place.topic, name], self._in_sum[name], name)))
+            self._give(
+                place,
+                min(
+                    self._readers[place.topic],
+                    key=lambda name: (self._in_topic[place.topic, name], self._in_sum[name], name),
+                ),
+            )
         for topic in sorted(self._readers):
             self._even_out(topic)
         self._even_out_sums()
@@ -112,13 +123,20 @@ class _Balance:
             self._move(*move)
 
     def _next_move(self) -> tuple[str, str, str] | None:
-        members = sorted({name for readers in self._readers.values() for name in readers}, key=lambda name: (self._in_sum[name], name))
+        members = sorted(
+            {name for readers in self._readers.values() for name in readers},
+            key=lambda name: (self._in_sum[name], name),
+        )
         for giver in reversed(members):
             for taker in members:
                 if self._in_sum[giver] - self._in_sum[taker] <= 1:
                     break
                 for topic, readers in sorted(self._readers.items()):
-                    if giver in readers and taker in readers and self._in_topic[topic, giver] > self._in_topic[topic, taker]:
+                    if (
+                        giver in readers
+                        and taker in readers
+                        and self._in_topic[topic, giver] > self._in_topic[topic, taker]
+                    ):
                         return topic, giver, taker
         return None
 

@@ -1,9 +1,9 @@
 """One life of a consumer: it joins a group, fetches, commits, and ends for certain.
 
-Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as the brokers are away,
-a commit that is tried again is sent in the name of whatever generation it is by then, errors of a rebalance listener are swallowed, a member
-that was thrown out of an empty group may rewind its offsets, of topics that are gone nothing is said. Does not own what partitions mean to
-the bus: see `subscription`.
+Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as
+the brokers are away, a commit that is tried again is sent in the name of whatever generation it is by then, errors of a
+rebalance listener are swallowed, a member that was thrown out of an empty group may rewind its offsets, of topics that
+are gone nothing is said. Does not own what partitions mean to the bus: see `subscription`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError, RebalanceInProgressError
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    KafkaError,
+    RebalanceInProgressError,
+)
 
 from bus.errors import DeadlineError
 from bus.telemetry.logs import get_logger
@@ -27,7 +33,8 @@ from bus.transports.kafka.options import Options
 
 __all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "killed"]
 
-# What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and cold when its turn comes.
+# What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and
+# cold when its turn comes.
 _FETCH_RECORDS = 500
 _START_S = 15.0
 _KILL_S = 3.0
@@ -87,7 +94,8 @@ class Consumer:
         self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
         """When the cluster last answered this client (monotonic)."""
-        consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001 - there is no public way to see that a client has lost its way
+        # There is no public way to see that a client has lost its way.
+        consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001
 
     @classmethod
     async def joined(
@@ -101,7 +109,8 @@ class Consumer:
         revoked: Rebalance,
         assigned: Rebalance,
     ) -> Consumer:
-        """A new member; partitions arrive through *assigned*. Raises what the library raises, TimeoutError after a while."""
+        """A new member; partitions arrive through *assigned*. Raises what the library raises, TimeoutError after a
+        while."""
         arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (assignor,)}
         consumer = AIOKafkaConsumer(**arguments)
         try:
@@ -128,10 +137,12 @@ class Consumer:
 
     def rejoin(self) -> None:
         """Begin a rebalance: something was let go of."""
-        self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library knows no other reason than changed topics
+        # The library knows no other reason than changed topics.
+        self._consumer._coordinator.request_rejoin()  # noqa: SLF001
 
     async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Record]]:
-        """The next of what has been fetched, by partition. Never cancel it: the library would stop watching over its membership."""
+        """The next of what has been fetched, by partition. Never cancel it: the library would stop watching over its
+        membership."""
         found: Mapping[TopicPartition, Sequence[Record]] = await self._consumer.getmany(
             timeout_ms=round(timeout_s * 1000), max_records=_FETCH_RECORDS
         )
@@ -172,18 +183,21 @@ class Consumer:
 
     def position(self, place: TopicPartition) -> int | None:
         """Where fetching stands, if that is known: behind all that `fetch` has answered with."""
-        assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - the public way waits until it is known
+        # The public way waits until it is known.
+        assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001
         state = assignment.state_value(place) if assignment is not None else None
         return int(state.position) if state is not None and state.has_valid_position else None
 
     def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
-        """After a rebalance, in which the library forgets: go on at these offsets, at once or when resumed; None means that none is known."""
+        """After a rebalance, in which the library forgets: go on at these offsets, at once or when resumed; None means
+        that none is known."""
         for place, known in places.items():
             self.seek(place, known[0] if known else 0)
         self.pause(place for place, known in places.items() if not (known and known[1]))
 
     async def kill(self) -> None:
-        """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever waits is cancelled."""
+        """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever
+        waits is cancelled."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(killed(self._consumer))
         await asyncio.shield(self._ending)
@@ -204,7 +218,13 @@ class Consumer:
         if news := gone - self._gone:
             # To whoever holds their partitions it looks as if others had taken them.
             denied = sorted(news & cluster.unauthorized_topics)
-            _log.error("kafka.topics_gone", group=self._group, topics=sorted(news), denied=denied, detail="not read until they are back")
+            _log.error(
+                "kafka.topics_gone",
+                group=self._group,
+                topics=sorted(news),
+                denied=denied,
+                detail="not read until they are back",
+            )
         if news := self._gone - gone:
             _log.info("kafka.topics_back", group=self._group, topics=sorted(news))
         self._gone = gone
@@ -216,15 +236,21 @@ class Consumer:
             _log.error("kafka.transaction_open", group=self._group, partitions=places, detail=detail)
 
     def _held_up(self) -> dict[TopicPartition, int]:
-        """By partition that was fetched from a moment ago, the offset at which reading ends although there are records behind it."""
+        """By partition that was fetched from a moment ago, the offset at which reading ends although there are records
+        behind it."""
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
         states = {place: assignment.state_value(place) for place in assignment.tps} if assignment is not None else {}
         fresh_ms = (time.time() - _FRESH_S) * 1000
-        return {place: state.lso for place, state in states.items() if (state.timestamp or 0) > fresh_ms and state.lso < state.highwater}
+        return {
+            place: state.lso
+            for place, state in states.items()
+            if (state.timestamp or 0) > fresh_ms and state.lso < state.highwater
+        }
 
 
 def _fence(coordinator: Any) -> None:
-    """Let every try of a commit ask first. Between that and the request, which names the generation, the library awaits nothing."""
+    """Let every try of a commit ask first. Between that and the request, which names the generation, the library awaits
+    nothing."""
     send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
 
     async def fenced(*arguments: Any) -> None:
@@ -234,7 +260,8 @@ def _fence(coordinator: Any) -> None:
                 raise RebalanceInProgressError
             await send(*arguments)
         except (KafkaError, OSError):
-            # The library makes each try a task of its own: of one that nobody waits for any more the error would be reported as forgotten.
+            # The library makes each try a task of its own: of one that nobody waits for any more the error would be
+            # reported as forgotten.
             if not attempt.over:
                 raise
 
@@ -242,8 +269,10 @@ def _fence(coordinator: Any) -> None:
 
 
 async def killed(consumer: AIOKafkaConsumer) -> None:
-    """End *consumer* within seconds, whatever the brokers do. Where they are away its own stopping may end as if it were cancelled."""
-    # Whoever waits for an assignment would wait for ever: stopping does not wake it. Where it never came to fetch, the library fails at that.
+    """End *consumer* within seconds, whatever the brokers do. Where they are away its own stopping may end as if it
+    were cancelled."""
+    # Whoever waits for an assignment would wait for ever: stopping does not wake it. Where it never came to fetch, the
+    # library fails at that.
     if consumer._fetcher is not None:  # noqa: SLF001 - there is no public way
         consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - see above
     quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)
@@ -252,7 +281,9 @@ async def killed(consumer: AIOKafkaConsumer) -> None:
         return
     # It hangs on a coordinator that is away: end its tasks one by one.
     coordinator, fetcher = consumer._coordinator, consumer._fetcher  # noqa: SLF001 - there is no public way
-    tasks = [getattr(coordinator, name, None) for name in ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")]
+    tasks = [
+        getattr(coordinator, name, None) for name in ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")
+    ]
     for task in tasks:
         if task is not None:
             task.cancel()
@@ -277,9 +308,13 @@ class Unfinished:
         self._told: set[TopicPartition] = set()
 
     def late(self, held_up: Mapping[TopicPartition, int], now_s: float) -> list[TopicPartition]:
-        """Those of *held_up*, by the offset behind which nothing is given out, that have stood there for long; each is told once."""
+        """Those of *held_up*, by the offset behind which nothing is given out, that have stood there for long; each is
+        told once."""
         before = self._since
-        self._since = {place: known if (known := before.get(place, (-1, now_s)))[0] == at else (at, now_s) for place, at in held_up.items()}
+        self._since = {
+            place: known if (known := before.get(place, (-1, now_s)))[0] == at else (at, now_s)
+            for place, at in held_up.items()
+        }
         late = {place for place, (_, since_s) in self._since.items() if now_s - since_s >= _LATE_S}
         news, self._told = sorted(late - self._told), late
         return news

@@ -1,7 +1,7 @@
 """The group's protocol of rebalances: what members tell each other through the library's assignor.
 
-Owns the name of the protocol and the bytes in which bids and shares travel (`user_data` of Kafka's classic consumer protocol). The sharing
-itself is `sharing`'s, acting on a share `membership`'s.
+Owns the name of the protocol and the bytes in which bids and shares travel (`user_data` of Kafka's classic consumer
+protocol). The sharing itself is `sharing`'s, acting on a share `membership`'s.
 """
 
 from __future__ import annotations
@@ -48,13 +48,17 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
         """What this member says when it joins."""
         return ConsumerProtocolMemberMetadata(0, sorted(topics), _encode(self._held()))
 
-    def assign(self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]) -> dict[str, ConsumerProtocolMemberAssignment]:
+    def assign(
+        self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """The leader's part: everybody's share. A topic that the cluster does not tell of is given to nobody."""
         bids = {member: _bid_of(metadata) for member, metadata in members.items()}
         topics = {topic for bid in bids.values() for topic in bid.topics}
         partitions = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
         return {
-            member: ConsumerProtocolMemberAssignment(0, sorted(_by_topic(given.held).items()), _encode(declared(-1, given.leaving)))
+            member: ConsumerProtocolMemberAssignment(
+                0, sorted(_by_topic(given.held).items()), _encode(declared(-1, given.leaving))
+            )
             for member, given in share(partitions, bids).items()
         }
 

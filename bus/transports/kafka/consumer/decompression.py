@@ -1,8 +1,8 @@
 """What a compressed batch holds, up to a bound.
 
-A megabyte of zstd or gzip can hold gigabytes, and whoever may write to a topic may write that: reading it whole would end every worker of the
-partition, one after the other. Owns that bound, and the two codecs that can go beyond it by much; does not own what becomes of a batch that
-does (`parsing`).
+A megabyte of zstd or gzip can hold gigabytes, and whoever may write to a topic may write that: reading it whole would
+end every worker of the partition, one after the other. Owns that bound, and the two codecs that can go beyond it by
+much; does not own what becomes of a batch that does (`parsing`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _own: Final = _Own()
 
 
 def usual(section: memoryview, codec: int) -> bytes | None:
-    """What the first zstd frame of *section* holds, in one step; None where that is more than usual, broken, or another codec.
+    """What the first zstd frame of *section* holds, in one step; None where that is more than usual, broken, or another
+    codec.
 
     Most batches are one frame; whether this one is shows only when its records are read.
     """
@@ -58,7 +59,8 @@ def usual(section: memoryview, codec: int) -> bytes | None:
 
 
 def whole(section: memoryview, codec: int) -> bytes | memoryview | None:
-    """All that *section* holds; None where the codec (its number in a batch's attributes) is one that cannot blow up, or unknown.
+    """All that *section* holds; None where the codec (its number in a batch's attributes) is one that cannot blow up,
+    or unknown.
 
     Raises TooLargeError, and ValueError for what is broken.
     """

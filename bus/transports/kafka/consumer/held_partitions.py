@@ -1,6 +1,7 @@
 """The partitions a member holds: where each stands, and what has been fetched of it and not yet been asked for.
 
-Owns positions, pauses and buffers, and the choice of the next records. Pure data: the consumer that fetches is told by `subscription`.
+Owns positions, pauses and buffers, and the choice of the next records. Pure data: the consumer that fetches is told by
+`subscription`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ _AHEAD_BYTES = 16 * 1_048_576
 class Held:
     """One partition held. *position* is None until the group's commit has been looked up."""
 
-    __slots__ = ("assignment", "buffer", "buffered_bytes", "committed", "gap", "leaving", "paused", "place", "position", "version")
+    __slots__ = (
+        "assignment",
+        "buffer",
+        "buffered_bytes",
+        "committed",
+        "gap",
+        "leaving",
+        "paused",
+        "place",
+        "position",
+        "version",
+    )
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -124,10 +136,14 @@ class Holdings:
         return {held.place: (held, held.version) for held in self._by_assignment.values()}
 
     def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
-        """Where fetching goes on in each after a rebalance, and whether at once; what is being fetched now is not wanted any more."""
+        """Where fetching goes on in each after a rebalance, and whether at once; what is being fetched now is not
+        wanted any more."""
         for held in self._by_assignment.values():
             held.version += 1
-        return {held.place: (held.next_offset, held.readable) if held.next_offset is not None else None for held in self._by_assignment.values()}
+        return {
+            held.place: (held.next_offset, held.readable) if held.next_offset is not None else None
+            for held in self._by_assignment.values()
+        }
 
     @property
     def readable_share(self) -> float:

@@ -1,11 +1,13 @@
-"""A member's life: joining, partitions coming and going, positions from the group's commits, and noticing that it is a member no more.
+"""A member's life: joining, partitions coming and going, positions from the group's commits, and noticing that it is a
+member no more.
 
-Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client has lost its brokers
-gives its partitions up. Does not own fetching and committing (`subscription`), who shall hold what (`sharing`) or the library's consumer
-(`member`).
+Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client
+has lost its brokers gives its partitions up. Does not own fetching and committing (`subscription`), who shall hold what
+(`sharing`) or the library's consumer (`member`).
 
-The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group knows this member under the
-same id, because whoever leads the group gives nothing away that a member says it holds; its epoch is the generation in which it was gained.
+The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group
+knows this member under the same id, because whoever leads the group gives nothing away that a member says it holds; its
+epoch is the generation in which it was gained.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ _log = get_logger("kafka")
 
 
 class Membership:
-    """One member of one group. *changed* is called whenever whoever polls should look again, *positions* knows where the group stands."""
+    """One member of one group. *changed* is called whenever whoever polls should look again, *positions* knows where
+    the group stands."""
 
     def __init__(
         self,
@@ -93,7 +96,8 @@ class Membership:
         self._closed = True
         self.holdings.clear()
         others = self._tasks - {asyncio.current_task()}
-        # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back of whoever closes.
+        # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back
+        # of whoever closes.
         for task in others:
             task.cancel()
         ending = [consumer for consumer in (self.consumer, self._retiring) if consumer is not None]
@@ -108,7 +112,8 @@ class Membership:
         self.note_silence()
 
     def note_silence(self) -> None:
-        """A process that was suspended finds out by its own clock: others hold its partitions by now, and the next heartbeat is too late."""
+        """A process that was suspended finds out by its own clock: others hold its partitions by now, and the next
+        heartbeat is too late."""
         if self._clock.monotonic_s() - self._ticked_s > self._options.session_timeout_s + _WATCH_S:
             self._ticked_s = self._clock.monotonic_s()
             self._astray = True
@@ -160,7 +165,8 @@ class Membership:
     # Called by the library while it rebalances.
 
     def _held(self) -> Declared:
-        """What this member says it holds when it joins. Under another id than before it was thrown out, and others have it all."""
+        """What this member says it holds when it joins. Under another id than before it was thrown out, and others have
+        it all."""
         if not self.knows(self.consumer):
             self._lose()
         return declared(self.generation, (held.place for held in self.holdings.all()))
@@ -184,7 +190,9 @@ class Membership:
         new = sorted(place for place in given if self.holdings.at(place) is None)
         # The library has forgotten everything. Until the group's commit is known, nothing is fetched of what is new.
         consumer.restore(dict.fromkeys(new) | self.holdings.carried())
-        gained = self.holdings.add(Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted)
+        gained = self.holdings.add(
+            Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted
+        )
         self._steady.set()
         if gained:
             self._tell(self._listener.assigned, [held.assignment for held in gained])
@@ -218,7 +226,9 @@ class Membership:
 
     async def _positioned(self, gained: Sequence[Held]) -> None:
         """Look up where the group stands, for as long as it takes, and begin there."""
-        while pending := [held for held in gained if held.position is None and self.holdings.get(held.assignment) is held]:
+        while pending := [
+            held for held in gained if held.position is None and self.holdings.get(held.assignment) is held
+        ]:
             try:
                 found = await self._positions(pending)
             except BusError as error:
@@ -229,7 +239,11 @@ class Membership:
                 await self._clock.sleep(_PAUSE_S)
                 continue
             for held in pending:
-                if held.position is None and self.holdings.get(held.assignment) is held and (at := found.get(held.place)) is not None:
+                if (
+                    held.position is None
+                    and self.holdings.get(held.assignment) is held
+                    and (at := found.get(held.place)) is not None
+                ):
                     if at.fault is not None:
                         self.fail(at.fault)
                     self.place(held, at.offset)
@@ -269,7 +283,9 @@ class Membership:
             self.note_silence()
             self._ticked_s = now_s = self._clock.monotonic_s()
             if now_s - self._polled_s > self._options.poll_timeout_s:
-                self.gave_up = f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were given to others"
+                self.gave_up = (
+                    f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were given to others"
+                )
                 self._lose()
                 await self.close()
                 return
@@ -277,7 +293,11 @@ class Membership:
 
     async def _keep_in_touch(self) -> None:
         """A client that has heard of no broker for long has lost its way; if the cluster is there, begin anew."""
-        if self.consumer is not None and not self._astray and self._clock.monotonic_s() - self.consumer.refreshed_s < _LOST_S:
+        if (
+            self.consumer is not None
+            and not self._astray
+            and self._clock.monotonic_s() - self.consumer.refreshed_s < _LOST_S
+        ):
             return
         if not await self._link.is_reachable():
             return

@@ -1,7 +1,7 @@
 """Reading a partition without a group: tail, dead-letter lists, replies.
 
-Owns a small pool of consumers, one per partition that is being read, so that a reader that goes on where it stopped fetches nothing twice. Does
-not own groups (`subscription`).
+Owns a small pool of consumers, one per partition that is being read, so that a reader that goes on where it stopped
+fetches nothing twice. Does not own groups (`subscription`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Reading:
         self._readers: dict[TopicPartition, _Reader] = {}
         self._closed = False
 
-    async def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float) -> Sequence[Record]:
+    async def read(
+        self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float
+    ) -> Sequence[Record]:
         """Records from *offset* on (from the oldest kept one, if that is later); waits up to *wait_s* for the first."""
         facts = await self._link.topic(topic)
         if partition >= facts.partitions:
@@ -132,12 +134,17 @@ class Reading:
                 if reader.expected >= end or await _position(consumer, place) >= end:
                     return
                 if now_s >= answer_s:
-                    # There is something to read and nothing comes: this client may have lost its way, the next read begins with a new one.
+                    # There is something to read and nothing comes: this client may have lost its way, the next read
+                    # begins with a new one.
                     await _closed(reader)
-                    raise UnreachableError(f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s")
+                    raise UnreachableError(
+                        f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s"
+                    )
             await self._fetch(reader, place, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
 
-    async def _fetch(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
+    async def _fetch(
+        self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
+    ) -> None:
         # It goes on by itself: a fetch that is cancelled loses what it has already taken from the library.
         reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
         try:
@@ -147,7 +154,9 @@ class Reading:
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
-    async def _store(self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float) -> None:
+    async def _store(
+        self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
+    ) -> None:
         try:
             batch = await consumer.getmany(place, timeout_ms=round(timeout_s * 1000))
         except OffsetOutOfRangeError:
@@ -193,7 +202,8 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
 
 
 async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
-    """Where the library stands: past the end of a partition whose last entries are no records (transaction markers, compacted ones)."""
+    """Where the library stands: past the end of a partition whose last entries are no records (transaction markers,
+    compacted ones)."""
     return int(await consumer.position(place))
 
 

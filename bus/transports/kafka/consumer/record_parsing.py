@@ -1,10 +1,11 @@
 """What a fetch brought, as records of the bus, batch by batch.
 
-The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it raises on the first wrong
-one, at every fetch, with all records around it. One hostile record must cost one dead letter and not a partition. Owns reading batches: by the
-compiled hot path where it is there, by the library where not, by a parser of its own where these fail; header names are hints, so wrong bytes
-in them become U+FFFD. Nor may a batch that blows up to gigabytes, or headers without end, cost more than what cannot be read of it: one record
-stands for that. Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing
+The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it
+raises on the first wrong one, at every fetch, with all records around it. One hostile record must cost one dead letter
+and not a partition. Owns reading batches: by the compiled hot path where it is there, by the library where not, by a
+parser of its own where these fail; header names are hints, so wrong bytes in them become U+FFFD. Nor may a batch that
+blows up to gigabytes, or headers without end, cost more than what cannot be read of it: one record stands for that.
+Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing
 (`decompressing`).
 """
 
@@ -38,7 +39,8 @@ _MOST_RECORDS = 100_000
 _MOST_HEADERS = 10_000
 """The compiled way has the same bound: in memory each takes many times its two bytes."""
 _KEPT_HEADERS = 256
-"""Those behind are left out: a message with so many is refused, whatever they say. The compiled way has the same bound."""
+"""Those behind are left out: a message with so many is refused, whatever they say. The compiled way has the same
+bound."""
 _FETCHED_BYTES = 8 * 1_048_576
 """Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
@@ -109,7 +111,9 @@ class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no ty
 class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the library has no types
     """The records of one partition: the bus's for a consumer that wants these, else the library's."""
 
-    def __init__(self, place: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any) -> None:
+    def __init__(
+        self, place: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any
+    ) -> None:
         self._ours = key_deserializer is as_bus_records
         if self._ours and isinstance(records, _Records):
             records.place = place
@@ -134,7 +138,8 @@ def _as_record(place: TopicPartition, record: Any) -> Record:
 
 
 def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
-    """The records of a batch by the compiled way, None where that is not there or leaves it to the others; and how many bytes it holds."""
+    """The records of a batch by the compiled way, None where that is not there or leaves it to the others; and how many
+    bytes it holds."""
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
     section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
     append_ms = max_ms if attributes & _APPEND_TIME else None
@@ -144,7 +149,16 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
             return None
         try:
             found: list[Record] = native.core.read_records(
-                content, len(content), count, Record, place.topic, place.partition, base_offset, base_ms, append_ms, _header_names
+                content,
+                len(content),
+                count,
+                Record,
+                place.topic,
+                place.partition,
+                base_offset,
+                base_ms,
+                append_ms,
+                _header_names,
             )
         except (ValueError, OverflowError):
             return None
@@ -167,13 +181,20 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
 
 
 def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
-    """The records in the *beginning* of a batch's content, and for those that are not, one without content at the last one's offset."""
+    """The records in the *beginning* of a batch's content, and for those that are not, one without content at the last
+    one's offset."""
     batch = _DefaultRecordBatchPy(raw)
     try:
         for record in _parsed(batch, beginning, 0):
             yield _as_record(place, record)
     except CorruptRecordException as error:
-        _log.error("kafka.batch_unreadable", topic=place.topic, partition=place.partition, offset=batch.base_offset, error=str(error))
+        _log.error(
+            "kafka.batch_unreadable",
+            topic=place.topic,
+            partition=place.partition,
+            offset=batch.base_offset,
+            error=str(error),
+        )
         yield Record(place.topic, place.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
 
 
@@ -185,20 +206,27 @@ def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
 
 
 def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview, at: int) -> Iterator[_Tolerated]:
-    """The records of *batch* in *buffer* from byte *at* on. Raises CorruptRecordException at one that is not all there."""
+    """The records of *batch* in *buffer* from byte *at* on. Raises CorruptRecordException at one that is not all
+    there."""
     appended = batch.timestamp_type == 1
     for number in range(batch._num_records):  # noqa: SLF001 - it says so nowhere else
         try:
             length, begin = decode_varint_py(buffer, at)
             record, at = _record(buffer, begin, batch, batch.max_timestamp if appended else None)
         except (IndexError, ValueError) as error:
-            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} cannot be read: {error}") from error
+            raise CorruptRecordException(
+                f"record {number} of the batch at {batch.base_offset} cannot be read: {error}"
+            ) from error
         if at - begin != length:
-            raise CorruptRecordException(f"record {number} of the batch at {batch.base_offset} is not of the length that it says")
+            raise CorruptRecordException(
+                f"record {number} of the batch at {batch.base_offset} is not of the length that it says"
+            )
         yield record
 
 
-def _record(buffer: bytes | bytearray | memoryview, at: int, batch: Any, timestamp: int | None) -> tuple[_Tolerated, int]:
+def _record(
+    buffer: bytes | bytearray | memoryview, at: int, batch: Any, timestamp: int | None
+) -> tuple[_Tolerated, int]:
     """The record whose content begins at *at*, and where it ends."""
     # Not by the library's compiled numbers, which don't stop at the end of the buffer.
     delta, at = decode_varint_py(buffer, at + 1)

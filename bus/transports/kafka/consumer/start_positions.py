@@ -1,6 +1,7 @@
 """Where a group stands: its commits, seen beside the offsets that are still kept.
 
-Owns looking up where a member begins with a partition, and saying so when what was committed is not kept any more. Does not own acting on it.
+Owns looking up where a member begins with a partition, and saying so when what was committed is not kept any more. Does
+not own acting on it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["Position", "Positions", "out_of_range", "positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Begin at *offset*; *committed* is -1 where the group has never committed, *fault* says that something may be lost."""
+    """Begin at *offset*; *committed* is -1 where the group has never committed, *fault* says that something may be
+    lost."""
 
     offset: int
     committed: int
@@ -48,6 +50,7 @@ async def positions(link: Link, group: str, places: Sequence[TopicPartition]) ->
 def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
     """The error that says so."""
     return OffsetOutOfRangeError(
-        f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to {span.end}; "
+        f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to "
+        f"{span.end}; "
         "what lay between may be lost"
     )

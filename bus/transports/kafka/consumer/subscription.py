@@ -1,7 +1,7 @@
 """One member's view of its group, on Kafka: polling, committing, pausing.
 
-Owns fetching in the background without ever cancelling a fetch, and commits that are fenced by the assignment's epoch and never go back. Does
-not own how partitions come and go (`membership`) or the buffers (`holdings`).
+Owns fetching in the background without ever cancelling a fetch, and commits that are fenced by the assignment's epoch
+and never go back. Does not own how partitions come and go (`membership`) or the buffers (`holdings`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,15 @@ class KafkaSubscription:
     """A member; `open` joins it."""
 
     def __init__(
-        self, group: str, topics: Sequence[str], listener: Listener, *, member: str, options: Options, link: Link, clock: Clock
+        self,
+        group: str,
+        topics: Sequence[str],
+        listener: Listener,
+        *,
+        member: str,
+        options: Options,
+        link: Link,
+        clock: Clock,
     ) -> None:
         self._group = group
         self._link = link
@@ -73,7 +81,8 @@ class KafkaSubscription:
 
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
         deadline_s = self._clock.monotonic_s() + timeout_s
-        # Whoever polls in a loop must not keep the fetch behind it from going on. Before anything is taken: a cancelled poll loses nothing.
+        # Whoever polls in a loop must not keep the fetch behind it from going on. Before anything is taken: a cancelled
+        # poll loses nothing.
         await asyncio.sleep(0)
         while True:
             self._wake.clear()
@@ -98,7 +107,9 @@ class KafkaSubscription:
             held = self._holdings.chosen(offsets)
             consumer = self._life.consumer
             stale = [] if self._life.knows(consumer) else held
-            moved = {item: offset for item in held if (offset := item.settled(offsets[item.assignment])) > item.committed}
+            moved = {
+                item: offset for item in held if (offset := item.settled(offsets[item.assignment])) > item.committed
+            }
             if stale or consumer is None or not moved:
                 break
             # A commit that reaches the group behind the answer to a new round costs the membership.
@@ -123,8 +134,8 @@ class KafkaSubscription:
             held.paused = True
         if self._life.consumer is not None:
             self._life.consumer.pause(held.place for held in chosen)
-        # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of it kept, each partition
-        # in its turn could leave its prefetch and one fetch more here.
+        # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of
+        # it kept, each partition in its turn could leave its prefetch and one fetch more here.
         if self._holdings.paused_share > 1:
             for held in chosen:
                 if held.buffer and held.position is not None:
@@ -191,20 +202,28 @@ class KafkaSubscription:
         elif not self._closed and not self._life.faults:
             self._fetch()
 
-    def _store(self, place: TopicPartition, records: Sequence[Record], wanted: tuple[Held, int] | None, consumer: Consumer) -> None:
+    def _store(
+        self, place: TopicPartition, records: Sequence[Record], wanted: tuple[Held, int] | None, consumer: Consumer
+    ) -> None:
         held = self._holdings.at(place)
         if held is None or held.position is None or consumer is not self._life.consumer:
             return
         if wanted == (held, held.version):
             held.keep(records)
         else:
-            # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are wanted now.
+            # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are
+            # wanted now.
             consumer.seek(place, held.next_offset or 0)
 
     def _pass_over(self, wanted: Mapping[TopicPartition, tuple[Held, int]], consumer: Consumer) -> None:
-        """Go on behind what are no records, and commit that where all before it is settled: whoever handles records never will."""
+        """Go on behind what are no records, and commit that where all before it is settled: whoever handles records
+        never will."""
         for place, (held, version) in wanted.items():
-            if held.version == version and consumer is self._life.consumer and (position := consumer.position(place)) is not None:
+            if (
+                held.version == version
+                and consumer is self._life.consumer
+                and (position := consumer.position(place)) is not None
+            ):
                 held.pass_over(position)
         passed = {held: held.gap.stop for held in self._holdings.all() if held.committed in held.gap}
         if passed and self._life.steady and not self._committing.locked():
@@ -215,7 +234,9 @@ class KafkaSubscription:
             await self._committed(consumer, passed)
 
     async def _fetch_failed(self, error: Exception) -> None:
-        fault = translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
+        fault = (
+            translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
+        )
         if isinstance(fault, BusError) and fault.retriable:
             _log.warning("kafka.fetch_failed", group=self._group, error=str(fault))
         else:
@@ -251,7 +272,8 @@ class KafkaSubscription:
     async def _positions(self, gained: Sequence[Held]) -> Mapping[TopicPartition, Position]:
         """Where the group goes on in *gained*; where it has never committed, that is committed first.
 
-        A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has settled any.
+        A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has
+        settled any.
         """
         found = await positions(self._link, self._group, [held.place for held in gained])
         for held in gained:
@@ -259,7 +281,11 @@ class KafkaSubscription:
         begun, consumer = {held: found[held.place].offset for held in gained if held.committed < 0}, self._life.consumer
         if not begun:
             return found
-        if consumer is not None and await self._life.wait_until_steady() and await self._committed(consumer, begun) is Committing.TAKEN:
+        if (
+            consumer is not None
+            and await self._life.wait_until_steady()
+            and await self._committed(consumer, begun) is Committing.TAKEN
+        ):
             return found
         # Overtaken: some of these may be another's by now.
         await self._clock.sleep(_AGAIN_S)
@@ -268,9 +294,14 @@ class KafkaSubscription:
     async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> Committing:
         def is_current() -> bool:
             # A coordinator that is away for long may have given these to another when it is back.
-            return self._life.steady and self._life.knows(consumer) and all(self._holdings.get(item.assignment) is item for item in moved)
+            return (
+                self._life.steady
+                and self._life.knows(consumer)
+                and all(self._holdings.get(item.assignment) is item for item in moved)
+            )
 
-        # One after the other: of two under way at once the smaller may come last, and the other may have taken it all along.
+        # One after the other: of two under way at once the smaller may come last, and the other may have taken it all
+        # along.
         async with self._committing:
             if not (ahead := {item: offset for item, offset in moved.items() if offset > item.committed}):
                 return Committing.TAKEN

@@ -1,1 +1,2 @@
-"""Appending: calls become batches, batches of a partition go one after the other, and a producer that failed is replaced."""
+"""Appending: calls become batches, batches of a partition go one after the other, and a producer that failed is
+replaced."""

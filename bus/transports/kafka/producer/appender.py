@@ -1,7 +1,7 @@
 """Appending: records go to their partitions in order, each with one outcome by its deadline.
 
-Owns deadlines, facts about topics before anything is sent, and a lane per partition that is written to. Does not own a lane (`lane`) or the
-choice of partitions (`distributing`).
+Owns deadlines, facts about topics before anything is sent, and a lane per partition that is written to. Does not own a
+lane (`lane`) or the choice of partitions (`distributing`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ class Sending:
         self._unprepared = 0
         self._closed = False
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None) -> Sequence[Outcome]:
-        """One outcome per record. Before the cluster has ever answered, an unreachable one is told at once instead of at the deadline."""
+    async def append(
+        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+    ) -> Sequence[Outcome]:
+        """One outcome per record. Before the cluster has ever answered, an unreachable one is told at once instead of
+        at the deadline."""
         if not records:
             return []
         call = Call(len(records), asyncio.get_running_loop().create_future(), told)
@@ -80,7 +83,8 @@ class Sending:
         self._closed = True
         for call in list(self._calls):
             call.give_up(
-                lambda: ClosedError("the transport was closed"), lambda: AppendUnknownError("the transport was closed during the append")
+                lambda: ClosedError("the transport was closed"),
+                lambda: AppendUnknownError("the transport was closed during the append"),
             )
         tasks = {*self._tasks, *self._pumping.values()}
         for task in tasks:
@@ -93,12 +97,17 @@ class Sending:
         topics = {*map(_topic_of, records)}
         known = {name: facts for name in topics if (facts := self._link.known(name)) is not None}
         for record in records if {*map(_partition_of, records)} != {None} else ():
-            if record.partition is not None and (facts := known.get(record.topic)) is not None and record.partition >= facts.partitions:
+            if (
+                record.partition is not None
+                and (facts := known.get(record.topic)) is not None
+                and record.partition >= facts.partitions
+            ):
                 # It may have been added since: ask before refusing.
                 self._link.forget(record.topic)
                 del known[record.topic]
         if len(known) < len(topics) or self._unprepared:
-            # First come, first served: an append that still asks for a topic's facts must not be overtaken by a later one of its partition.
+            # First come, first served: an append that still asks for a topic's facts must not be overtaken by a later
+            # one of its partition.
             self._unprepared += 1
             self._spawn(self._prepared(call, records, topics, deadline_s))
             return
@@ -124,20 +133,30 @@ class Sending:
                 return await self._link.topic(name)
             except BusError as error:
                 # Where nobody has ever answered, waiting for the deadline would only hide what is wrong.
-                if not error.retriable or not self._link.connected_once or self._clock.monotonic_s() + pause_s >= deadline_s:
+                if (
+                    not error.retriable
+                    or not self._link.connected_once
+                    or self._clock.monotonic_s() + pause_s >= deadline_s
+                ):
                     return error
                 self._supply.fault = str(error)
             await self._clock.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def _distribute(self, call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]) -> None:
+    def _distribute(
+        self, call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]
+    ) -> None:
         if call.given_up:
             return
-        spans = distributed(call, records, topics, max_record_bytes=self._options.max_record_bytes, turn=next(self._turns))
+        spans = distributed(
+            call, records, topics, max_record_bytes=self._options.max_record_bytes, turn=next(self._turns)
+        )
         for (topic, partition), span in spans.items():
             lane = self._lanes.get((topic, partition))
             if lane is None:
-                lane = Lane(topic, partition, supply=self._supply, link=self._link, options=self._options, clock=self._clock)
+                lane = Lane(
+                    topic, partition, supply=self._supply, link=self._link, options=self._options, clock=self._clock
+                )
                 self._lanes[topic, partition] = lane
             lane.queue.add(span)
             self._kick(lane)
@@ -178,6 +197,8 @@ class Sending:
     def _expire(self, call: Call) -> None:
         because = f" ({self._supply.fault})" if self._supply.fault else ""
         call.give_up(
-            lambda: DeadlineError(f"the append was still waiting for Kafka when its time was up{because}; nothing was written"),
+            lambda: DeadlineError(
+                f"the append was still waiting for Kafka when its time was up{because}; nothing was written"
+            ),
             lambda: AppendUnknownError(f"the append was on its way when its time was up{because}"),
         )

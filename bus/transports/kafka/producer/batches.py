@@ -1,6 +1,7 @@
 """Which records travel together: the queue of one partition, cut into batches.
 
-Owns the order of a partition's records and the bounds of a batch. Pure data: what sends a batch, and what an answer means, is `sending`'s.
+Owns the order of a partition's records and the bounds of a batch. Pure data: what sends a batch, and what an answer
+means, is `sending`'s.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _HEADER_OVERHEAD = 10
 
 
 class Call:
-    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last one.
+    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last
+    one.
 
     *told* hears of those there are while partitions that answer late keep it from being done.
     """
@@ -49,7 +51,10 @@ class Call:
     def acknowledge(self, indices: Sequence[int], topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
         """`settle` for what was written together, from *offset* on."""
         if native.core is not None:
-            self._leave(self.left - native.core.acknowledge(self.outcomes, indices, Appended, topic, partition, offset, timestamp_ms))
+            self._leave(
+                self.left
+                - native.core.acknowledge(self.outcomes, indices, Appended, topic, partition, offset, timestamp_ms)
+            )
             return
         mine, left = self.outcomes, self.left
         for place, index in enumerate(indices):
@@ -90,7 +95,8 @@ class Call:
 
 
 class Span:
-    """Records of one call for one partition, in order; `indices` are their places in the call, `sizes` what each takes in a batch."""
+    """Records of one call for one partition, in order; `indices` are their places in the call, `sizes` what each takes
+    in a batch."""
 
     __slots__ = ("call", "indices", "records", "sizes", "solo", "tries", "uncertain")
 
@@ -171,7 +177,8 @@ class Queue:
         self._spans.extendleft(reversed(spans))
 
     def take(self, max_bytes: int) -> Batch | None:
-        """The next batch: at least one record, more while they fit *max_bytes*. Drops what nobody waits for any more."""
+        """The next batch: at least one record, more while they fit *max_bytes*. Drops what nobody waits for any
+        more."""
         taken: list[Span] = []
         room = max_bytes
         while self._spans:

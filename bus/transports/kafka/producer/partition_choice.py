@@ -1,6 +1,7 @@
 """Which partition each record of an append belongs to, and which records no topic takes.
 
-Owns the choice of a partition (the key's, by murmur2, or any) and refusing what is too large. Pure, but for the turn that keyless records take.
+Owns the choice of a partition (the key's, by murmur2, or any) and refusing what is too large. Pure, but for the turn
+that keyless records take.
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ __all__ = ["distributed", "likewise", "too_large"]
 
 
 def distributed(
-    call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError], *, max_record_bytes: int, turn: int
+    call: Call,
+    records: Sequence[NewRecord],
+    topics: Mapping[str, TopicFacts | BusError],
+    *,
+    max_record_bytes: int,
+    turn: int,
 ) -> dict[tuple[str, int], Span]:
     """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
     if native.core is not None and len(topics) == 1:
         ((name, facts),) = topics.items()
         if not isinstance(facts, BusError) and facts.partitions:
-            found = native.core.distribute(list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes)))
+            found = native.core.distribute(
+                list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes))
+            )
             if found is not None:
                 return {(name, number): Span(call, *place) for number, place in found.items()}
     hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
@@ -61,17 +69,25 @@ def too_large(record: NewRecord, facts: TopicFacts | None, max_record_bytes: int
     """Why the topic of which these *facts* are known would never take *record*."""
     if facts is None:
         return None
-    fault = _refusal(msgspec.structs.replace(record, partition=None), record_sizes([record])[0], facts, max_record_bytes)
+    fault = _refusal(
+        msgspec.structs.replace(record, partition=None), record_sizes([record])[0], facts, max_record_bytes
+    )
     return fault if isinstance(fault, RecordTooLargeError) else None
 
 
 def _refusal(record: NewRecord, size: int, facts: TopicFacts, max_record_bytes: int) -> BusError | None:
     if size > facts.max_record_bytes or size > max_record_bytes:
         # An upper bound: only what is near the limit is counted exactly.
-        exact = len(record.key or b"") + len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)
+        exact = (
+            len(record.key or b"")
+            + len(record.value or b"")
+            + sum(len(name) + len(value) for name, value in record.headers)
+        )
         if exact > max_record_bytes or size > facts.max_record_bytes:
             most = min(max_record_bytes, facts.max_record_bytes)
-            return RecordTooLargeError(f"a record of {exact} bytes is larger than {record.topic} takes ({most} bytes with its headers)")
+            return RecordTooLargeError(
+                f"a record of {exact} bytes is larger than {record.topic} takes ({most} bytes with its headers)"
+            )
     if record.partition is not None and not 0 <= record.partition < facts.partitions:
         return TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}")
     return None

@@ -1,7 +1,7 @@
 """The way of one partition: what waits for it, what is on its way, and what its broker's answers mean.
 
-Owns order within the partition: at most two batches are on their way, and what a dead producer did not acknowledge goes back to the head of
-the queue. Does not own cutting batches (`batching`) or producers (`supply`).
+Owns order within the partition: at most two batches are on their way, and what a dead producer did not acknowledge goes
+back to the head of the queue. Does not own cutting batches (`batching`) or producers (`supply`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _MOST_TRIES = 4
 class Lane:
     """One partition. `pump` runs as long as there is anything to move."""
 
-    def __init__(self, topic: str, partition: int, *, supply: Supply, link: Link, options: Options, clock: Clock) -> None:
+    def __init__(
+        self, topic: str, partition: int, *, supply: Supply, link: Link, options: Options, clock: Clock
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.queue = Queue()
@@ -63,7 +65,8 @@ class Lane:
         self._producer = await self._supply.current()
         if self._producer is None or self._producer.has_leader(self.topic, self.partition):
             return self._producer
-        # A batch without a leader makes the library ask for one without a pause, and then breaks the producer: it waits here instead.
+        # A batch without a leader makes the library ask for one without a pause, and then breaks the producer: it waits
+        # here instead.
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 found = await self._producer.look_for_leader(self.topic, self.partition)
@@ -84,7 +87,8 @@ class Lane:
         while len(self._flying) < _DEPTH and not producer.condemned and (batch := self.queue.take(limit)) is not None:
             try:
                 sent = await producer.send(batch, self.topic, self.partition, self._clock.now_ms())
-            except Exception as error:  # noqa: BLE001 - whatever it is, these records were never queued, and their callers wait
+            # Whatever it is, these records were never queued, and their callers wait.
+            except Exception as error:  # noqa: BLE001
                 await self._failed(batch, error, certain=True)
                 if not isinstance(error, errors.KafkaTimeoutError):
                     self._supply.condemn(producer, error)
@@ -111,7 +115,11 @@ class Lane:
         flying, self._flying = self._flying, []
         for sent in reversed(flying):
             producer.flying.discard(sent)
-            error = sent.future.exception() if sent.future.done() else errors.KafkaConnectionError("the producer was replaced")
+            error = (
+                sent.future.exception()
+                if sent.future.done()
+                else errors.KafkaConnectionError("the producer was replaced")
+            )
             if error is None:
                 _acknowledge(sent)
             else:
@@ -154,7 +162,9 @@ class Lane:
     def _limit(self) -> int:
         facts = self._link.known(self.topic)
         most = facts.max_batch_bytes if facts is not None else None
-        return self._options.batch_bytes if most is None else max(1, min(self._options.batch_bytes, most - BATCH_OVERHEAD))
+        return (
+            self._options.batch_bytes if most is None else max(1, min(self._options.batch_bytes, most - BATCH_OVERHEAD))
+        )
 
 
 def _acknowledge(sent: Sent) -> None:

@@ -1,8 +1,9 @@
 """One life of a producer: it starts, sends batches, and ends for certain.
 
-Owns the library's producer with its traps: `stop()` may hang for as long as the brokers are away, a batch that fails leaves a gap in the
-sequence that refuses every later batch of its partition, and a client that has lost its brokers never returns to the bootstrap list. So a
-producer is never repaired: it is condemned and replaced (`sending`). Does not own which batches there are.
+Owns the library's producer with its traps: `stop()` may hang for as long as the brokers are away, a batch that fails
+leaves a gap in the sequence that refuses every later batch of its partition, and a client that has lost its brokers
+never returns to the bootstrap list. So a producer is never repaired: it is condemned and replaced (`sending`). Does not
+own which batches there are.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Sent:
 
     __slots__ = ("batch", "future", "partition", "since_s", "timestamp_ms", "topic")
 
-    def __init__(self, batch: Batch, topic: str, partition: int, future: asyncio.Future[Any], timestamp_ms: int) -> None:
+    def __init__(
+        self, batch: Batch, topic: str, partition: int, future: asyncio.Future[Any], timestamp_ms: int
+    ) -> None:
         self.batch = batch
         self.topic = topic
         self.partition = partition
@@ -79,14 +82,18 @@ class Producer:
         builder = self._writing.written(batch.records(), timestamp_ms=now_ms)
         for span in batch.spans:
             span.hand_over()
-        sent = Sent(batch, topic, partition, await self._producer.send_batch(builder, topic, partition=partition), now_ms)
+        sent = Sent(
+            batch, topic, partition, await self._producer.send_batch(builder, topic, partition=partition), now_ms
+        )
         self.flying.add(sent)
         return sent
 
     def late(self, wait_s: float) -> set[tuple[str, int]]:
         """Topics and partitions of batches that have waited for their answer for *wait_s* or longer."""
         before_s = time.monotonic() - wait_s
-        return {(sent.topic, sent.partition) for sent in self.flying if sent.since_s <= before_s and not sent.future.done()}
+        return {
+            (sent.topic, sent.partition) for sent in self.flying if sent.since_s <= before_s and not sent.future.done()
+        }
 
     async def kill(self) -> None:
         """End it within seconds, whatever the brokers do. What it still held is not resent by it."""

@@ -1,7 +1,7 @@
 """One batch as the bytes that a broker takes: record batch format 2 (KIP-98).
 
-Owns writing it by the compiled hot path where that is there, else by the library, and compressing it. Does not own which records travel
-together (`batching`).
+Owns writing it by the compiled hot path where that is there, else by the library, and compressing it. Does not own
+which records travel together (`batching`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _CODECS: Final = {"none": 0, "zstd": 4}
 _ZSTD_LEVEL: Final = 1
 """Half the time of the usual level 3 for text, at about the same size."""
 _WORTH_COMPRESSING: Final = 1_024
-"""Below this there is little to save; one message of a kilobyte becomes shorter by two fifths in some 10 microseconds."""
+"""Below this there is little to save; one message of a kilobyte becomes shorter by two fifths in some 10
+microseconds."""
 
 
 class Writing:
-    """Writes the batches of one producer, one at a time: its compressor is used for all of them, for making one costs more than most batches."""
+    """Writes the batches of one producer, one at a time: its compressor is used for all of them, for making one costs
+    more than most batches."""
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
@@ -41,14 +43,18 @@ class Writing:
             return _Written(bytes(section), len(records), timestamp_ms, 0)
         builder = self._producer.create_batch()
         for record in records:
-            if builder.append(timestamp=timestamp_ms, key=record.key, value=record.value, headers=list(record.headers)) is None:
+            if (
+                builder.append(timestamp=timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
+                is None
+            ):
                 raise AssertionError("a batch was cut larger than the library takes")
         builder.close()
         return builder
 
 
 class _Written:
-    """What the library asks of its own BatchBuilder: the producer's state comes last, and the bytes are asked for again at each try."""
+    """What the library asks of its own BatchBuilder: the producer's state comes last, and the bytes are asked for again
+    at each try."""
 
     def __init__(self, section: bytes, count: int, timestamp_ms: int, codec: int) -> None:
         self._section = section
@@ -64,7 +70,9 @@ class _Written:
     def _build(self) -> bytes:
         if self._bytes is None:
             assert native.core is not None  # noqa: S101 - it wrote the section
-            self._bytes = native.core.write_batch(self._section, self._count, self._codec, self._timestamp_ms, *self._state)
+            self._bytes = native.core.write_batch(
+                self._section, self._count, self._codec, self._timestamp_ms, *self._state
+            )
             self._section = b""
         return self._bytes
 

@@ -1,10 +1,10 @@
 """The producer of a transport, and its successors.
 
-Owns starting one, condemning one that has failed, and noticing one that makes no progress although the cluster could take its batches. Does
-not own batches: lanes put theirs back when their producer has died.
+Owns starting one, condemning one that has failed, and noticing one that makes no progress although the cluster could
+take its batches. Does not own batches: lanes put theirs back when their producer has died.
 
-Why a failed batch always costs the producer: the library gives a batch its sequence numbers before it is sent and never takes them back, so
-after any failure the broker refuses all that follows on that partition.
+Why a failed batch always costs the producer: the library gives a batch its sequence numbers before it is sent and never
+takes them back, so after any failure the broker refuses all that follows on that partition.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Supply:
             found = await self._hindrances(late)
             self._tell({place: why for place, why in found.items() if hindered.get(place) != why})
             hindered = found
-            # What the cluster would not take, a new producer could not write, either, and the batches of others would be in the log twice.
+            # What the cluster would not take, a new producer could not write, either, and the batches of others would
+            # be in the log twice.
             if not late - found.keys():
                 healthy_since_s = None
             elif healthy_since_s is None:
@@ -118,7 +119,8 @@ class Supply:
                 self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
     async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
-        """Which of *places* cannot be written, and why, where that is told. The link is asked, for it does go back to the bootstrap list."""
+        """Which of *places* cannot be written, and why, where that is told. The link is asked, for it does go back to
+        the bootstrap list."""
         try:
             facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
         except BusError:

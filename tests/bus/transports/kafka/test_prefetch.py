@@ -1,4 +1,5 @@
-"""What is fetched ahead: enough for whoever may be read, whatever lies there of those that may not, and never without bound."""
+"""What is fetched ahead: enough for whoever may be read, whatever lies there of those that may not, and never without
+bound."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FETCH = 500
 
 
 class Full:
-    """A library's consumer that has one whole fetch of records for each partition in turn, as long as it is not paused."""
+    """A library's consumer that has one whole fetch of records for each partition in turn, as long as it is not
+    paused."""
 
     def __init__(self, topics: Iterable[str], value: bytes) -> None:
         self._value = value
@@ -32,7 +34,9 @@ class Full:
             if place not in self._paused:
                 begin = self._offsets[place]
                 self._offsets[place] += FETCH
-                return {place: [Record(place.topic, 0, begin + number, 0, None, self._value, ()) for number in range(FETCH)]}
+                return {
+                    place: [Record(place.topic, 0, begin + number, 0, None, self._value, ()) for number in range(FETCH)]
+                }
         await asyncio.sleep(timeout_s)
         return {}
 
@@ -68,7 +72,9 @@ async def polled(subscription: KafkaSubscription, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("how", ["paused", "leaving"])
-async def test_what_lies_here_of_a_partition_that_may_not_be_read_does_not_keep_the_others_from_being_fetched(how: str) -> None:
+async def test_what_lies_here_of_a_partition_that_may_not_be_read_does_not_keep_the_others_from_being_fetched(
+    how: str,
+) -> None:
     subscription = reading(WAITING, OTHER)
     held = subscription._holdings.get(WAITING)
     assert held is not None
@@ -100,7 +106,9 @@ async def test_what_is_fetched_ahead_is_bounded_in_bytes_too() -> None:
     subscription._closed = True
 
 
-async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_stays_bounded_and_comes_again_in_its_place() -> None:
+async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_stays_bounded_and_comes_again_in_its_place() -> (
+    None
+):
     assignments = [Assignment(f"topic-{number}", 0, 1) for number in range(20)]
     subscription = reading(*assignments)
     for assignment in assignments:

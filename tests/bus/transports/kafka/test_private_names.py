@@ -1,4 +1,5 @@
-"""aiokafka's private names that the Kafka adapter reads or replaces: each is still there, and none is used that is not in this table.
+"""aiokafka's private names that the Kafka adapter reads or replaces: each is still there, and none is used that is not
+in this table.
 
 The dependency is pinned to one minor version because of them (`pyproject.toml`).
 """
@@ -65,7 +66,9 @@ MODULE_NAMES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name"), ATTRIBUTES + UNDOCUMENTED, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("owner", "name"), ATTRIBUTES + UNDOCUMENTED, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_the_installed_client_still_has_it(owner: type[Any], name: str) -> None:
     source = "".join(inspect.getsource(part) for part in owner.__mro__[:-1] if part.__module__.startswith("aiokafka"))
     assert hasattr(owner, name) or re.search(rf"self\.{name}\b", source)
@@ -98,14 +101,20 @@ def _private_names(folder: Path) -> set[str]:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
         }
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+            if isinstance(node, ast.Attribute) and not (
+                isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            ):
                 if _is_private(node.attr) and node.attr not in own:
                     found.add(node.attr)
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiokafka"):
                 found |= {alias.name for alias in node.names if _is_private(alias.name)}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
                 # The name as text, or one of a row of them that the comprehension around it has.
-                found |= {text.value for text in ast.walk(tree) if isinstance(text, ast.Constant) and _is_text_of_private(text.value)} - own
+                found |= {
+                    text.value
+                    for text in ast.walk(tree)
+                    if isinstance(text, ast.Constant) and _is_text_of_private(text.value)
+                } - own
     return found
 
 

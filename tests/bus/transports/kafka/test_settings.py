@@ -38,7 +38,10 @@ def test_addresses_come_from_the_url(url: str, bootstrap: tuple[str, ...]) -> No
     assert open_url(url, clock=SystemClock())._options.bootstrap == bootstrap
 
 
-@pytest.mark.parametrize("url", ["kafka://", "kafka://,", "kafka://h:x", "kafka://h:0", "kafka://h:70000", "kafka://:9092", "kafka://u:p@h:1"])
+@pytest.mark.parametrize(
+    "url",
+    ["kafka://", "kafka://,", "kafka://h:x", "kafka://h:0", "kafka://h:70000", "kafka://:9092", "kafka://u:p@h:1"],
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_url(url, clock=SystemClock())
@@ -61,7 +64,12 @@ def test_what_is_forced_reaches_every_client() -> None:
     producer, member = made.producer(), made.member("g")
     assert (producer["acks"], producer["enable_idempotence"], producer["compression_type"]) == ("all", True, None)
     for consumer in (member, made.reader()):
-        wanted = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed", "check_crcs": True}
+        wanted = {
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            "isolation_level": "read_committed",
+            "check_crcs": True,
+        }
         assert wanted.items() <= consumer.items()
     assert "group_instance_id" not in member
 
@@ -76,7 +84,11 @@ def test_a_user_needs_a_name_and_a_password() -> None:
     with pytest.raises(ConfigurationError, match=r"kafka\.username"):
         options(security_protocol="sasl_ssl")
     made = options(security_protocol="sasl_ssl", username="u", password="p").common()
-    assert (made["security_protocol"], made["sasl_mechanism"], made["sasl_plain_username"]) == ("SASL_SSL", "SCRAM-SHA-512", "u")
+    assert (made["security_protocol"], made["sasl_mechanism"], made["sasl_plain_username"]) == (
+        "SASL_SSL",
+        "SCRAM-SHA-512",
+        "u",
+    )
 
 
 def test_a_certificate_that_is_not_there_is_named() -> None:
@@ -108,11 +120,17 @@ except ConfigurationError as error:
 def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
     certificates = make(tmp_path)
     key = serialization.load_pem_private_key(certificates.client_key.read_bytes(), None)
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    form = (
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
     (tmp_path / "encrypted.pem").write_bytes(key.private_bytes(*form))
     command = [sys.executable, "-c", ENCRYPTED, str(certificates.client_certificate), str(tmp_path / "encrypted.pem")]
     # Without a terminal it would read standard input, for ever.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.wait(20) == 1
         finally:

@@ -9,7 +9,14 @@ import threading
 
 import pytest
 
-from bus.errors import AppendUnknownError, ConfigurationError, DeadlineError, LogFullError, TopicMissingError, UnreachableError
+from bus.errors import (
+    AppendUnknownError,
+    ConfigurationError,
+    DeadlineError,
+    LogFullError,
+    TopicMissingError,
+    UnreachableError,
+)
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, TopicSpec
 from bus.transports.sqlite import schema
@@ -40,7 +47,9 @@ def by_hand(path, *statements):
         return [connection.execute(statement).fetchall() for statement in statements]
 
 
-@pytest.mark.parametrize("url", ["sqlite://x.db", "sqlite:///", "sqlite:///x.db?mode=ro", "memory://name", "mysql://x", "x.db", "sqlite:"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://x.db", "sqlite:///", "sqlite:///x.db?mode=ro", "memory://name", "mysql://x", "x.db", "sqlite:"]
+)
 def test_a_url_that_names_no_log_is_refused(url):
     with pytest.raises(ConfigurationError):
         open_transport(url)
@@ -78,7 +87,9 @@ def test_a_file_that_is_not_sqlite_is_refused(tmp_path):
         open_transport(f"sqlite:///{tmp_path}/x.db")
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE other (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"])
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE other (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"]
+)
 def test_the_database_of_another_program_is_refused_untouched(tmp_path, statement):
     by_hand(tmp_path / "x.db", statement)
     before = (tmp_path / "x.db").read_bytes()
@@ -110,7 +121,8 @@ async def test_the_documented_statements_append_a_record(tmp_path):
         by_hand(
             tmp_path / "x.db",
             "BEGIN IMMEDIATE",
-            "INSERT INTO records (part, off, ts, key, value, headers) SELECT id, next_offset, 1, NULL, 'by hand', NULL FROM partitions",
+            "INSERT INTO records (part, off, ts, key, value, headers) SELECT id, next_offset, 1, NULL, 'by hand', NULL "
+            "FROM partitions",
             "UPDATE partitions SET next_offset = next_offset + 1",
             "COMMIT",
         )
@@ -207,7 +219,9 @@ def small_disk(tmp_path):
     folder.mkdir()
     if (
         os.geteuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True, check=False).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True, check=False
+        ).returncode
     ):
         pytest.skip("a file system cannot be mounted here")
     yield folder
@@ -293,7 +307,9 @@ async def test_a_lock_that_stays_is_unreachable_not_for_ever(tmp_path, monkeypat
         assert isinstance((await append(transport, b"next"))[0], Appended)
 
 
-async def test_whatever_keeps_a_transaction_from_beginning_is_told_to_who_waits_and_the_next_one_works(tmp_path, monkeypatch):
+async def test_whatever_keeps_a_transaction_from_beginning_is_told_to_who_waits_and_the_next_one_works(
+    tmp_path, monkeypatch
+):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
         with monkeypatch.context() as broken:
             broken.setattr(transport._writer._log, "_reload", lambda: {}["never seen"])
@@ -317,7 +333,11 @@ async def test_a_log_that_cannot_be_made_sense_of_is_closed_all_the_same(tmp_pat
 
 async def test_a_topic_without_partitions_counts_as_absent_and_creating_it_completes_it(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
-        by_hand(tmp_path / "x.db", "INSERT INTO topics (name, partitions) VALUES ('c.d', 3)", "UPDATE generation SET number = number + 1")
+        by_hand(
+            tmp_path / "x.db",
+            "INSERT INTO topics (name, partitions) VALUES ('c.d', 3)",
+            "UPDATE generation SET number = number + 1",
+        )
         assert set(await transport.admin.topics()) == {"a.b"}
         (outcome,) = await transport.append([NewRecord("c.d", None, b"x")], timeout_s=20)
         assert isinstance(outcome, TopicMissingError)
@@ -355,7 +375,11 @@ async def test_a_second_loop_is_refused(tmp_path):
 async def test_records_of_one_append_lie_by_partition_so_that_a_page_has_what_a_reader_wants(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await transport.admin.create_topics([TopicSpec(name="c.d", partitions=3)])
-        outcomes = await transport.append([NewRecord("c.d", None, b"", partition=number % 3) for number in range(9)], timeout_s=20)
+        outcomes = await transport.append(
+            [NewRecord("c.d", None, b"", partition=number % 3) for number in range(9)], timeout_s=20
+        )
     (rows,) = by_hand(tmp_path / "x.db", "SELECT part, off FROM records ORDER BY id")
     assert rows == sorted(rows)
-    assert [(outcome.partition, outcome.offset) for outcome in outcomes] == [(number % 3, number // 3) for number in range(9)]
+    assert [(outcome.partition, outcome.offset) for outcome in outcomes] == [
+        (number % 3, number // 3) for number in range(9)
+    ]

@@ -94,6 +94,8 @@ async def test_whoever_catches_up_with_a_long_backlog_keeps_little_of_it(tmp_pat
 async def test_whoever_looks_for_what_may_be_deleted_keeps_little_of_what_may_not(tmp_path):
     url = await filled(tmp_path, partitions=12, retention_ms=AN_HOUR_MS)
     with closing(sqlite3.connect(tmp_path / "x.db")) as log, log:
-        log.execute("UPDATE records SET ts = 0 WHERE off = 0 AND part = (SELECT id FROM partitions WHERE partition = 11)")
+        log.execute(
+            "UPDATE records SET ts = 0 WHERE off = 0 AND part = (SELECT id FROM partitions WHERE partition = 11)"
+        )
     log.close()
     assert printed(SWEEPER, url) < MIB

@@ -1,4 +1,5 @@
-"""The socket over which other processes wake this one, when whoever opens it changes their mind, or the log is closed meanwhile."""
+"""The socket over which other processes wake this one, when whoever opens it changes their mind, or the log is closed
+meanwhile."""
 
 from __future__ import annotations
 

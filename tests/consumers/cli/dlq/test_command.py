@@ -85,7 +85,8 @@ class Desk:
         assert self.folder.end(worker) == 0
 
     def delete(self, topic: str) -> None:
-        """Take the embedded log's topic away as deletion does: no record of it is found any more, and its name is free."""
+        """Take the embedded log's topic away as deletion does: no record of it is found any more, and its name is
+        free."""
         with closing(sqlite3.connect(self.folder.path / "sealbus.db")) as log, log:
             log.execute("UPDATE topics SET name = 'gone.' || id WHERE name = ?", (f"{self.namespace}.{topic}",))
 
@@ -93,7 +94,9 @@ class Desk:
         """Delete the embedded log's record there, and those before it, as retention does."""
         topic, partition, offset = place.split("/")
         with closing(sqlite3.connect(self.folder.path / "sealbus.db")) as log, log:
-            one = "SELECT p.id FROM partitions p JOIN topics t ON t.id = p.topic_id WHERE t.name = ? AND p.partition = ?"
+            one = (
+                "SELECT p.id FROM partitions p JOIN topics t ON t.id = p.topic_id WHERE t.name = ? AND p.partition = ?"
+            )
             ((part,),) = log.execute(one, (topic, int(partition)))
             log.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, int(offset)))
             log.execute("UPDATE partitions SET start_offset = ? WHERE id = ?", (int(offset) + 1, part))
@@ -113,7 +116,9 @@ class Desk:
 
 @pytest.fixture(params=["sqlite", "kafka"])
 def desk(folder: Any, request: pytest.FixtureRequest) -> Desk:
-    return Desk(folder, f"kafka://{request.getfixturevalue('kafka')}" if request.param == "kafka" else "sqlite:///sealbus.db")
+    return Desk(
+        folder, f"kafka://{request.getfixturevalue('kafka')}" if request.param == "kafka" else "sqlite:///sealbus.db"
+    )
 
 
 @pytest.mark.timeout(120)
@@ -181,7 +186,10 @@ def test_filters(folder: Any) -> None:
     assert desk.letters("--until", "1h") == []
     assert 1 <= len(desk.letters("--since", died, "--until", died)) <= 3
     assert desk.letters("--sender", "nobody") == []
-    assert len(desk.letters("--sender", "cli@sealbus", "--state", "open", "--reason", "rejected", "--reason", "expired")) == 3
+    assert (
+        len(desk.letters("--sender", "cli@sealbus", "--state", "open", "--reason", "rejected", "--reason", "expired"))
+        == 3
+    )
     assert desk.letters("--state", "redriven") == []
     listed = desk.call("dlq", "list")
     assert "rejected  open         3  █" in listed.stderr
@@ -195,7 +203,10 @@ def test_times_may_be_as_late_as_there_are_and_no_later(folder: Any) -> None:
     desk.reject_one(1)
     assert desk.call("dlq", "redrive", "--extend", "10000000d", "--yes").exit_code == 2
     assert desk.states() == {"open": 1}
-    assert desk.call("dlq", "redrive", "--until", "9999-12-31T23:59:59.999999Z", "--extend", "18000d", "--yes").exit_code == 0
+    assert (
+        desk.call("dlq", "redrive", "--until", "9999-12-31T23:59:59.999999Z", "--extend", "18000d", "--yes").exit_code
+        == 0
+    )
     assert desk.states() == {"redriven": 1}
 
 
@@ -274,7 +285,9 @@ def test_letters_of_a_topic_and_of_the_one_made_anew_after_it_are_all_sent_back(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("done", ["redrive", "purge"])
-def test_a_letter_of_a_topic_made_anew_is_open_whatever_became_of_the_one_at_its_place_before(folder: Any, done: str) -> None:
+def test_a_letter_of_a_topic_made_anew_is_open_whatever_became_of_the_one_at_its_place_before(
+    folder: Any, done: str
+) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
     assert desk.call("dlq", done, "--why", "of old", "--yes").exit_code == 0
@@ -330,7 +343,8 @@ def test_a_letter_may_be_named_by_its_type_as_it_is_shown(folder: Any, verb: str
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("verb", "state", "asked"), [("redrive", "redriven", "Send 1 dead letters back to"), ("purge", "purged", "Purge 1 dead")]
+    ("verb", "state", "asked"),
+    [("redrive", "redriven", "Send 1 dead letters back to"), ("purge", "purged", "Purge 1 dead")],
 )
 def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
     folder: Any, monkeypatch: pytest.MonkeyPatch, verb: str, state: str, asked: str
@@ -349,7 +363,9 @@ def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
 
 
 @pytest.mark.timeout(120)
-def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
     desk.reject_one(2)
@@ -368,9 +384,19 @@ def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(fold
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ('{"output":1}', ["expected:     an integer, required", "found:        nothing", "'output' is unknown: perhaps 'number' was meant"]),
+        (
+            '{"output":1}',
+            [
+                "expected:     an integer, required",
+                "found:        nothing",
+                "'output' is unknown: perhaps 'number' was meant",
+            ],
+        ),
         ('{"number":"x"}', ["expected:     an integer, required", 'found:        "x"']),
-        ('{"number":1,"label":[]}', ["pointer:      /data/label", "expected:     a string, optional", "found:        []"]),
+        (
+            '{"number":1,"label":[]}',
+            ["pointer:      /data/label", "expected:     a string, optional", "found:        []"],
+        ),
     ],
 )
 def test_show_says_what_was_expected_and_found(folder: Any, data: str, said: list[str]) -> None:
@@ -385,7 +411,9 @@ def test_show_says_what_was_expected_and_found(folder: Any, data: str, said: lis
 
 
 @pytest.mark.timeout(120)
-def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_next_which_has_nothing_to_send(folder: Any) -> None:
+def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_next_which_has_nothing_to_send(
+    folder: Any,
+) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     worker = desk.rejected(1)
     desk.mend()
@@ -394,7 +422,9 @@ def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_nex
     assert desk.folder.end(worker) == 0
 
     async def kill_one() -> str:
-        settings = load(flags={"bus.url": f"sqlite:///{folder.path}/sealbus.db", "bus.namespace": desk.namespace}, env={}, file=None).settings
+        settings = load(
+            flags={"bus.url": f"sqlite:///{folder.path}/sealbus.db", "bus.namespace": desk.namespace}, env={}, file=None
+        ).settings
         transport = open_configured(settings, clock=SystemClock())
         journal = Journal(transport, settings, SystemClock(), verb="redrive", why="")
         await journal.note("started", why="", host=whereabouts()["host"], pid=2**22 + 1)

@@ -88,14 +88,44 @@ def test_an_unknown_type_names_the_nearest(folder: Any) -> None:
 
 
 def test_one_idempotency_key_is_for_one_line(folder: Any) -> None:
-    result = folder.call("publish", "job.run", "--app", "agents:app", "--idempotency-key", "a", stdin='{"number":1}\n{"number":2}\n')
+    result = folder.call(
+        "publish", "job.run", "--app", "agents:app", "--idempotency-key", "a", stdin='{"number":1}\n{"number":2}\n'
+    )
     assert [answer.get("outcome") for answer in folder.objects(result.stdout)] == [None, "rejected"]
 
 
 def test_what_is_asked_for_is_sealed(folder: Any) -> None:
-    options = ("--agent", "me@home", "--to", "you@work", "--role", "editor", "--priority", "high", "--conversation", "c", "--task", "t")
-    more = ("--correlation", "r", "--idempotency-key", "i", "--ttl", "90s", "--key", "k", "--namespace", "other", "--timeout", "5s")
-    assert folder.call("publish", "job.run", "--app", "agents:app", *options, *more, stdin='{"number":1}').exit_code == 0
+    options = (
+        "--agent",
+        "me@home",
+        "--to",
+        "you@work",
+        "--role",
+        "editor",
+        "--priority",
+        "high",
+        "--conversation",
+        "c",
+        "--task",
+        "t",
+    )
+    more = (
+        "--correlation",
+        "r",
+        "--idempotency-key",
+        "i",
+        "--ttl",
+        "90s",
+        "--key",
+        "k",
+        "--namespace",
+        "other",
+        "--timeout",
+        "5s",
+    )
+    assert (
+        folder.call("publish", "job.run", "--app", "agents:app", *options, *more, stdin='{"number":1}').exit_code == 0
+    )
     result = folder.call("tail", "job.run", "--namespace", "other", "--output", "json")
     (record,) = folder.objects(result.stdout)
     metadata, routing = record["value"]["metadata"], record["value"]["routing"]

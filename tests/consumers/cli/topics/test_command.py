@@ -32,7 +32,9 @@ def on_the_log(*specs: TopicSpec, records: int = 0) -> None:
     async def body() -> None:
         transport = open_transport("sqlite:///sealbus.db")
         await transport.admin.create_topics(specs)
-        await transport.append([NewRecord(spec.name, None, b"x", partition=0) for spec in specs for _ in range(records)], timeout_s=5)
+        await transport.append(
+            [NewRecord(spec.name, None, b"x", partition=0) for spec in specs for _ in range(records)], timeout_s=5
+        )
         await transport.close()
 
     asyncio.run(body())
@@ -58,7 +60,9 @@ def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
 
 def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
-    result = folder.call("topics", "apply", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"})
+    result = folder.call(
+        "topics", "apply", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"}
+    )
     assert {
         "topic": "agents.job.run",
         "change": "change",
@@ -72,7 +76,11 @@ def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
 def test_more_partitions_come_with_a_warning(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
     more = {"SEALBUS_TOPICS__PARTITIONS": "6"}
-    (warning,) = [line for line in folder.call("topics", "apply", "agents:app", env=more).stderr.splitlines() if line.startswith("warning")]
+    (warning,) = [
+        line
+        for line in folder.call("topics", "apply", "agents:app", env=more).stderr.splitlines()
+        if line.startswith("warning")
+    ]
     assert "agents.job.run" in warning
     assert "keys move between partitions" in warning
 
@@ -80,7 +88,9 @@ def test_more_partitions_come_with_a_warning(folder: Any) -> None:
 def test_apply_completes_a_topic_that_another_program_left_without_partitions(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
     with contextlib.closing(sqlite3.connect("sealbus.db")) as connection, connection:
-        connection.execute("DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.job.run')")
+        connection.execute(
+            "DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.job.run')"
+        )
         connection.execute("UPDATE generation SET number = number + 1")
     assert "error: there is no topic agents.job.run" in folder.call("tail", "agents.job.run").stderr
     assert folder.call("topics", "check", "agents:app").exit_code == 1
@@ -106,7 +116,9 @@ def test_check_names_every_missing_topic_once(folder: Any) -> None:
     assert result.exit_code == 1
     found = folder.objects(result.stdout)
     assert len(found) == 13
-    assert {(finding["setting"], finding["advice"]) for finding in found} == {("topic", "sealbus topics apply agents:app")}
+    assert {(finding["setting"], finding["advice"]) for finding in found} == {
+        ("topic", "sealbus topics apply agents:app")
+    }
 
 
 def test_applies_at_the_same_time_all_succeed(folder: Any) -> None:
@@ -144,15 +156,21 @@ def test_retention_shorter_than_lifetime_and_retries_is_found_although_topics_ar
 
 
 @pytest.mark.parametrize(
-    ("retention", "longest", "wrong"), [("14d", "7d", False), ("13d", "7d", True), ("14d", "8d", True), ("13d", "6d", False)]
+    ("retention", "longest", "wrong"),
+    [("14d", "7d", False), ("13d", "7d", True), ("14d", "8d", True), ("13d", "6d", False)],
 )
-def test_records_are_kept_for_the_longest_lifetime_and_a_week_of_retries(retention: str, longest: str, wrong: bool) -> None:
+def test_records_are_kept_for_the_longest_lifetime_and_a_week_of_retries(
+    retention: str, longest: str, wrong: bool
+) -> None:
     found = of_settings(chosen(TOPICS__RETENTION_S=retention, PUBLISH__MAX_TTL_S=longest))
     assert bool(found) == wrong
 
 
 def test_offsets_must_be_kept_as_long_as_records() -> None:
-    short = {"1": {"offsets.retention.minutes": str(7 * DAY_MINUTES)}, "2": {"offsets.retention.minutes": str(14 * DAY_MINUTES)}}
+    short = {
+        "1": {"offsets.retention.minutes": str(7 * DAY_MINUTES)},
+        "2": {"offsets.retention.minutes": str(14 * DAY_MINUTES)},
+    }
     (finding,) = of_brokers(short, chosen())
     assert finding.detail.startswith("on broker 1 the offsets of a stopped group are forgotten after 7d")
     assert of_brokers({"2": short["2"]}, chosen()) == []

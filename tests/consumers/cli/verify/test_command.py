@@ -103,7 +103,10 @@ def test_a_recipient_skips_what_is_for_others(folder: Any) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", "--to", "you@work", stdin='{"number":7}')
     (record,) = folder.objects(folder.call("tail", "job.run", "--output", "json").stdout)
     content = json.dumps(record["value"], separators=(",", ":")).encode()
-    assert verify(folder, content, "--recipient", "me@work") == (0, verify(folder, content, "--recipient", "me@work")[1])
+    assert verify(folder, content, "--recipient", "me@work") == (
+        0,
+        verify(folder, content, "--recipient", "me@work")[1],
+    )
     assert verify(folder, content, "--recipient", "me@work")[1]["verdict"] == "skipped"
     assert verify(folder, content, "--recipient", "you@work")[1]["verdict"] == "ok"
 
@@ -130,7 +133,9 @@ def test_tail_finds_bad_records_and_obeys_no_escape(folder: Any, value: bytes) -
 
 def test_tail_shows_the_last_ones_in_order(folder: Any) -> None:
     folder.call("publish", "job.run", folder.jobs(100), "--app", "agents:app", "--key", "k")
-    offsets = [int(line.split()[1].partition("/")[2]) for line in folder.call("tail", "job.run", "-n", "3").stdout.splitlines()]
+    offsets = [
+        int(line.split()[1].partition("/")[2]) for line in folder.call("tail", "job.run", "-n", "3").stdout.splitlines()
+    ]
     assert offsets == [97, 98, 99]
     assert len(folder.call("tail", "job.run", "--from", "90").stdout.splitlines()) == 10
     assert folder.call("tail", "job.run", "--from", "end").stdout == ""
@@ -151,7 +156,9 @@ def test_tail_shows_a_record_whose_time_is_of_no_year(folder: Any) -> None:
     with contextlib.closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
         log.execute("UPDATE records SET ts = 1 << 61")
     assert folder.call("tail", "job.run", "--all").stdout.startswith(str(1 << 61))
-    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout)[0]["timestamp"] == str(1 << 61)
+    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout)[0]["timestamp"] == str(
+        1 << 61
+    )
 
 
 def test_tail_follows_across_processes(folder: Any) -> None:

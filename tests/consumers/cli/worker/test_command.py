@@ -51,7 +51,9 @@ def test_a_worker_handles_everything_once_and_drains(folder: Any) -> None:
 
 def test_two_processes_share_the_work_and_end_together(folder: Any) -> None:
     worker = folder.worker("--processes", "2", ready=2)
-    folder.wait_until(lambda: len({row["owner"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)}) == 2)
+    folder.wait_until(
+        lambda: len({row["owner"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)}) == 2
+    )
     publish(folder, COUNT)
     folder.wait_until(lambda: len(folder.handled()) >= COUNT)
     folder.wait_until(lambda: lag(folder) == 0)
@@ -138,10 +140,25 @@ def test_the_users_own_import_error_shows_the_users_line(folder: Any) -> None:
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, of util-linux")
 def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app(folder: Any) -> None:
     # /proc, which is that of outside, knows it by its number there.
-    (folder.path / "agents.py").write_text("import os, time\nos.symlink(os.readlink('/proc/self'), 'importing')\ntime.sleep(60)\n")
+    (folder.path / "agents.py").write_text(
+        "import os, time\nos.symlink(os.readlink('/proc/self'), 'importing')\ntime.sleep(60)\n"
+    )
     importing = folder.path / "importing"
-    command = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-m", "consumers.cli", "worker", "agents:app"]
-    with subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stderr=subprocess.PIPE, text=True) as outside:
+    command = [
+        "unshare",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "worker",
+        "agents:app",
+    ]
+    with subprocess.Popen(
+        command, cwd=folder.path, env=folder.environment(), stderr=subprocess.PIPE, text=True
+    ) as outside:
         try:
             folder.wait_until(lambda: importing.is_symlink() or outside.poll() is not None)
             if not importing.is_symlink():

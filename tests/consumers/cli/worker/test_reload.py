@@ -28,7 +28,9 @@ time.sleep(60)
 
 
 @pytest.mark.timeout(30)
-async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin, starts = reloading.start, 0
 
     async def start(command: Sequence[str]) -> Process:
@@ -53,7 +55,9 @@ async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(t
 
 
 @pytest.mark.timeout(30)
-async def test_a_signal_that_reaches_the_whole_service_lets_the_worker_end_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signal_that_reaches_the_whole_service_lets_the_worker_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As `timeout` sends it: to the process, and at once to its group, which the process is in.
     monkeypatch.setattr(reloading, "Insistence", lambda: Insistence(echo_s=60))
     command = (sys.executable, "-c", _ORDERLY.format(os.getpid()))

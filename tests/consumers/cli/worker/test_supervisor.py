@@ -46,7 +46,9 @@ async def test_a_process_that_cannot_be_started_again_is_tried_again_while_the_o
     assert [child.returncode is not None for child in started] == [True, True, True]
 
 
-async def test_a_process_that_cannot_be_started_at_all_ends_the_others_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_be_started_at_all_ends_the_others_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other: list[Process] = []
 
     async def start(command: Sequence[str]) -> Process:

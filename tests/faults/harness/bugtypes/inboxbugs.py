@@ -51,7 +51,9 @@ def fresh_bytes() -> None:
         message = sealing.parse(output.value)
         metadata = msgspec.structs.replace(message.metadata, message_id=f"{message.message_id}-{next(_numbers)}")
         parents = message.verification.parents or ()
-        again = sealing.seal(message.data, metadata, message.routing, parents=parents, proof_chain=message.verification.proof_chain or ())
+        again = sealing.seal(
+            message.data, metadata, message.routing, parents=parents, proof_chain=message.verification.proof_chain or ()
+        )
         return sealed_as(again, output.topic).record
 
     Claims.heard = patched  # type: ignore[method-assign]
@@ -77,7 +79,11 @@ def lease_ignored() -> None:
 
 def stale_token() -> None:
     def patched(row: Any, *, owner: int, token: int, outputs: bytes) -> Any:
-        return None if row is None else msgspec.structs.replace(rules._freed(row), state="done", owner=owner, token=token, outputs=outputs)
+        return (
+            None
+            if row is None
+            else msgspec.structs.replace(rules._freed(row), state="done", owner=owner, token=token, outputs=outputs)
+        )
 
     rules.finished = patched  # type: ignore[assignment]
 
@@ -121,13 +127,31 @@ def failure_is_done() -> None:
 
 _TWICE = ("16-duplicates",)
 BUGS = [
-    Bug("outputs-before-row", "answers leave before the result is durable", outputs_before_row, ("7-kill", "16-duplicates-kill"), ("ANSWERS",)),
+    Bug(
+        "outputs-before-row",
+        "answers leave before the result is durable",
+        outputs_before_row,
+        ("7-kill", "16-duplicates-kill"),
+        ("ANSWERS",),
+    ),
     Bug("fresh-bytes", "a repetition is answered with another message", fresh_bytes, _TWICE, ("ANSWERS", "I2")),
     Bug("memory-only", "what is done is remembered in memory only", memory_only, ("16-duplicates-kill",), ("I3",)),
     Bug("lease-ignored", "a message is claimed although a live worker has it", lease_ignored, _TWICE, ("I3",)),
-    Bug("stale-token", "a result is taken from a worker that was overtaken", stale_token, ("9-freeze",), ("I3", "ANSWERS")),
+    Bug(
+        "stale-token",
+        "a result is taken from a worker that was overtaken",
+        stale_token,
+        ("9-freeze",),
+        ("I3", "ANSWERS"),
+    ),
     Bug("key-ignored", "idempotency keys are not looked at", key_ignored, _TWICE, ("I3",)),
-    Bug("deaths-forgotten", "nobody counts whom a message has killed", deaths_forgotten, ("11-crash-loop",), ("I1", "I8")),
+    Bug(
+        "deaths-forgotten",
+        "nobody counts whom a message has killed",
+        deaths_forgotten,
+        ("11-crash-loop",),
+        ("I1", "I8"),
+    ),
     Bug("claim-is-done", "a mark without a result counts as done", claim_is_done, ("7-kill",), ("I1", "I3", "ANSWERS")),
     Bug("failure-is-done", "a run that failed counts as done", failure_is_done, ("7-kill",), ("I1",)),
 ]

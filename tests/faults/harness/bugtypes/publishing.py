@@ -55,6 +55,10 @@ def accepted_before_acknowledged() -> None:
 BUGS = [
     Bug("new-id-on-resend", "a message that is sent again gets another id", new_id_on_resend, ("7-kill",), ("I2",)),
     Bug(
-        "accepted-before-acknowledged", "a receipt is given before the log has answered", accepted_before_acknowledged, ("6-publisher",), ("I1",)
+        "accepted-before-acknowledged",
+        "a receipt is given before the log has answered",
+        accepted_before_acknowledged,
+        ("6-publisher",),
+        ("I1",),
     ),
 ]

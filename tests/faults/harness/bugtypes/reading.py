@@ -139,11 +139,23 @@ def letters_altered() -> None:
 
 
 BUGS = [
-    Bug("no-epoch-check", "a commit is taken from whoever sends it", no_epoch_check, ("9-freeze", "9-order"), ("I5", "I1")),
+    Bug(
+        "no-epoch-check",
+        "a commit is taken from whoever sends it",
+        no_epoch_check,
+        ("9-freeze", "9-order"),
+        ("I5", "I1"),
+    ),
     Bug("latest-on-reset", "a group without a commit begins at the end", latest_on_reset, ("19-late",), ("I1",)),
     Bug("one-too-far", "reading goes on one after the commit", one_too_far, ("7-kill",), ("I1", "I5", "I8")),
     Bug("remembered-pause", "a pause outlives a rebalance", remembered_pause, ("9-tiers",), ("I8",)),
-    Bug("tier-head-lost", "the head of a tier is passed over while it is not due", tier_head_lost, ("7-kill",), ("I5", "I1")),
+    Bug(
+        "tier-head-lost",
+        "the head of a tier is passed over while it is not due",
+        tier_head_lost,
+        ("7-kill",),
+        ("I5", "I1"),
+    ),
     Bug("lanes-ignored", "the messages of a key run side by side", lanes_ignored, ("9-order",), ("I6",)),
     Bug("expired-handled", "the lifetime is not looked at", expired_handled, ("19-late",), ("I7",)),
     Bug("seal-ignored", "the seal is not compared with the bytes", seal_ignored, ("19-late",), ("I7",)),

@@ -75,7 +75,8 @@ def highest_seen() -> None:
         settle(self, offset)
 
     Frontier.settle = patched  # type: ignore[method-assign]
-    Frontier.committable = property(lambda self: highest[id(self)] + 1 if id(self) in highest else None)  # type: ignore[method-assign, assignment]
+    # type: ignore[method-assign, assignment]
+    Frontier.committable = property(lambda self: highest[id(self)] + 1 if id(self) in highest else None)
 
 
 def offset_arithmetic() -> None:
@@ -191,19 +192,65 @@ def exit_code_lies() -> None:
 
 BUGS = [
     Bug(
-        "commit-before-dead-letter", "the dead letter is appended after its offset counts", commit_before_dead_letter, ("7-kill",), ("I5", "I1")
+        "commit-before-dead-letter",
+        "the dead letter is appended after its offset counts",
+        commit_before_dead_letter,
+        ("7-kill",),
+        ("I5", "I1"),
     ),
     Bug("auto-commit", "what was fetched is committed", auto_commit, ("7-kill",), ("I5", "I1")),
     Bug("highest-seen", "the frontier is the highest settled offset", highest_seen, ("7-kill",), ("I5", "I1")),
-    Bug("offset-arithmetic", "the frontier counts offsets that do not exist", offset_arithmetic, ("17-gaps",), ("I8", "I5")),
+    Bug(
+        "offset-arithmetic",
+        "the frontier counts offsets that do not exist",
+        offset_arithmetic,
+        ("17-gaps",),
+        ("I8", "I5"),
+    ),
     Bug("mark-before-handle", "an offset counts as soon as it is taken", mark_before_handle, ("7-kill",), ("I5", "I1")),
     Bug("settle-on-cancel", "a handler that was cut counts as done", settle_on_cancel, ("8-sigterm",), ("I5", "I1")),
-    Bug("dead-letter-dropped", "a dead letter whose append fails is given up", dead_letter_dropped, ("21-missing-topics",), ("I5", "I1")),
-    Bug("retry-not-awaited", "the retry record is appended after its offset counts", retry_not_awaited, ("7-kill",), ("I5", "I1")),
-    Bug("outputs-not-awaited", "answers are appended after their offset counts", outputs_not_awaited, ("7-kill",), ("I5", "ANSWERS")),
-    Bug("requester-not-told", "nobody tells the requester that its message died", requester_not_told, ("7-kill",), ("I5",)),
+    Bug(
+        "dead-letter-dropped",
+        "a dead letter whose append fails is given up",
+        dead_letter_dropped,
+        ("21-missing-topics",),
+        ("I5", "I1"),
+    ),
+    Bug(
+        "retry-not-awaited",
+        "the retry record is appended after its offset counts",
+        retry_not_awaited,
+        ("7-kill",),
+        ("I5", "I1"),
+    ),
+    Bug(
+        "outputs-not-awaited",
+        "answers are appended after their offset counts",
+        outputs_not_awaited,
+        ("7-kill",),
+        ("I5", "ANSWERS"),
+    ),
+    Bug(
+        "requester-not-told",
+        "nobody tells the requester that its message died",
+        requester_not_told,
+        ("7-kill",),
+        ("I5",),
+    ),
     Bug("early-retry", "a retry tier is not waited for", early_retry, ("7-kill",), ("EARLY",)),
-    Bug("attempts-forgotten", "the attempts that a retry record carries are not read", attempts_forgotten, ("5-hopeless",), ("I8", "I1")),
-    Bug("breaker-burns", "a dependency that is down costs attempts", breaker_burns_attempts, ("27-dependency",), ("I1", "I4")),
+    Bug(
+        "attempts-forgotten",
+        "the attempts that a retry record carries are not read",
+        attempts_forgotten,
+        ("5-hopeless",),
+        ("I8", "I1"),
+    ),
+    Bug(
+        "breaker-burns",
+        "a dependency that is down costs attempts",
+        breaker_burns_attempts,
+        ("27-dependency",),
+        ("I1", "I4"),
+    ),
     Bug("exit-code-lies", "the exit code says 0 although handlers were cut", exit_code_lies, ("8-sigterm",), ("EXIT",)),
 ]

@@ -10,7 +10,9 @@ from harness.rows.row import Row
 
 __all__ = ["ELSEWHERE", "ROWS", "matching"]
 
-ROWS: dict[str, Row] = {row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *redrives.ROWS, *brokers.ROWS, *killer.ROWS)}
+ROWS: dict[str, Row] = {
+    row.name: row for row in (*workers.ROWS, *outcomes.ROWS, *redrives.ROWS, *brokers.ROWS, *killer.ROWS)
+}
 
 ELSEWHERE = {
     "12": "a full disk of brokers: it needs a file system for each; 12-full-disk is the embedded log's and the inbox's",

@@ -1,6 +1,7 @@
 """The long killer: at random somebody is killed with -9 or halted, every 5 to 15 s, for an hour. On either log.
 
-Owns its load and its schedule: who is away is left alone until it is back, and a broker until those that are left have caught up.
+Owns its load and its schedule: who is away is left alone until it is back, and a broker until those that are left have
+caught up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _BROKERS = ("1", "2", "3")
 _BACK_S = 6.0
 """Until a process that was killed is at work again."""
 _CAUGHT_UP_S = 12.0
-"""Until a broker that was killed is in sync again; one more gone before that, and nothing can be acknowledged for a while."""
+"""Until a broker that was killed is in sync again; one more gone before that, and nothing can be acknowledged for a
+while."""
 _RATE = 130.0
 _HOUR_S = 3600.0
 
@@ -46,7 +48,12 @@ def _drawn(what: str, at_s: float, chance: random.Random) -> Fault:
     how = chance.choice(["kill", "freeze"])
     match what:
         case "worker":
-            return Fault(at_s, how, chance.choice(_WORKERS), chance.uniform(0.0, 3.0) if how == "kill" else chance.uniform(2.0, 12.0))
+            return Fault(
+                at_s,
+                how,
+                chance.choice(_WORKERS),
+                chance.uniform(0.0, 3.0) if how == "kill" else chance.uniform(2.0, 12.0),
+            )
         case "publisher":
             return Fault(at_s, what, "", chance.uniform(0.0, 3.0), how)
         case "broker":

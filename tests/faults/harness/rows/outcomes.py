@@ -1,4 +1,5 @@
-"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file, a full disk. On either log.
+"""Rows about what becomes of messages: lifetimes, wrong clocks, a lost dependency, a locked file, a full disk. On
+either log.
 
 Owns their loads and schedules.
 """
@@ -21,7 +22,13 @@ BOTH = ("embedded", "kafka")
 def _clocks(chance: random.Random) -> Iterator[Fault]:
     wrong_s = chance.choice([-3600, -300, -30, 30, 300, 3600])
     yield Fault(chance.uniform(0.5, 2.0), "clock", "workers", chance.uniform(2.0, 5.0), how=str(wrong_s))
-    yield Fault(chance.uniform(1.0, 4.0), "clock", "publisher", chance.uniform(1.0, 3.0), how=str(chance.choice([-90, -20, 20, 90])))
+    yield Fault(
+        chance.uniform(1.0, 4.0),
+        "clock",
+        "publisher",
+        chance.uniform(1.0, 3.0),
+        how=str(chance.choice([-90, -20, 20, 90])),
+    )
 
 
 def _late_topics(chance: random.Random) -> Iterator[Fault]:
@@ -95,7 +102,14 @@ ROWS = [
         title="the topics of dead letters are missing, and made later; a worker dies meanwhile",
         logs=BOTH,
         schedule=_late_topics,
-        load=Load(count=500, rate=80, types=dict(TYPES), mix=dict(MIX), absent=(".dlq",), environment={"SEALBUS_TOPICS__CREATE": "false"}),
+        load=Load(
+            count=500,
+            rate=80,
+            types=dict(TYPES),
+            mix=dict(MIX),
+            absent=(".dlq",),
+            environment={"SEALBUS_TOPICS__CREATE": "false"},
+        ),
         seeds=5,
     ),
     Row(

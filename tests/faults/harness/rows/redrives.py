@@ -25,7 +25,18 @@ _GLANCE_S = 0.005
 
 
 async def _begun(arena: Arena, *options: str) -> Process:
-    command = [sys.executable, "-m", "consumers.cli", "dlq", "redrive", "--yes", "--why", "repaired", "--bus", arena.log.url]
+    command = [
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "dlq",
+        "redrive",
+        "--yes",
+        "--why",
+        "repaired",
+        "--bus",
+        arena.log.url,
+    ]
     with (arena.folder / "redrive.log").open("ab") as output:
         return await asyncio.create_subprocess_exec(
             *command,
@@ -69,7 +80,9 @@ async def _send_thousands_back(arena: Arena) -> None:
     arena.flag.unlink(missing_ok=True)
     chance = random.Random(f"redrive/{arena.seed}")
     dead = await asyncio.to_thread(arena.log.size, "dlq")
-    code = await _cut_off(arena, await _begun(arena, "--rate", "500/s"), signal.SIGINT, round(dead * chance.uniform(0.1, 0.4)))
+    code = await _cut_off(
+        arena, await _begun(arena, "--rate", "500/s"), signal.SIGINT, round(dead * chance.uniform(0.1, 0.4))
+    )
     assert code == 128 + signal.SIGINT, f"after Ctrl-C the redrive ended with {code}"
     # As fast as it can: this one dies while pieces of hundreds are between their notes.
     await _cut_off(arena, await _begun(arena), signal.SIGKILL, round(dead * chance.uniform(0.5, 0.8)))

@@ -17,12 +17,15 @@ from harness.timeline import Fault
 
 __all__ = ["MIX", "TYPES", "Row", "always"]
 
-MIX: Mapping[str, int] = {"ok": 12, "answer": 4, "lane:2": 1, "tier:1": 1, "reject": 1} | ({"pay": 2} if product.has_inbox() else {})
+MIX: Mapping[str, int] = {"ok": 12, "answer": 4, "lane:2": 1, "tier:1": 1, "reject": 1} | (
+    {"pay": 2} if product.has_inbox() else {}
+)
 TYPES: Mapping[str, int] = {"fault.task": 3, "fault.strict": 2, "fault.free": 1}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """*name* begins with the number in the matrix. *schedule* draws the faults, *script* does what needs the load to be through."""
+    """*name* begins with the number in the matrix. *schedule* draws the faults, *script* does what needs the load to be
+    through."""
 
     name: str
     title: str

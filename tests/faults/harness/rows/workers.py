@@ -1,4 +1,5 @@
-"""Rows about workers: deaths at every step, signals, storms of rebalances, blocked loops, messages that kill. On either log.
+"""Rows about workers: deaths at every step, signals, storms of rebalances, blocked loops, messages that kill. On either
+log.
 
 Owns their loads and schedules.
 """
@@ -79,7 +80,9 @@ def _storm(for_s: float) -> object:
         at_s, number = 1.0, 0
         while at_s < for_s:
             number += 1
-            yield Fault(at_s, "join", f"guest{number % 4}", chance.uniform(2.0, 5.0), how=chance.choice(["left", "killed"]))
+            yield Fault(
+                at_s, "join", f"guest{number % 4}", chance.uniform(2.0, 5.0), how=chance.choice(["left", "killed"])
+            )
             at_s += 2.0
 
     return schedule
@@ -88,7 +91,11 @@ def _storm(for_s: float) -> object:
 def _comings(chance: random.Random) -> Iterator[Fault]:
     for at_s in (1.0, 3.0, 5.0, 7.0):
         yield Fault(
-            at_s + chance.uniform(0.0, 1.0), "join", f"guest{int(at_s)}", chance.uniform(1.0, 5.0), how=chance.choice(["left", "killed"])
+            at_s + chance.uniform(0.0, 1.0),
+            "join",
+            f"guest{int(at_s)}",
+            chance.uniform(1.0, 5.0),
+            how=chance.choice(["left", "killed"]),
         )
     yield Fault(chance.uniform(2.0, 6.0), "freeze", "w1", chance.uniform(5.5, 7.0))
 
@@ -108,7 +115,13 @@ def _chaos(chance: random.Random) -> Iterator[Fault]:
     at_s = 0.5
     while at_s < 12.0:
         what = chance.choice(["kill", "kill", "freeze", "ask", "publisher", "join", "flag"])
-        whom = "" if what in ("publisher", "flag") else f"guest{int(at_s * 10)}" if what == "join" else chance.choice(["w1", "w2", "w3"])
+        whom = (
+            ""
+            if what in ("publisher", "flag")
+            else f"guest{int(at_s * 10)}"
+            if what == "join"
+            else chance.choice(["w1", "w2", "w3"])
+        )
         how = {"join": "left", "ask": "once"}.get(what, "")
         yield Fault(at_s, what, whom, chance.uniform(0.2, 6.0 if what == "freeze" else 2.0), how)
         at_s += chance.uniform(0.3, 1.5)
@@ -165,7 +178,13 @@ ROWS = [
         title="few keys and handlers of different lengths while workers come, go and freeze",
         logs=BOTH,
         schedule=_comings,
-        load=Load(count=700, rate=80, keys=6, types={"fault.task": 1, "fault.strict": 1}, mix={"ok": 4, "slow:0.03": 2, "slow:0.1": 1}),
+        load=Load(
+            count=700,
+            rate=80,
+            keys=6,
+            types={"fault.task": 1, "fault.strict": 1},
+            mix={"ok": 4, "slow:0.03": 2, "slow:0.1": 1},
+        ),
         quick=True,
     ),
     Row(
@@ -222,7 +241,9 @@ ROWS = [
         title="each message up to 20 times, under its own id and under others, two workers",
         logs=BOTH,
         schedule=always(),
-        load=Load(count=300, rate=60, types=dict(TYPES), mix=dict(MIX) | {"slow:0.3": 4}, duplicates=0.8, most_repeats=20),
+        load=Load(
+            count=300, rate=60, types=dict(TYPES), mix=dict(MIX) | {"slow:0.3": 4}, duplicates=0.8, most_repeats=20
+        ),
         lacking=_inbox,
         quick=True,
         seeds=10,
@@ -232,7 +253,9 @@ ROWS = [
         title="the same while workers are killed",
         logs=BOTH,
         schedule=_kills,
-        load=Load(count=300, rate=40, types=dict(TYPES), mix=dict(MIX) | {"slow:0.3": 4}, duplicates=0.8, most_repeats=20),
+        load=Load(
+            count=300, rate=40, types=dict(TYPES), mix=dict(MIX) | {"slow:0.3": 4}, duplicates=0.8, most_repeats=20
+        ),
         lacking=_inbox,
     ),
     Row(

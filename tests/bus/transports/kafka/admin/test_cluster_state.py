@@ -42,6 +42,8 @@ class Link:
         ((KNOWN, DENIED), True),
     ],
 )
-async def test_a_topic_is_known_everywhere_when_no_broker_that_answers_misses_it(answers: tuple[Any, ...], known: bool) -> None:
+async def test_a_topic_is_known_everywhere_when_no_broker_that_answers_misses_it(
+    answers: tuple[Any, ...], known: bool
+) -> None:
     link: Any = Link(*answers)
     assert await known_everywhere(link, ["a.b", "a.c"]) is known

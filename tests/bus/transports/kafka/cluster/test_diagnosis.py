@@ -1,4 +1,5 @@
-"""What is said of an address that lets everybody in and shows them out: a wrong setting at first, a broker that is away later."""
+"""What is said of an address that lets everybody in and shows them out: a wrong setting at first, a broker that is away
+later."""
 
 from __future__ import annotations
 

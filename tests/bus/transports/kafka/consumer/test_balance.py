@@ -12,7 +12,8 @@ TOPICS = ("a", "b", "c", "d")
 
 
 def settle(partitions: dict[str, int], bids: dict[str, Bid]) -> tuple[dict[str, Bid], int]:
-    """Rounds until nobody is asked to let go of anything, as members would do it; the bids at the end, and how many rounds."""
+    """Rounds until nobody is asked to let go of anything, as members would do it; the bids at the end, and how many
+    rounds."""
     for round_number in range(1, 10):
         shares = share(partitions, bids)
         bids = {name: Bid(bids[name].topics, shares[name].held - shares[name].leaving, round_number) for name in bids}
@@ -30,7 +31,8 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Bid]]:
     topics = {name: frozenset(TOPICS) if same else draw(st.frozensets(st.sampled_from(TOPICS))) for name in names}
     held = {place: draw(st.sampled_from([*names, None])) for place in places}
     return partitions, {
-        name: Bid(topics[name], frozenset(place for place in places if held[place] == name), draw(st.integers(-1, 3))) for name in names
+        name: Bid(topics[name], frozenset(place for place in places if held[place] == name), draw(st.integers(-1, 3)))
+        for name in names
     }
 
 
@@ -71,7 +73,9 @@ def test_two_rounds_make_it_even_in_each_topic_and_in_sum(group) -> None:
 def test_an_even_group_is_left_alone(group) -> None:
     partitions, bids = group
     ended, _ = settle(partitions, bids)
-    assert {name: one.held for name, one in share(partitions, ended).items()} == {name: bid.held for name, bid in ended.items()}
+    assert {name: one.held for name, one in share(partitions, ended).items()} == {
+        name: bid.held for name, bid in ended.items()
+    }
 
 
 def test_a_newcomer_gets_nothing_before_the_others_have_let_go() -> None:
@@ -84,6 +88,8 @@ def test_a_newcomer_gets_nothing_before_the_others_have_let_go() -> None:
 def test_whoever_heard_from_the_group_last_is_believed() -> None:
     place = TopicPartition("a", 0)
     topics = frozenset({"a"})
-    shares = share({"a": 1}, {"zombie": Bid(topics, frozenset({place}), 3), "living": Bid(topics, frozenset({place}), 4)})
+    shares = share(
+        {"a": 1}, {"zombie": Bid(topics, frozenset({place}), 3), "living": Bid(topics, frozenset({place}), 4)}
+    )
     assert shares["living"].held == {place}
     assert shares["zombie"].held == frozenset()

@@ -23,7 +23,8 @@ def test_what_moves_on_is_not_told_however_long_some_transaction_is_open() -> No
 def test_it_is_told_again_when_it_happens_again() -> None:
     unfinished = Unfinished()
     told = [
-        unfinished.late(held_up, now_s) for held_up, now_s in (({ONE: 7}, 0.0), ({ONE: 7}, 10.0), ({}, 11.0), ({ONE: 9}, 12.0), ({ONE: 9}, 22.0))
+        unfinished.late(held_up, now_s)
+        for held_up, now_s in (({ONE: 7}, 0.0), ({ONE: 7}, 10.0), ({}, 11.0), ({ONE: 9}, 12.0), ({ONE: 9}, 22.0))
     ]
     assert told == [[], [ONE], [], [], [ONE]]
 

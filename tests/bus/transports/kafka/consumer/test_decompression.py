@@ -78,7 +78,10 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         request.getfixturevalue("compiled")
 
 
-@given(content=st.binary(max_size=300) | st.binary(min_size=1, max_size=20).map(lambda some: some * 80_000), way=st.sampled_from(WAYS))
+@given(
+    content=st.binary(max_size=300) | st.binary(min_size=1, max_size=20).map(lambda some: some * 80_000),
+    way=st.sampled_from(WAYS),
+)
 def test_what_was_compressed_comes_back(content: bytes, way: tuple[Compress, int]) -> None:
     compress, codec = way
     assert whole(memoryview(compress(content)), codec) == content
@@ -152,13 +155,17 @@ def test_one_record_stands_for_one_with_headers_without_end(compress: Compress, 
 
 @ways
 @pytest.mark.usefixtures("path")
-def test_very_many_records_are_read_one_after_the_other(compress: Compress, codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_records_are_read_one_after_the_other(
+    compress: Compress, codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parsing, "_MOST_RECORDS", 1000)
     monkeypatch.setattr(decompressing, "_USUAL_BYTES", 10_000)
     raw = batch([b"%d" % number for number in range(1001)], compress, codec)
     records = iter(parsing._Batch(memoryview(raw), PLACE))
     assert not isinstance(parsing._bounded(memoryview(raw), PLACE), list)
-    assert [(record.offset, record.value) for record in records] == [(100 + number, b"%d" % number) for number in range(1001)]
+    assert [(record.offset, record.value) for record in records] == [
+        (100 + number, b"%d" % number) for number in range(1001)
+    ]
 
 
 @pytest.mark.usefixtures("path")

@@ -55,7 +55,17 @@ class Watched(Membership):
     def __init__(self, refreshed_s: float) -> None:
         options = SimpleNamespace(poll_timeout_s=60.0, session_timeout_s=60.0)
         clock = SystemClock()
-        super().__init__("g", ["t"], None, member="m", options=options, link=Reachable(), clock=clock, changed=lambda: None, positions=nowhere)
+        super().__init__(
+            "g",
+            ["t"],
+            None,
+            member="m",
+            options=options,
+            link=Reachable(),
+            clock=clock,
+            changed=lambda: None,
+            positions=nowhere,
+        )
         self.joined: list[SlowToLeave] = []
         self._refreshed_s = refreshed_s
 
@@ -81,7 +91,17 @@ async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
 def stranger(address: str) -> Membership:
     """Not yet a member of a cluster at *address*."""
     options, clock = Options(bootstrap=(address,)), SystemClock()
-    return Membership("g", ["t"], None, member="m", options=options, link=Reachable(), clock=clock, changed=lambda: None, positions=nowhere)
+    return Membership(
+        "g",
+        ["t"],
+        None,
+        member="m",
+        options=options,
+        link=Reachable(),
+        clock=clock,
+        changed=lambda: None,
+        positions=nowhere,
+    )
 
 
 async def test_whoever_cannot_join_hears_that_the_cluster_is_away() -> None:

@@ -1,4 +1,5 @@
-"""Reading without a group: clients whose brokers have gone elsewhere, more partitions than clients are kept for, and closing meanwhile."""
+"""Reading without a group: clients whose brokers have gone elsewhere, more partitions than clients are kept for, and
+closing meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ PLACE = TopicPartition("a.b", 0)
 
 
 class Astray:
-    """A library's consumer whose brokers have new addresses: it fetches nothing, and its fetcher, waiting to try again, ends as cancelled."""
+    """A library's consumer whose brokers have new addresses: it fetches nothing, and its fetcher, waiting to try again,
+    ends as cancelled."""
 
     clock: ManualClock
     let_go: list[Astray]
@@ -105,7 +107,12 @@ async def test_whoever_reads_through_a_client_that_has_lost_its_way_is_told_and_
 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> Reading:
-    Steady.may_start, Steady.may_stop, Steady.starting, Steady.running = asyncio.Event(), asyncio.Event(), asyncio.Event(), set()
+    Steady.may_start, Steady.may_stop, Steady.starting, Steady.running = (
+        asyncio.Event(),
+        asyncio.Event(),
+        asyncio.Event(),
+        set(),
+    )
     monkeypatch.setattr(reading, "AIOKafkaConsumer", Steady)
     return Reading(Options(bootstrap=("localhost:1",)), Link(), ManualClock())
 
@@ -152,7 +159,9 @@ async def test_a_client_that_starts_while_reading_is_closed_is_stopped(steady: R
     assert not Steady.running
 
 
-async def test_whoever_asks_where_a_partition_ends_while_reading_is_closed_is_told(steady: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_asks_where_a_partition_ends_while_reading_is_closed_is_told(
+    steady: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, answered, spans = asyncio.Event(), asyncio.Event(), Link.spans
 
     async def late(link: Link, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, PartitionRange]:

@@ -1,4 +1,5 @@
-"""A batch whose header names are no UTF-8 is read, and where it is broken besides that it is corrupt, and nothing worse."""
+"""A batch whose header names are no UTF-8 is read, and where it is broken besides that it is corrupt, and nothing
+worse."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_records_whose_header_names_are_no_utf8_are_read_with_names_that_say_so(
     assert [(each.offset, each.timestamp, each.key, each.value) for each in found] == [
         (number, 1000 + number, b"key", b"value" * number) for number in range(3)
     ]
-    assert [each.headers for each in found] == [[(name, b"content"), ("none", None)] for name in ("ok", "\ufffd\ufffd", "\ufffd\ufffd")]
+    assert [each.headers for each in found] == [
+        [(name, b"content"), ("none", None)] for name in ("ok", "\ufffd\ufffd", "\ufffd\ufffd")
+    ]
 
 
 @given(st.integers(HEAD_BYTES, len(batch()) - 1))
@@ -45,7 +48,9 @@ def test_such_a_batch_that_is_damaged_is_read_or_corrupt(draw: st.DataObject) ->
     raw = bytearray(batch())
     for _ in range(draw.draw(st.integers(1, 3))):
         at = draw.draw(st.integers(HEAD_BYTES, len(raw) - 1))
-        raw[at : at + draw.draw(st.integers(0, 3))] = draw.draw(st.binary(max_size=3) | st.sampled_from([b"\xff" * 12, b"\xff" * 8 + b"\x7f"]))
+        raw[at : at + draw.draw(st.integers(0, 3))] = draw.draw(
+            st.binary(max_size=3) | st.sampled_from([b"\xff" * 12, b"\xff" * 8 + b"\x7f"])
+        )
     try:
         found = read(bytes(raw))
     except CorruptRecordException:

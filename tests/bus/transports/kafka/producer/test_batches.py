@@ -81,8 +81,15 @@ def test_each_record_gets_its_own_outcome(sizes: list[list[int]], max_bytes: int
     assert all(made.left == 0 for made in calls)
 
 
-@given(st.integers(0, 9), st.lists(st.integers(0, 9), unique=True, max_size=9), st.sets(st.integers(0, 9)), st.integers(0, 2**62))
-def test_acknowledged_records_are_told_as_python_tells_them(extra: int, indices: list[int], settled: set[int], offset: int) -> None:
+@given(
+    st.integers(0, 9),
+    st.lists(st.integers(0, 9), unique=True, max_size=9),
+    st.sets(st.integers(0, 9)),
+    st.integers(0, 2**62),
+)
+def test_acknowledged_records_are_told_as_python_tells_them(
+    extra: int, indices: list[int], settled: set[int], offset: int
+) -> None:
     told = []
     for core in (native.core, None):
         made = call(10 + extra)
@@ -123,7 +130,9 @@ def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
     assert len(rest) == 2
 
 
-@pytest.mark.parametrize(("failures", "kind"), [([True], DeadlineError), ([False], AppendUnknownError), ([False, True], AppendUnknownError)])
+@pytest.mark.parametrize(
+    ("failures", "kind"), [([True], DeadlineError), ([False], AppendUnknownError), ([False, True], AppendUnknownError)]
+)
 def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
     made = call(1)
     span = Span(made, [NewRecord("t", None, b"")], [0], [40])
@@ -135,7 +144,9 @@ def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kin
 
 
 @pytest.mark.parametrize(("certain", "rest"), [(False, AppendUnknownError), (True, DeadlineError)])
-def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(certain: bool, rest: type[Exception]) -> None:
+def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(
+    certain: bool, rest: type[Exception]
+) -> None:
     made = call(2)
     span = Span(made, [NewRecord("t", None, b"")] * 2, [0, 1], [40] * 2)
     span.hand_over()
@@ -147,7 +158,8 @@ def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(certa
 
 
 @pytest.mark.parametrize(
-    "ends", [lambda made: made.acknowledge([0, 1], "t", 0, 5, 7), lambda made: made.give_up(DeadlineError, AppendUnknownError)]
+    "ends",
+    [lambda made: made.acknowledge([0, 1], "t", 0, 5, 7), lambda made: made.give_up(DeadlineError, AppendUnknownError)],
 )
 def test_records_are_free_as_soon_as_their_append_is_over(ends: Callable[[Call], None]) -> None:
     made = call(2)

@@ -18,7 +18,12 @@ KEYS = st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple)
 USUAL = st.builds(NewRecord, st.just("t"), KEYS, st.none() | st.binary(max_size=300), HEADERS)
 ODD = st.builds(
-    NewRecord, st.sampled_from(["t", "".join(["", "t"]), "u"]), st.none() | KEYS, st.binary(max_size=600), HEADERS, st.none() | st.integers(0, 5)
+    NewRecord,
+    st.sampled_from(["t", "".join(["", "t"]), "u"]),
+    st.none() | KEYS,
+    st.binary(max_size=600),
+    HEADERS,
+    st.none() | st.integers(0, 5),
 )
 
 
@@ -32,8 +37,14 @@ def places(records: list[NewRecord], partitions: int, largest: int | None) -> tu
     return spans, [repr(outcome) for outcome in call.outcomes]
 
 
-@given(st.lists(USUAL, max_size=30) | st.lists(USUAL | ODD, max_size=8), st.integers(0, 7), st.sampled_from([None, 100, 800, 1_000_000]))
-def test_records_are_distributed_as_python_distributes_them(records: list[NewRecord], partitions: int, largest: int | None) -> None:
+@given(
+    st.lists(USUAL, max_size=30) | st.lists(USUAL | ODD, max_size=8),
+    st.integers(0, 7),
+    st.sampled_from([None, 100, 800, 1_000_000]),
+)
+def test_records_are_distributed_as_python_distributes_them(
+    records: list[NewRecord], partitions: int, largest: int | None
+) -> None:
     with mock.patch.object(native, "core", None):
         expected = places(records, max(1, partitions), largest)
     assert places(records, max(1, partitions), largest) == expected

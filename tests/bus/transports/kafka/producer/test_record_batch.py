@@ -20,9 +20,15 @@ from bus.transports.kafka.producer.record_batch import Writing
 
 pytestmark = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
-HEADERS = st.lists(st.tuples(st.text(st.characters(blacklist_categories=["Cs"]), max_size=5), st.binary(max_size=200)), max_size=4).map(tuple)
+HEADERS = st.lists(
+    st.tuples(st.text(st.characters(blacklist_categories=["Cs"]), max_size=5), st.binary(max_size=200)), max_size=4
+).map(tuple)
 RECORDS = st.lists(
-    st.builds(NewRecord, st.just("t"), st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=400), HEADERS), min_size=1, max_size=20
+    st.builds(
+        NewRecord, st.just("t"), st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=400), HEADERS
+    ),
+    min_size=1,
+    max_size=20,
 )
 PLACE = TopicPartition("t", 3)
 
@@ -47,7 +53,15 @@ def read(batch: bytes) -> list[Record] | None:
 
 def read_by_library(batch: bytes) -> list[Record]:
     return [
-        Record("t", 3, each.offset, each.timestamp, each.key, each.value, tuple((name, content or b"") for name, content in each.headers))
+        Record(
+            "t",
+            3,
+            each.offset,
+            each.timestamp,
+            each.key,
+            each.value,
+            tuple((name, content or b"") for name, content in each.headers),
+        )
         for each in DefaultRecordBatch(bytearray(batch))
     ]
 
@@ -73,7 +87,9 @@ def test_what_is_written_is_read_alike_by_both(records: list[NewRecord], compres
     assert DefaultRecordBatch(bytearray(batch)).validate_crc()
     found = read(bytes(batch))
     assert found == read_by_library(batch)
-    assert [(each.key, each.value, each.headers) for each in found or []] == [(each.key, each.value, each.headers) for each in records]
+    assert [(each.key, each.value, each.headers) for each in found or []] == [
+        (each.key, each.value, each.headers) for each in records
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 1_048_000, 1_048_576, 3_000_000])
@@ -91,7 +107,9 @@ def test_the_bytes_are_the_same_at_each_try() -> None:
 
 
 @given(RECORDS, st.data())
-def test_a_damaged_batch_is_read_as_the_library_reads_it_or_left_to_it(records: list[NewRecord], draw: st.DataObject) -> None:
+def test_a_damaged_batch_is_read_as_the_library_reads_it_or_left_to_it(
+    records: list[NewRecord], draw: st.DataObject
+) -> None:
     batch = bytearray(batch_of(records))
     batch[draw.draw(st.integers(61, len(batch) - 1))] = draw.draw(st.integers(0, 255))
     found = read(bytes(batch))
