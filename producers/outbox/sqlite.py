@@ -33,8 +33,10 @@ LEASE_S: Final = 5.0
 _BUSY_TIMEOUT_S: Final = 5.0
 _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL,
     added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
-_RELAY = "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay (id INTEGER PRIMARY KEY, holder TEXT NOT NULL,
-    renewed_s REAL NOT NULL)"
+_RELAY = (
+    "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay "
+    "(id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
+)
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
 # The casts, here and in the rest: SQLite keeps whatever type another driver gave a value.
 _PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB),
