@@ -176,8 +176,10 @@ class AppendUnknownError(BusError):
 
 
 class InboxError(BusError):
-    """The store of an inbox or an outbox cannot be reached, or is full: nothing is claimed, and nothing is handled
-    without a claim."""
+    """The store of an inbox or an outbox cannot be reached, or is full.
+
+    Nothing is claimed, and nothing is handled without a claim.
+    """
 
     retriable = True
 
@@ -219,8 +221,10 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 class SettingMissing(DependencyDown):
-    """The configuration lacks what the handler needs. No message is to blame for that: it waits, and is handled when
-    the setting is there."""
+    """The configuration lacks what the handler needs.
+
+    No message is to blame for that: it waits, and is handled when the setting is there.
+    """
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
@@ -228,8 +232,10 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 def text_of(error: BaseException) -> str:
-    """What *error* says, without secrets. Foreign exceptions may raise anything from their own `__str__`; no worker is
-    to end over that."""
+    """What *error* says, without secrets.
+
+    Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that.
+    """
     try:
         # Not a kind of text of their own either, which may do so later.
         return redacted(str.__str__(str(error)))

@@ -85,8 +85,10 @@ def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> boo
 
 
 def audience_gate(message: Message, namespace: str, message_type: str | None, key: bytes | None) -> None:
-    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere. *message_type* is its
-    (origin) topic's."""
+    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere.
+
+    *message_type* is its (origin) topic's.
+    """
     metadata = message.metadata
     if metadata.namespace != namespace:
         raise ContractError(

@@ -12,7 +12,10 @@ from typing import Final
 __all__ = ["cut", "redacted"]
 
 _MASK: Final = "***"
-_NAMES: Final = r"(?:password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key|authorization|cookie|credential)"
+_NAMES: Final = (
+    r"(?:password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|signing[_-]?key"
+    r"|authorization|cookie|credential)"
+)
 _PATTERNS: Final = (
     # A private key in PEM form, also one that was cut short.
     (
@@ -35,8 +38,8 @@ _PATTERNS: Final = (
     # "password hunter2": a word with a digit after the name; "token expired" is left.
     (
         re.compile(
-            r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api "
-            r"key)\s{1,3}[\"']?)(?=[^\s\d]{0,256}\d)[^\s\"']{4,4096}"
+            r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api key)\s{1,3}[\"']?)"
+            r"(?=[^\s\d]{0,256}\d)[^\s\"']{4,4096}"
         ),
         rf"\1{_MASK}",
     ),

@@ -37,8 +37,9 @@ _Function = TypeVar("_Function", bound=Handler)
 
 
 class App:
-    """One agent's handlers. The group is derived from the agent unless given; all instances of a group share its
-    messages.
+    """One agent's handlers.
+
+    The group is derived from the agent unless given; all instances of a group share its messages.
 
     *roles* are the recipient roles it answers to, *types* further payload classes it publishes (what handlers return is
     found by itself).

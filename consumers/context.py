@@ -105,9 +105,11 @@ class Context:
         return _QUEUED
 
     async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
-        """Publish *payload* at once, whatever becomes of this run (progress); raises PublishRejected,
-        PublishUnknown."""
-        sealed = self._publisher.seal(Draft(payload=payload, **options), cause=self.message)
+        """Publish *payload* at once, whatever becomes of this run (progress).
+
+        Raises PublishRejected, PublishUnknown.
+        """
+        sealed = self._publisher.sealer.seal(Draft(payload=payload, **options), cause=self.message)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     async def request(
@@ -118,8 +120,9 @@ class Context:
         timeout_s: float = 30.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Ask another agent at once and wait for its answer, a *reply*: at most *timeout_s* seconds and never beyond
-        this run's own deadline.
+        """Ask another agent at once and wait for its answer, a *reply*.
+
+        At most *timeout_s* seconds and never beyond this run's own deadline.
 
         Raises as `Bus.request`. A run that waits keeps its slot: where every slot of every worker
         (`worker.concurrency`) waits for answers that the same workers would have to give, nothing moves until the first
@@ -133,8 +136,9 @@ class Context:
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)
 
     async def transaction(self) -> Transaction:
-        """The inbox's own transaction, the same one each time: what is written in it is durable if and only if this run
-        counts as done.
+        """The inbox's own transaction, the same one each time.
+
+        What is written in it is durable if and only if this run counts as done.
 
         It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken
         writes nothing. So an effect in the same database happens once, however often the message comes. Where the store

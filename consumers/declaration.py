@@ -1,5 +1,6 @@
-"""What an agent declares: its handlers by message type, its group, namespace, roles, and how it proves and judges
-messages. Frozen values.
+"""What an agent declares. Frozen values.
+
+Its handlers by message type, its group, namespace, roles, and how it proves and judges messages.
 
 `App` collects a declaration; the worker and its parts are given one and never see the `App`.
 """
@@ -30,8 +31,10 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type of an App and the handler it goes to. *retry* None and *timeout_s* UNSET mean the setting's
-    value."""
+    """One message type of an App and the handler it goes to.
+
+    *retry* None and *timeout_s* UNSET mean the setting's value.
+    """
 
     kind: PayloadType
     handler: Handler

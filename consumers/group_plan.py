@@ -82,8 +82,10 @@ def make_plan(app: Declaration, settings: Settings) -> Plan:
 
 
 def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
-    """By topic, tiers of this group that exist and are not in the settings any more: what waits in them must not wait
-    for ever."""
+    """By topic, tiers of this group that exist and are not in the settings any more.
+
+    What waits in them must not wait for ever.
+    """
     known = {tier.name for tier in plan.tiers}
     found = {}
     for topic in topics:

@@ -1,5 +1,7 @@
-"""How a handler can end that is no decision of its own: it was cut, overran its deadline, or raised what is no
-Exception."""
+"""How a handler can end that is no decision of its own.
+
+It was cut, overran its deadline, or raised what is no Exception.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,10 @@ __all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError"]
 
 
 class HandlerGoneError(Exception):
-    """The handler ended by something that is no Exception: it awaited what was cancelled, asked the process to exit, or
-    panicked."""
+    """The handler ended by something that is no Exception.
+
+    It awaited what was cancelled, asked the process to exit, or panicked.
+    """
 
 
 class HandlerCutError(Exception):

@@ -147,8 +147,10 @@ class AppBus:
         return list(self._dead)
 
     async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
-        """Fetch and run until nothing is left, or *until* is done; False when a handler was still running after
-        *patience_s* real seconds."""
+        """Fetch and run until nothing is left, or *until* is done.
+
+        False when a handler was still running after *patience_s* real seconds.
+        """
         loop = asyncio.get_running_loop()
         async with self._driving:
             moved_s, turns = loop.time(), 0
@@ -164,8 +166,10 @@ class AppBus:
             return True
 
     async def _is_still(self) -> bool:
-        """Whether nothing can happen before time passes: no handler runs, less those that wait for answers, and every
-        answer was read."""
+        """Return whether nothing can happen before time passes.
+
+        No handler runs, less those that wait for answers, and every answer was read.
+        """
         runners, requests = self._worker.runners, (self._requests, self._worker.requests)
         waiting = self._worker.requests.waiting.causes()
         if not all(_waits(runner, waiting) for runner in runners.running()):
@@ -261,8 +265,10 @@ async def _stop(worker: Worker, clock: ManualClock) -> None:
 
 
 def _waits(runner: Runner, waiting: Set[str]) -> bool:
-    """Whether *runner* waits for time to pass: for an answer, as the messages *waiting* do, or to try again to make an
-    outcome durable."""
+    """Return whether *runner* waits for time to pass.
+
+    For an answer, as the messages *waiting* do, or to try again to make an outcome durable.
+    """
     delivery = runner.delivery
     if delivery is None or (delivery.partition.patient and not runner.in_handler):
         return True

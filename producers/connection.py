@@ -16,24 +16,24 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.clock import Clock, SystemClock
-from bus.errors import ContractError, WrongLoopError
+from bus.errors import WrongLoopError
 from bus.protocol.envelope import Agent
-from bus.protocol.identifiers import is_text_id
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.logs import configure_unless_done
 from bus.telemetry.metrics import Metrics
-from bus.topics.names import check_namespace, message_topic
+from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.policy import Policy
-from producers.outcomes import PublishRejected, Receipt, Result
+from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requests
-from producers.sealing.options import Draft, Options, Origin, RequestOptions, check_struct
+from producers.sealing.options import Draft, Options, RequestOptions
 from producers.sealing.sealed_record import sealed_as
+from producers.sealing.sealer import make_sealer
 from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "connect", "make_publisher"]
@@ -60,7 +60,7 @@ class Bus:
     @property
     def namespace(self) -> str:
         """The namespace everything is published in."""
-        return self.publisher.origin.namespace
+        return self.publisher.sealer.origin.namespace
 
     async def publish(
         self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
@@ -72,7 +72,9 @@ class Bus:
         """
         self._check_loop()
         sealed = (
-            self.publisher.seal(Draft(payload=payload, **options)) if options else self.publisher.seal_plain(payload)
+            self.publisher.sealer.seal(Draft(payload=payload, **options))
+            if options
+            else self.publisher.sealer.seal_plain(payload)
         )
         return await self.publisher.send(sealed, timeout_s=timeout_s)
 
@@ -84,8 +86,9 @@ class Bus:
         timeout_s: float = 60.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Publish *payload* and wait for its answer, a *reply*; *timeout_s* is the lifetime of the request too: nobody
-        works on it for longer.
+        """Publish *payload* and wait for its answer, a *reply*.
+
+        *timeout_s* is the lifetime of the request too: nobody works on it for longer.
 
         Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of
         another type), and, when no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that
@@ -96,13 +99,17 @@ class Bus:
 
     @property
     def late_replies(self) -> Sequence[Message]:
-        """The last answers that came after their deadline, or after another answer; every one of them stays in the
-        reply topic too."""
+        """The last answers that came after their deadline, or after another answer.
+
+        Every one of them stays in the reply topic too.
+        """
         return tuple(self.requests.waiting.late)
 
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
-        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown
-        for each."""
+        """Publish every payload (or `Draft`) of *source*.
+
+        Yields in order a Receipt, PublishRejected or PublishUnknown for each.
+        """
         self._check_loop()
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
@@ -122,8 +129,10 @@ class Bus:
         await self.transport.close()
 
     def _check_loop(self) -> None:
-        """Raise WrongLoopError outside the loop whose tasks do the work: what waits in another one would never be
-        woken."""
+        """Raise WrongLoopError outside the loop whose tasks do the work.
+
+        What waits in another one would never be woken.
+        """
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(
                 "this Bus was opened in another event loop. From another thread hand the call over: "
@@ -141,25 +150,9 @@ def make_publisher(
     metrics: Metrics,
     signer: Signer | None = None,
 ) -> Publisher:
-    """A publisher for *agent*; raises PublishRejected for an illegal agent id or namespace."""
-    sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
-    if sender.id is None or not is_text_id(sender.id):
-        error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
-        raise PublishRejected(str(error), error)
-    try:
-        check_struct(sender, Agent, "/metadata/sender")
-    except ContractError as error:
-        raise PublishRejected(str(error), error) from error
-    check_namespace(settings.bus.namespace)
-    limits = settings.publish
-    origin = Origin(
-        sender=sender,
-        namespace=settings.bus.namespace,
-        ttl_s=limits.ttl_s,
-        max_ttl_s=limits.max_ttl_s,
-        max_hops=limits.max_hops,
-    )
-    return Publisher(transport, settings, origin=origin, clock=clock, metrics=metrics, signer=signer)
+    """A publisher for *agent*. Raises PublishRejected for an illegal agent id or namespace."""
+    sealer = make_sealer(settings, agent, clock=clock, signer=signer)
+    return Publisher(transport, settings, sealer=sealer, clock=clock, metrics=metrics)
 
 
 @asynccontextmanager

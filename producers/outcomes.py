@@ -61,15 +61,19 @@ class RequestError(BusError):
 
 
 class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
-    """No answer by the deadline: nobody handles such requests, they are slow, or the handler returned nothing. It was
-    accepted."""
+    """No answer by the deadline. The request was accepted.
+
+    Nobody handles such requests, they are slow, or the handler returned nothing.
+    """
 
     retriable = True
 
 
 class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
-    """`error.reported` came instead: *reason* is the dead letter's, *reporter* the agent that says so, *message* the
-    sealed report."""
+    """`error.reported` came instead of an answer.
+
+    *reason* is the dead letter's, *reporter* the agent that says so, *message* the sealed report.
+    """
 
     def __init__(self, text: str, request: Message, message: Message, *, reason: str, reporter: str) -> None:
         super().__init__(text, request)

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from bus import native
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, DeadlineError
-from bus.protocol.signatures import Signer
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.appending.batcher import Batcher, size_of
 from producers.appending.topic_creation import Preparation
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
-from producers.sealing.options import Draft, Origin
+from producers.sealing.options import Draft
 from producers.sealing.sealed_record import Sealed
 from producers.sealing.sealer import Sealer
 
@@ -31,21 +30,15 @@ __all__ = ["Publisher", "check_timeout"]
 _type_of = attrgetter("message_type")
 
 
-class Publisher(Sealer):
-    """Seals in the name of one agent and appends to one log."""
+class Publisher:
+    """Appends to one log what its *sealer* seals."""
 
     def __init__(
-        self,
-        transport: Transport,
-        settings: Settings,
-        *,
-        origin: Origin,
-        clock: Clock,
-        metrics: Metrics,
-        signer: Signer | None = None,
-        entropy: Callable[[int], bytes] | None = None,
+        self, transport: Transport, settings: Settings, *, sealer: Sealer, clock: Clock, metrics: Metrics
     ) -> None:
-        super().__init__(settings, origin=origin, clock=clock, signer=signer, entropy=entropy)
+        self.sealer = sealer
+        self.settings = settings
+        self.clock = clock
         self.metrics = metrics
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
         self.transport = transport
@@ -54,7 +47,7 @@ class Publisher(Sealer):
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
-        return await self.send(self.seal(draft), timeout_s=timeout_s)
+        return await self.send(self.sealer.seal(draft), timeout_s=timeout_s)
 
     async def send(self, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
         """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
@@ -75,8 +68,10 @@ class Publisher(Sealer):
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *sealed* as soon as its topic is there and there is room; what comes of it is for `results_of`. Raises
-        PublishRejected."""
+        """Queue *sealed* as soon as its topic is there and there is room.
+
+        What comes of it is for `results_of`. Raises PublishRejected.
+        """
         check_timeout(timeout_s)
         try:
             return await self.queue((sealed.record,), (sealed.record.topic,), timeout_s=timeout_s)
@@ -86,8 +81,10 @@ class Publisher(Sealer):
     async def queue(
         self, records: Sequence[NewRecord], topics: Iterable[str], *, timeout_s: float, size: int | None = None
     ) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes. Raises
-        BusError: nothing was sent."""
+        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes.
+
+        Raises BusError: nothing was sent.
+        """
         started_s = self.clock.monotonic_s()
         await self._preparation.prepare(topics, timeout_s=timeout_s)
         left_s = timeout_s - (self.clock.monotonic_s() - started_s)

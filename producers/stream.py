@@ -24,8 +24,10 @@ from producers.sealing.sealed_record import Sealed
 __all__ = ["Item", "Source", "publish_stream"]
 
 Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
-"""A payload, a payload with options, what was sealed before, or what the source itself refuses and which keeps its
-place as that error."""
+"""A payload, a payload with options, what was sealed before, or what the source itself refuses.
+
+What is refused keeps its place as that error.
+"""
 
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
@@ -100,7 +102,7 @@ class _Pump:
         at = 0
         while at < len(items):
             chunk = self._chunk
-            sealed, records, size = self._publisher.seal_run(
+            sealed, records, size = self._publisher.sealer.seal_run(
                 items, at, most=_CHUNK_RECORDS - len(chunk.entries), room=_CHUNK_BYTES - chunk.size
             )
             if sealed:
@@ -148,7 +150,7 @@ class _Pump:
             raise item
         if isinstance(item, Sealed):
             return item
-        return self._publisher.seal(item) if isinstance(item, Draft) else self._publisher.seal_plain(item)
+        return self._publisher.sealer.seal(item) if isinstance(item, Draft) else self._publisher.sealer.seal_plain(item)
 
     async def take(self) -> _Chunk | None:
         """What was sealed since the last time; waits for the first message, None at the end."""
@@ -167,8 +169,9 @@ class _Pump:
 
 
 async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
-    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order; an exception of the source
-    itself comes last.
+    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order.
+
+    An exception of the source itself comes last.
 
     Raises PublishRejected, before the source is asked for anything, where *timeout_s* is not more than 0.
     """

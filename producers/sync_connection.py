@@ -119,8 +119,10 @@ class SyncBus:
         timeout_s: float = 60.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*; raises as `Bus.request`
-        does."""
+        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*.
+
+        Raises as `Bus.request` does.
+        """
         return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
 
     def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
@@ -128,8 +130,9 @@ class SyncBus:
         return self._thread.call(self._bus.resend(message, timeout_s=timeout_s))
 
     def publish_many(self, source: Iterable[Item], *, timeout_s: float | None = None) -> Iterator[Result]:
-        """Publish every payload (or `Draft`) of *source*; yields in order a Receipt, PublishRejected or PublishUnknown
-        for each.
+        """Publish every payload (or `Draft`) of *source*.
+
+        Yields in order a Receipt, PublishRejected or PublishUnknown for each.
 
         *source* is read in the calling thread, one piece ahead of what is being sent.
         """

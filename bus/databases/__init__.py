@@ -1,2 +1,4 @@
-"""Users' databases: how they are opened, and what their failures mean. The inbox and the outbox keep their rows in
-them."""
+"""Users' databases: how they are opened, and what their failures mean.
+
+The inbox and the outbox keep their rows in them.
+"""

@@ -1,8 +1,9 @@
-"""Whose a file is: the log and the inbox are made for this user alone, and not opened where somebody else may change
-them.
+"""Whose a file is: the log and the inbox are made for this user alone.
 
-Owns what is made and what is refused, for a file and what SQLite keeps beside it. Whoever can write an inbox decides
-what a worker sends, and whoever can read a log has every message. Not for the databases of others, in which an outbox
+Neither is opened where somebody else may change it.
+
+Owns what is made and what is refused, for a file and what SQLite keeps beside it. A user who can write an inbox decides
+what a worker sends, and one who can read a log has every message. Not for the databases of others, in which an outbox
 is.
 """
 
@@ -24,8 +25,9 @@ _ALLOW = "or say bus.shared_files = true where that is meant"
 
 
 def keep_private(path: str, what: str, *, shared: bool) -> None:
-    """Make the file at *path* where there is none, for this user, or for its group too where files are *shared*; SQLite
-    gives what it keeps beside it the same rights.
+    """Make the file at *path* where there is none, for this user alone.
+
+    Where files are *shared* it is for the user's group too. SQLite gives what it keeps beside it the same rights.
 
     Raises ConfigurationError for one, *what* it is in a word, that is another user's, is a symbolic link, or may be
     written by others; where files are shared only for one that everybody may write. What cannot be made or seen is left

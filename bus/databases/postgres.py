@@ -95,8 +95,7 @@ def is_of_store(error: BaseException) -> bool:
 
 
 def is_late(error: BaseException) -> bool:
-    """Whether *error* is an answer that did not come in time, and the driver is asking the server to cancel the
-    statement.
+    """Return whether *error* is a late answer, whose statement the driver is asking the server to cancel.
 
     Cut at once, the connection would take that request with it: behind a lock the server would keep the statement, and
     its session, for as long as the lock lasts, and each repetition would add one until the server takes no more. Given
@@ -129,8 +128,9 @@ def cut(connection: Any) -> None:
 
 @asynccontextmanager
 async def closing(where: str, most_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
-    """Translate, as `translating`, what closing meets, and let it take *most_s* seconds; then *terminate* what is to be
-    closed.
+    """Translate, as `translating`, what closing meets.
+
+    Closing may take *most_s* seconds; then *terminate* what is to be closed.
 
     A statement that is only cancelled waits for the server all the same, in the driver.
     """

@@ -34,8 +34,10 @@ def is_of_store(error: sqlite3.Error) -> bool:
 
 
 def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
-    """The sentence for people. What SQLite says of a damaged file may quote it, and then Python cannot read the error
-    itself."""
+    """The sentence for people.
+
+    What SQLite says of a damaged file may quote it, and then Python cannot read the error itself.
+    """
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"the database {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
     kind = DamagedError if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else InboxError

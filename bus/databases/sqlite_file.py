@@ -1,5 +1,6 @@
-"""A SQLite file that several processes open: where it is, switching it to write-ahead logging, taking turns at writing,
-and noticing that it was replaced.
+"""A SQLite file that several processes open.
+
+Where it is, switching it to write-ahead logging, taking turns at writing, and noticing that it was replaced.
 
 Owns what is the same for every such file of sealbus, be it the log, an inbox or an outbox. Does not own tables or what
 errors mean.
@@ -23,14 +24,18 @@ _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.0005, 0.003
 
 
 def fixed(path: str) -> str:
-    """*path* as it means the same file from now on: a handler may change the working directory, and a connection is
-    opened more than once."""
+    """*path* as it means the same file from now on.
+
+    A handler may change the working directory, and a connection is opened more than once.
+    """
     return path if path == MEMORY else str(Path(path).absolute())
 
 
 def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Two processes that switch one new file at once: the loser gets BUSY without SQLite's own waiting, so this
-    waits."""
+    """Switch the file to write-ahead logging, and wait where another process does so.
+
+    Of two processes that switch one new file at once the loser gets BUSY, without SQLite's own waiting.
+    """
     _insist(connection, "PRAGMA journal_mode = WAL", timeout_s, (_TURN_S, _TURN_S))
 
 
@@ -44,8 +49,9 @@ def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def gives_room_back(connection: sqlite3.Connection, path: str) -> bool:
-    """After the disk was full: write back what stands in the write-ahead log, cut it off and keep it short from now on;
-    whether that went.
+    """Make the write-ahead log short after the disk was full; return whether that went.
+
+    What stands in it is written back; it is cut off, and stays short from now on.
 
     A log of its usual length could take all the room there is again before it is written back, and then there is none
     to write it back to.

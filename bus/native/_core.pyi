@@ -16,6 +16,19 @@ def seal_plain(
     key: str | None,
     /,
 ) -> tuple[str, bytes, bytes] | None: ...
+def seal_caused(
+    frame: tuple[bytes, bytes, bytes, bytes, bytes, bytes],
+    inherited: tuple[bytes, str, int, bytes, bytes, bytes, bytes, int, str, bytes],
+    chained: bool,
+    max_hops: int | None,
+    data: bytes,
+    now_ms: int,
+    ttl_ms: int,
+    entropy: bytes,
+    idempotency_key: str | None,
+    key: str | None,
+    /,
+) -> tuple[str, bytes, bytes] | None: ...
 def write_records(records: list[Any], /) -> Section: ...
 def write_batch(
     section: bytes,

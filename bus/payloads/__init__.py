@@ -1,2 +1,4 @@
-"""Payload types: classes marked with `@payload`, how their values become canonical JSON and back, and what is refused
-of them."""
+"""Payload types: classes marked with `@payload`.
+
+How their values become canonical JSON and back, and what is refused of them.
+"""

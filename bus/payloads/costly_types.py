@@ -76,7 +76,10 @@ def _check_hashed(what: str, kind: Any, instead: str) -> Iterator[str]:
     for member in _members(kind):
         if not isinstance(member, _HASHABLE):
             name = type(member).__name__.removesuffix("Type").lower()
-            yield f"{what} may be str, bytes, date, Literal or Enum, and not {name}, whose hashes anybody can make collide: {instead}"
+            yield (
+                f"{what} may be str, bytes, date, Literal or Enum, and not {name}, "
+                f"whose hashes anybody can make collide: {instead}"
+            )
 
 
 def _members(kind: Any) -> list[Any]:

@@ -25,11 +25,14 @@ from bus.protocol import canonical_numbers
 __all__ = ["Plan", "compile_encoder", "encoding_plan"]
 
 Plan: TypeAlias = tuple[Any, ...]
-"""`("text",)`, `("choice", texts)`, `("flag",)`, `("null",)`, `("integer",)`, `("number",)`, `("any",)`, `("optional",
+"""The plan of an encoder: a tuple that begins with its kind.
+
+`("text",)`, `("choice", texts)`, `("flag",)`, `("null",)`, `("integer",)`, `("number",)`, `("any",)`, `("optional",
 plan)`, `("either", plans)`, `("items", plan)`, `("row", plans)`, `("map", plan)`, `("members", ((member, JSON), ...))`,
 `("leaf", class, encode, class of time zones)` or `("struct", class, ((name in JSON, field, plan, left out), ...))` with
 the fields in the order in which they are written; a tag has no field and the plan `("constant", JSON)`, and what is
-left out is `("is", value)`, `("list",)` or `("dict",)`."""
+left out is `("is", value)`, `("list",)` or `("dict",)`.
+"""
 
 _MAX_LEVELS: Final = 30
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
@@ -84,8 +87,10 @@ def encoding_plan(cls: type[msgspec.Struct]) -> tuple[Plan, bool] | None:
 
 
 def compile_encoder(cls: type[msgspec.Struct], decode: Callable[[bytes], msgspec.Struct] | None, room: int) -> Any:
-    """The compiled encoder of payloads of *cls*, at most *room* levels deep; None if there is none. *decode* raises for
-    other data."""
+    """The compiled encoder of payloads of *cls*, at most *room* levels deep; None if there is none.
+
+    *decode* raises for other data.
+    """
     if native.core is None or (found := encoding_plan(cls)) is None:
         return None
     plan, certain = found
@@ -188,8 +193,10 @@ _PLANNED: Final[dict[type, Callable[[_Planner, Any, tuple[type, ...]], Plan]]] =
 
 
 def _left_out(field: Any, omits: bool) -> Plan | None:
-    """With what value *field* is not written: UNSET where that may stand there, and its default in a Struct that
-    *omits* those."""
+    """The value with which *field* is not written.
+
+    UNSET where that may stand there, and its default in a Struct that *omits* those.
+    """
     if not field.required and field.default is field.default_factory is msgspec.NODEFAULT:
         return ("is", msgspec.UNSET)
     if not omits or field.required:

@@ -1,8 +1,7 @@
 """A payload's canonical data: encoding Structs of one class.
 
-Owns the choice between the three ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), msgspec's own
-output where a guard says that it is canonical (`bus.payloads.output_guard`), and the exact way, which names the field
-that receivers would refuse. Whatever leaves here reads back as its type.
+Owns the choice between the two ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), and the exact
+way, which is the specification and names the field that receivers would refuse.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import msgspec
 from bus import native
 from bus.errors import ContractError, text_of
 from bus.payloads.encoder_plan import compile_encoder
-from bus.payloads.output_guard import make_full_guard, make_guard
 from bus.protocol import canonical
 from bus.protocol.envelope import DATA_DEPTH, DATA_ROOM
 
 __all__ = ["Encoder"]
 
 _Decode: TypeAlias = Callable[[bytes], msgspec.Struct]
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Encoder:
@@ -31,44 +28,26 @@ class Encoder:
     *decode* raises ContractError for data that receivers would refuse, *read* is the decoder of that class itself.
     """
 
-    __slots__ = ("_decode", "_full_guard", "_guard", "compiled")
+    __slots__ = ("_decode", "compiled")
 
     def __init__(self, decode: _Decode, cls: type[msgspec.Struct] | None = None, read: _Decode | None = None) -> None:
         self._decode = decode
-        self._guard = None if cls is None else make_guard(cls)
-        self._full_guard = None if cls is None else make_full_guard(cls)
         self.compiled: Any = None if cls is None else compile_encoder(cls, read, DATA_ROOM)
         """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for
         this class."""
 
     def encode(self, subject: msgspec.Struct) -> bytes:
-        """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept.
+        """Return canonical data of *subject*. Raises ContractError naming the field that receivers would refuse.
 
-        A Struct's constructor checks nothing: encoding does, or the data is decoded again by its own type.
+        A Struct's constructor checks nothing, so the exact way decodes what it wrote by the subject's own type.
         """
         if self.compiled is not None and native.core is not None:
             written: bytes | None = self.compiled.encode(subject)
             if written is not None:
                 return written
-        if self._full_guard is not None and self._full_guard(subject):
-            try:
-                return _encode_sorted(subject)
-            except (TypeError, ValueError):
-                # Such as a lone surrogate: the exact way names it.
-                pass
-        data = self._encode_plain(subject) or self._encode_exactly(subject)
+        data = self._encode_exactly(subject)
         self._decode(data)
         return data
-
-    def _encode_plain(self, subject: msgspec.Struct) -> bytes | None:
-        if self._guard is None or not self._guard(subject):
-            return None
-        try:
-            data = _encode_sorted(subject)
-        except (TypeError, ValueError):
-            return None
-        # A double that is no number, in a field where none belongs, is written as null: the exact way names it.
-        return None if b"null" in data else data
 
     def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
         if isinstance(subject, type):

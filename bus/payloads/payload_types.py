@@ -21,7 +21,6 @@ from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.encoding import Encoder
 from bus.payloads.known_fields import knows_field
-from bus.payloads.output_guard import Guard, make_decoded_guard
 from bus.protocol.envelope import DATA_ROOM
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
@@ -36,7 +35,6 @@ _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
 _MOST_SUBNORMAL = 1_000
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 
 
@@ -45,7 +43,6 @@ class PayloadType:
 
     __slots__ = (
         "_decode",
-        "_decoded_guard",
         "_resolved",
         "_unweighed_bytes",
         "cls",
@@ -84,18 +81,21 @@ class PayloadType:
         """Of a text that is no longer, what it becomes is not worth counting."""
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
         self.encoder = Encoder(self.decode)
-        self._decoded_guard: Guard | None = None
         self.resolve_by_now()
 
     def resolve_by_now(self) -> None:
-        """`resolve` as far as it can be: a class that refers to itself, or to one further down, is marked before that
-        name is there."""
+        """Run `resolve` as far as it can be done now.
+
+        A class that refers to itself, or to one further down, is marked before that name is there.
+        """
         with contextlib.suppress(NameError):
             self.resolve()
 
     def resolve(self) -> None:
-        """Make, once, what follows from the annotations. Raises NameError where one names nothing, TypeError where one
-        can't be decoded."""
+        """Make, once, what follows from the annotations.
+
+        Raises NameError where one names nothing, TypeError where one can't be decoded.
+        """
         if not self._resolved:
             try:
                 self._resolve()
@@ -110,7 +110,6 @@ class PayloadType:
         self.small_bytes = self.weight.small_bytes
         self._decode = msgspec.json.Decoder(self.cls).decode
         self.encoder = Encoder(self.decode, self.cls, self._decode)
-        self._decoded_guard = make_decoded_guard(self.cls)
         self._resolved = True
 
     def _decode_first(self, data: bytes) -> msgspec.Struct:
@@ -138,23 +137,20 @@ class PayloadType:
 
     def _check_weight(self, data: bytes) -> None:
         if (weight := self.weight.of(data)) > MOST_DECODED_BYTES:
-            text = f"takes about {weight >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: large content travels by reference"
+            text = (
+                f"takes about {weight >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: "
+                "large content travels by reference"
+            )
             raise ContractError(text, "/data", "schema_violation")
 
     def prove(self, data: bytes) -> msgspec.Struct | None:
-        """The payload in *data*, if these are proven to be the canonical form of an object; None says nothing."""
-        if native.core is not None:
-            return self.read(data) if native.core.is_canonical_object(data, DATA_ROOM) else None
-        try:
-            if self._decoded_guard is None:
-                return None
-            opened = self._typed(data)
-            return opened if _encode_sorted(opened) == data and self._decoded_guard(opened) else None
-        except KeyboardInterrupt:
-            raise
-        # A type's own __post_init__ may raise anything; `decode` says what became of it.
-        except BaseException:  # noqa: BLE001
+        """Return the payload in *data*, if compiled code proves these to be the canonical form of an object.
+
+        None says nothing: the exact way finds out.
+        """
+        if native.core is None or not native.core.is_canonical_object(data, DATA_ROOM):
             return None
+        return self.read(data)
 
     def read(self, data: bytes) -> msgspec.Struct | None:
         """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
@@ -225,8 +221,10 @@ class PayloadType:
             ) from error
 
     def check_critical(self, pointers: tuple[str, ...]) -> None:
-        """Raise ContractError (`critical_field`) unless every one of *pointers* names a field that this type or the
-        envelope knows."""
+        """Raise ContractError (`critical_field`) unless every one of *pointers* names a known field.
+
+        Known are those of this type and of the envelope.
+        """
         for pointer in pointers:
             if not knows_field(self.cls, pointer):
                 raise ContractError(
@@ -287,8 +285,10 @@ def encode_payload(subject: msgspec.Struct) -> bytes:
 
 
 class Registry:
-    """The payload types an application knows, by message type; immutable. Raises NameError for one whose annotations
-    name nothing."""
+    """The payload types an application knows, by message type; immutable.
+
+    Raises NameError for one whose annotations name nothing.
+    """
 
     def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
         self._types: dict[str, PayloadType] = {}

@@ -1,2 +1,4 @@
-"""The wire contract `sealbus/1`: envelope, canonical form, hashes, proof chain and signature form. Its text is
-`PROTOCOL.md`. Pure."""
+"""The wire contract `sealbus/1`: envelope, canonical form, hashes, proof chain and signature form.
+
+Its text is `PROTOCOL.md`. Pure.
+"""

@@ -153,8 +153,10 @@ def _read_many(data: bytes) -> object:
 
 
 def _split(text: bytes) -> list[bytes]:
-    """Valid JSON text cut at the quotes: outside, inside, outside, ...; inside, escaped quotes and backslashes are
-    masked."""
+    """Valid JSON text cut at the quotes: outside, inside, outside, ...
+
+    Inside, escaped quotes and backslashes are masked.
+    """
     if b"\\" in text:
         # Control characters can't occur in JSON text: each mask can be told from everything else.
         text = text.replace(b"\\\\", b"\x00\x00").replace(b'\\"', b"\x01\x01")
@@ -198,8 +200,10 @@ def _write(value: object) -> bytes:
 
 
 def _orders_may_differ(text: bytes) -> bool:
-    """Whether UTF-8 *text* has characters beyond U+FFFF and also some from U+E000 to U+FFFF: only those two sort
-    otherwise in UTF-16."""
+    """Return whether UTF-8 *text* has characters whose order differs in UTF-16.
+
+    It needs some beyond U+FFFF and also some from U+E000 to U+FFFF: only those two sort otherwise.
+    """
     if text.isascii() or not (b"\xee" in text or b"\xef" in text):
         return False
     return any(lead in text for lead in (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4"))
@@ -245,8 +249,9 @@ def _reordered(value: Any) -> object:
 
 
 def _judge(values: Any, room: int) -> int:
-    """How orjson would write *values*, with at most *room* levels inside: as RFC 8785 asks, with other numbers, or not
-    rightly at all.
+    """How orjson would write *values*, with at most *room* levels inside.
+
+    As RFC 8785 asks, with other numbers, or not rightly at all.
 
     Keys and the text of strings are orjson's to check. One loop with everything inline: it runs for each value of each
     message.

@@ -73,8 +73,10 @@ def looks_misspelled(outside: bytes) -> bool:
 
 
 def may_need_respelling(written: bytes) -> bool:
-    """Whether `respell` might change something in *written*, whole JSON text from orjson; strings can make it say so in
-    vain."""
+    """Return whether `respell` might change something in *written*, whole JSON text from orjson.
+
+    Strings can make it say so in vain.
+    """
     if not ORJSON_AGREES or b"e-6" in written or (b"+" in written and (b"e+1" in written or b"e+20" in written)):
         return True
     if b".0" in written and (b".0," in written or b".0}" in written or b".0]" in written or written.endswith(b".0")):
@@ -183,8 +185,10 @@ _GOLDEN: Final = {
 
 
 def orjson_agrees(write: Callable[[Sequence[float]], bytes] = orjson.dumps) -> bool:
-    """Whether the golden numbers, written by *write* and respelled, are right; orjson's spelling has changed between
-    releases."""
+    """Return whether the golden numbers, written by *write* and respelled, are right.
+
+    orjson's spelling has changed between releases.
+    """
     return respell(write(list(_GOLDEN)), trusted=True) == b"[" + b",".join(_GOLDEN.values()) + b"]"
 
 

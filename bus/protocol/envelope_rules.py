@@ -139,8 +139,10 @@ def _optional_ids(metadata: Metadata) -> None:
 
 
 def check_authority(authority: dict[str, Any], pointer: str) -> None:
-    """Raise ContractError unless *authority*, as it is sealed, has its form: known members of the right types, nothing
-    that no layer may hold, at most 1 KiB."""
+    """Raise ContractError unless *authority*, as it is sealed, has its form.
+
+    That is: known members of the right types, nothing that no layer may hold, at most 1 KiB.
+    """
     check_plain(authority, pointer)
     try:
         msgspec.convert(authority, Authority)

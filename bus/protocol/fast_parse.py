@@ -11,8 +11,6 @@ shape, and only texts that are written as they stand take the place of others.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from hashlib import sha256
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -20,8 +18,7 @@ from msgspec.structs import replace
 
 from bus import native
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing, Verification
-from bus.protocol.sealing import DATA_AT, Message, is_canonical_object
-from bus.protocol.timestamps import parse_ms
+from bus.protocol.sealing import Message, is_canonical_object
 
 __all__ = ["Cast", "Kind", "Mould", "Moulds"]
 
@@ -29,51 +26,23 @@ T = TypeVar("T")
 Shared: TypeAlias = str
 """The text of the constant members of metadata, and of routing, with a zero between them, which JSON text cannot
 hold."""
-_Slots: TypeAlias = tuple[int, str, str, str, str, str | None, str | None, str, str, str, int, int]
-"""The end of the data; conversation, message, timestamp, expiry, idempotency key, key; two hashes and the seal; sealed
-and expires, in ms."""
-_Parts: TypeAlias = tuple[int, str, str, str, Shared, str, str, str | None, str | None, str]
 
 
 class Kind(Protocol):
     """A payload type."""
 
-    def prove(self, data: bytes) -> msgspec.Struct | None:
-        """The payload, if *data* are proven canonical."""
-
     def read(self, data: bytes) -> msgspec.Struct | None:
         """The payload, if canonical *data* can be one."""
 
 
-_FRONT: Final = b'{"data":'
-_HEAD: Final = b',"metadata":{"conversation_id":"'
 _TO_ID: Final = '","hops":0,"message_id":"'
 _TO_TIME: Final = ',"timestamp":"'
-_TO_EXPIRY: Final = '"},"routing":{"expires_at":"'
 _TO_IDEMPOTENCY: Final = '","idempotency_key":"'
 _TO_KEY: Final = '","key":"'
-_TO_CONTENT: Final = '},"verification":{"content_hash":"'
-_TO_SEAL: Final = '","seal":"'
-_END: Final = '"}}'
 
-_HEAD_LENGTH: Final = len(_HEAD)
-_TO_ID_LENGTH: Final = len(_TO_ID)
-_TO_TIME_LENGTH: Final = len(_TO_TIME)
-_TO_EXPIRY_LENGTH: Final = len(_TO_EXPIRY)
-_TIME_LENGTH: Final = len("2026-01-31T12:00:00.000Z")
-_HASH_LENGTH: Final = len("sha256:") + 64
-_CLOSING_LENGTH: Final = len(_TO_CONTENT) + _HASH_LENGTH + len(_TO_SEAL) + _HASH_LENGTH + len(_END)
-
-_LONGEST_TAIL: Final = 4_096
-"""Where the layers behind data take more, the record is not looked at here: searching a hostile megabyte would cost too
-much."""
 _MOST_MOULDS: Final = 512
-_MAX_ID: Final = 128
-_MAX_TEXT: Final = 256
 
 _encode = msgspec.json.Encoder().encode
-# Only texts of that one length come here, so remembering them needs no look at how long they are.
-_parse_ms = lru_cache(maxsize=1024)(parse_ms)
 
 
 class Cast(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -131,53 +100,13 @@ class Moulds(Generic[T]):
     def cast(self, value: bytes) -> Cast[T] | None:
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
-        if self._caster is not None and native.core is not None:
-            found: str | Cast[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
-            if isinstance(found, str):
-                self._miss(found)
-                return None
-            return found
-        return self._cast(value)
-
-    def _cast(self, value: bytes) -> Cast[T] | None:
-        parts = _take_apart(value)
-        if parts is None:
+        if self._caster is None:
             return None
-        mould = self._moulds.get(parts[4])
-        if mould is None:
-            self._miss(parts[4])
+        found: str | Cast[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
+        if isinstance(found, str):
+            self._miss(found)
             return None
-        slots = _fill(value, parts, mould)
-        if slots is None:
-            return None
-        (
-            data_end,
-            talk,
-            message_id,
-            timestamp,
-            expires_at,
-            once_key,
-            key,
-            content,
-            envelope,
-            seal,
-            sealed_ms,
-            ends_ms,
-        ) = slots
-        data = value[DATA_AT:data_end]
-        payload = mould.kind.prove(data)
-        if payload is None and not is_canonical_object(data):
-            return None
-        message = Message(
-            value,
-            replace(mould.metadata, conversation_id=talk, message_id=message_id, timestamp=timestamp),
-            replace(mould.routing, expires_at=expires_at, idempotency_key=once_key, key=key),
-            Verification(content_hash=content, seal=seal),
-            envelope,
-            data_end,
-            payload,
-        )
-        return Cast(message, mould.known, (key or talk).encode(), sealed_ms, ends_ms)
+        return found
 
     def _miss(self, shared: Shared) -> None:
         """A mould is made at the second sight of its text: fields that differ from message to message would fill the
@@ -188,100 +117,6 @@ class Moulds(Generic[T]):
         if len(self._glimpsed) >= _MOST_MOULDS:
             self._glimpsed.clear()
         self._glimpsed.add(shared)
-
-
-def _fill(value: bytes, parts: _Parts, mould: Mould[T]) -> _Slots | None:
-    """The slots of a plain message, if its hashes are those of its bytes."""
-    data_end, envelope, conversation_id, message_id, _, timestamp, expires_at, idempotency_key, key, hashes = parts
-    if not (
-        # What stood between its quotes is, with these, exactly what would be written for it.
-        0 < len(message_id) <= _MAX_ID
-        and message_id.isascii()
-        and message_id.isprintable()
-        and not (" " in message_id or "\\" in message_id)
-        and (conversation_id == message_id or _is_plain_text(conversation_id))
-        and (idempotency_key is None or _is_plain_text(idempotency_key))
-        and (key is None or (key != conversation_id and _is_plain_text(key)))
-    ):
-        return None
-    sealed_ms, expires_ms = _parse_ms(timestamp), _parse_ms(expires_at)
-    if sealed_ms is None or expires_ms is None or expires_ms <= sealed_ms:
-        return None
-    content_hash = "sha256:" + sha256(value[DATA_AT:data_end]).hexdigest()
-    envelope_hash = "sha256:" + sha256(envelope.encode()).hexdigest()
-    statement = (
-        f'{{"content_hash":"{content_hash}","envelope_hash":"{envelope_hash}","hops":0,'
-        f'"message_id":"{message_id}"{mould.stated}"timestamp":"{timestamp}"{mould.stated_end}'
-    )
-    seal = "sha256:" + sha256(statement.encode()).hexdigest()
-    if hashes != f"{_TO_CONTENT}{content_hash}{_TO_SEAL}{seal}{_END}":
-        return None
-    texts = (
-        conversation_id,
-        message_id,
-        timestamp,
-        expires_at,
-        idempotency_key,
-        key,
-        content_hash,
-        envelope_hash,
-        seal,
-    )
-    return (data_end, *texts, sealed_ms, expires_ms)
-
-
-def _take_apart(value: bytes) -> _Parts | None:
-    """The slots of a plain message and what stands between them; nothing of it is proven yet but its order."""
-    # Everything inline: it runs for each message, and a function call costs as much as four of its lines.
-    data_end = value.rfind(_HEAD, -_LONGEST_TAIL)
-    if data_end < 0 or not value.startswith(_FRONT):
-        return None
-    try:
-        tail = value[data_end:].decode()
-    except UnicodeDecodeError:
-        return None
-    at = tail.find('"', _HEAD_LENGTH)
-    conversation_id = tail[_HEAD_LENGTH:at]
-    if not tail.startswith(_TO_ID, at):
-        return None
-    start = at + _TO_ID_LENGTH
-    at = tail.find('"', start)
-    message_id = tail[start:at]
-    stamp = tail.find(_TO_TIME, at)
-    middle = tail[at + 1 : stamp]
-    start = stamp + _TO_TIME_LENGTH
-    at = start + _TIME_LENGTH
-    if stamp < 0 or not tail.startswith(_TO_EXPIRY, at):
-        return None
-    timestamp = tail[start:at]
-    start = at + _TO_EXPIRY_LENGTH
-    at = start + _TIME_LENGTH
-    expires_at = tail[start:at]
-    idempotency_key = key = None
-    if tail.startswith(_TO_IDEMPOTENCY, at):
-        start = at + len(_TO_IDEMPOTENCY)
-        at = tail.find('"', start)
-        idempotency_key = tail[start:at]
-    if tail.startswith(_TO_KEY, at):
-        start = at + len(_TO_KEY)
-        at = tail.find('"', start)
-        key = tail[start:at]
-    closing = len(tail) - _CLOSING_LENGTH
-    if not at < closing or not tail.startswith(_TO_CONTENT, closing):
-        return None
-    envelope = f"{{{tail[1:closing]}}}}}"
-    return (
-        data_end,
-        envelope,
-        conversation_id,
-        message_id,
-        f"{middle}\0{tail[at:closing]}",
-        timestamp,
-        expires_at,
-        idempotency_key,
-        key,
-        tail[closing:],
-    )
 
 
 def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
@@ -316,8 +151,3 @@ def _between(text: str, before: str, after: str) -> str | None:
     return (
         text[len(before) : inner] if text.startswith(before) and text.endswith(after) and len(before) <= inner else None
     )
-
-
-def _is_plain_text(text: str) -> bool:
-    """Whether *text*, found between two quotes, is a text id that is written as it stands."""
-    return 0 < len(text) <= _MAX_TEXT and text.isascii() and text.isprintable() and "\\" not in text

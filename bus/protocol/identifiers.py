@@ -144,8 +144,9 @@ def has_control(text: str) -> bool:
 
 
 class Entropy:
-    """Random bytes in small pieces, read from the system in large ones: a call into the system per message id would
-    cost more than the id.
+    """Random bytes in small pieces, read from the system in large ones.
+
+    A call into the system per message id would cost more than the id.
 
     A forked child starts with a pool of its own, or two processes would make the same ids.
     """

@@ -23,8 +23,10 @@ def have_form(chain: tuple[Link, ...]) -> bool:
 def hold(
     chain: tuple[Link, ...], statement: Statement, cause_id: str | None, *, backwards_ms: int, age_ms: int
 ) -> bool:
-    """Whether *chain* is proven to be that of a message that says *statement* and was caused by *cause_id*, whoever
-    signed it."""
+    """Return whether *chain* is proven to be that of a message that says *statement*.
+
+    The message was caused by *cause_id*; the signer does not matter.
+    """
     return (
         _links is not None
         and native.core is not None

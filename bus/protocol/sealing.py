@@ -134,8 +134,9 @@ def seal(
     proof_chain: tuple[Link, ...] = (),
     signer: signatures.Signer | None = None,
 ) -> Message:
-    """Seal canonical *data* (an object) under *metadata* and *routing*; raises ContractError for what a receiver would
-    refuse.
+    """Seal canonical *data* (an object) under *metadata* and *routing*.
+
+    Raises ContractError for what a receiver would refuse.
 
     *parents* are the seals this message rests on, the cause first; *proof_chain* is the cause's `chain_for_children()`.
     """
@@ -182,8 +183,10 @@ def check_integrity(message: Message) -> None:
 
 
 def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
-    """The fast way for an envelope of known fields only: proven canonical by writing it again. None: ask the exact
-    way."""
+    """Parse the fast way, for an envelope of known fields only; None: ask the exact way.
+
+    It is proven canonical by writing it again.
+    """
     try:
         envelope = _decode_envelope(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -37,13 +37,17 @@ class Verifier(Protocol):
     """The keys a receiver trusts."""
 
     def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
-        """The authenticity reason *signature* over *payload* (JCS of *statement*) fails with, or None when it is
-        good."""
+        """The authenticity reason why *signature* over *payload* fails, or None when it is good.
+
+        *payload* is the JCS of *statement*.
+        """
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A signature in the right form; says nothing yet about its bytes. *header* is the protected header as it stands in
-    the text."""
+    """A signature in the right form; says nothing yet about its bytes.
+
+    *header* is the protected header as it stands in the text.
+    """
 
     alg: str
     kid: str
@@ -93,8 +97,10 @@ def parse_signature(text: str) -> Signature | None:
 
 
 def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
-    """Raise ContractError unless *verifier* finds *signature* good, also where it fails or answers what is no answer:
-    then nobody knows."""
+    """Raise ContractError unless *verifier* finds *signature* good.
+
+    Also where it fails or answers what is no answer: then nobody knows.
+    """
     try:
         reason = verifier.judge(signature, statement, payload)
     except KeyboardInterrupt:

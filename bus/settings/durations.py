@@ -22,8 +22,9 @@ _ISO: Final = re.compile(
 
 
 def seconds(written: object) -> float:
-    """Seconds in a number (of seconds), in `250ms`, `10s`, `5m`, `1h`, `7d`, or in ISO 8601 `PT10S`, `P1DT12H` (no
-    years, months, weeks).
+    """The seconds that a setting's text or number means.
+
+    A number (of seconds), `250ms`, `10s`, `5m`, `1h`, `7d`, or ISO 8601 `PT10S`, `P1DT12H` (no years, months, weeks).
 
     Raises `ValueError` for anything else, and for negative and non-finite numbers.
     """

@@ -1,5 +1,7 @@
-"""Loading settings: flags over environment over file over defaults, converted, held to rules between fields, and
-described with their origins."""
+"""Loading settings: flags over environment over file over defaults.
+
+They are converted, held to rules between fields, and described with their origins.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ __all__ = ["Loaded", "describe", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and where each came from: "section.name" to "default", "file PATH", a variable's name or "flag
-    --NAME"."""
+    """Settings, and where each came from.
+
+    *origins*: "section.name" to "default", "file PATH", a variable's name or "flag --NAME".
+    """
 
     settings: Settings
     origins: dict[str, str]
@@ -49,8 +53,10 @@ _QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&
 
 
 def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], file: Path | None) -> Loaded:
-    """Flags over `SEALBUS_SECTION__NAME` over `SEALBUS_SECTION__NAME_FILE` over the TOML *file* (else `SEALBUS_CONFIG`)
-    over the defaults.
+    """Load the settings: flags over environment over file over defaults.
+
+    That is: flags, `SEALBUS_SECTION__NAME`, `SEALBUS_SECTION__NAME_FILE`, the TOML *file* (else `SEALBUS_CONFIG`), and
+    the defaults.
 
     Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and wrong types and
     ranges.
@@ -153,8 +159,10 @@ def _shown(value: object, kind: Any) -> str:
 
 
 def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Rules between fields, and forms no range can say: the name of the offending setting and what is expected of
-    it."""
+    """Rules between fields, and forms no range can say.
+
+    Yields the name of the offending setting and what is expected of it.
+    """
     publish, worker, retry, kafka = settings.publish, settings.worker, settings.retry, settings.kafka
     needs_user = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism != "OAUTHBEARER"
     needs_token = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism == "OAUTHBEARER"

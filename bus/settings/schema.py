@@ -46,8 +46,10 @@ class Bus(_Section, frozen=True):
 
 
 class Topics(_Section, frozen=True):
-    """How topics are created: `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means
-    no limit by size."""
+    """How topics are created.
+
+    `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means no limit by size.
+    """
 
     partitions: Annotated[int, Meta(ge=1, le=1000)]
     create: bool | Literal["auto"]
@@ -96,8 +98,10 @@ class Retry(_Section, frozen=True):
 
 
 class DeadLetter(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets; and when so many die that a type
-    pauses."""
+    """Whether dead letters carry error texts and traces, which may hold secrets.
+
+    And when so many die that a type pauses.
+    """
 
     details: bool
     brake_share: Annotated[float, Meta(gt=0, le=1)]
@@ -121,8 +125,10 @@ class Inbox(_Section, frozen=True):
 
 
 class Kafka(_Section, frozen=True):
-    """How to reach Kafka's brokers. What sealbus forces on the client has no setting
-    (`bus.transports.kafka.options`)."""
+    """How to reach Kafka's brokers.
+
+    What sealbus forces on the client has no setting (`bus.transports.kafka.options`).
+    """
 
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
     sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]

@@ -79,8 +79,10 @@ def variable(name: str) -> str:
 
 
 def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, Given]:
-    """The settings in a TOML file. Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown
-    key."""
+    """The settings in a TOML file.
+
+    Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown key.
+    """
     origin = origin or f"file {path}"
     return {name: Given(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
 
@@ -110,8 +112,9 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
 
 
 def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, Given]:
-    """Flags by their names without dashes in front: `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or
-    `drain_timeout_s`.
+    """Flags by their names without dashes in front.
+
+    For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`.
 
     A name needs its section where two sections have it. None means: not given. Raises `ConfigurationError` for an
     unknown flag.
@@ -141,8 +144,10 @@ def _spellings(name: str) -> set[str]:
 
 
 def _service_links(env: Mapping[str, str]) -> list[str]:
-    """How the variables begin that Kubernetes gives every container for a service called sealbus, sealbus-worker or so:
-    nobody's settings."""
+    """How the variables begin that Kubernetes sets for a service called sealbus: nobody's settings.
+
+    Every container gets them, also for a service called sealbus-worker or so.
+    """
     services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
     return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]
 

@@ -68,8 +68,10 @@ def _escaped(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
-    """Foreign text (an id, a pointer, what an exception says) is neither long nor does it hold a secret; traces may be
-    longer."""
+    """Foreign text (an id, a pointer, what an exception says), bounded and without secrets.
+
+    Traces may be longer.
+    """
     return {
         name: cut(redacted(value), _MAX_TRACE if name in _TRACES else _MAX_VALUE) if isinstance(value, str) else value
         for name, value in event.items()
@@ -77,8 +79,10 @@ def _bounded(_: object, __: str, event: EventDict) -> EventDict:
 
 
 class _Stderr:
-    """Standard error as it is at each line. Without room for its log a worker would end, and run at its next start what
-    it could not settle."""
+    """Standard error as it is at each line.
+
+    Without room for its log a worker would end, and run at its next start what it could not settle.
+    """
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):

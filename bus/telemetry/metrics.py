@@ -121,8 +121,10 @@ class Metrics:
 
 
 class _Meters(dict[str, "Meter"]):
-    """A dict that makes what is missing: the quickest look-up there is, for something looked up several times a
-    message."""
+    """A dict that makes what is missing.
+
+    The quickest look-up there is, for something looked up several times a message.
+    """
 
     def __init__(self, metrics: Metrics, group: str) -> None:
         super().__init__()

@@ -97,8 +97,10 @@ def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit
 
 @lru_cache(maxsize=1024)
 def agent_slug(agent_id: str, *, length: int = _MAX_SLUG) -> str:
-    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash: different ids never share one by their spelling
-    alone."""
+    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash.
+
+    Different ids never share one by their spelling alone.
+    """
     readable = _UNSAFE.sub("-", agent_id.lower()).strip("-")[:length].rstrip("-") or "agent"
     return f"{readable}-{sha256(agent_id.encode()).hexdigest()[:_HASH_DIGITS]}"
 

@@ -1,5 +1,6 @@
-"""Which topics an application needs, as specs computed from its types, groups and settings; and how what is differs
-from that. Pure.
+"""Which topics an application needs, as specs; and how what is differs from that. Pure.
+
+The specs are computed from its types, groups and settings.
 
 Owns partition counts and retention of every kind of topic (design section 4), and the one comparison of found with
 wanted. Reading what is and carrying out a change is the transport's `Admin`.
@@ -44,8 +45,10 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
 
 
 def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
-    """The retry tiers of *group* and what is sent back to it, each with the dead letters of records that are unreadable
-    there."""
+    """The retry tiers of *group* and what is sent back to it.
+
+    Each comes with the dead letters of records that are unreadable there.
+    """
     namespace = settings.bus.namespace
     topics = [
         *(retry_topic(namespace, group, delay) for delay in settings.retry.tiers),
@@ -55,8 +58,10 @@ def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
-    """What the namespace has once: the states of its dead letters, which outlive the letters, and the journal, which is
-    kept."""
+    """What the namespace has once: the states of its dead letters, and the journal.
+
+    The states outlive the letters, and the journal is kept.
+    """
     namespace = settings.bus.namespace
     kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
     return [
@@ -72,8 +77,10 @@ def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpe
 
 
 def shortest_retention_s(settings: Settings) -> float:
-    """How long records must be kept: while a message lives, and while it may still be retried or sent back after
-    that."""
+    """How long records must be kept.
+
+    While a message lives, and while it may still be retried or sent back after that.
+    """
     return settings.publish.max_ttl_s + _RETRY_HORIZON_S
 
 

@@ -101,8 +101,10 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
-"""Why a record was not acknowledged: certainly not in the log (also when the connection itself is set up wrongly), or
-unknown."""
+"""Why a record was not acknowledged: it is certainly not in the log, or that is unknown.
+
+It is certain also when the connection itself is set up wrongly.
+"""
 
 Outcome: TypeAlias = Appended | Failure
 """Of one appended record: durable, certainly not in the log, or unknown."""
@@ -130,8 +132,9 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One respect in which a topic is not as it shall be: `partitions`, `replicas`, or a topic setting by its name in
-    Kafka.
+    """One respect in which a topic is not as it should be.
+
+    `partitions`, `replicas`, or a topic setting by its name in Kafka.
 
     Values are written as Kafka writes them; *found* None means that the topic is missing.
     """
@@ -178,8 +181,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     own_clock: bool = False
     """Append times are the wall clock of the machine that appends, which is this one."""
     appends_in_flight: int = 1
-    """How many `append` calls are worth having at once: one where each commits by itself, more where partitions answer
-    independently."""
+    """How many `append` calls are worth having at once.
+
+    One where each commits by itself, more where partitions answer independently.
+    """
 
 
 class Listener(Protocol):
@@ -225,8 +230,9 @@ class Subscription(Protocol):
         """What this member holds now."""
 
     def in_doubt(self) -> bool:
-        """Whether others may hold what this member believes to hold, because it was silent for too long: it was
-        suspended, or blocked.
+        """Whether others may hold what this member believes to hold.
+
+        That is so when it was silent for too long: it was suspended, or blocked.
 
         The listener hears soon what is lost. What holds its key in strict order is not to be begun before that.
         """
@@ -259,21 +265,29 @@ class Admin(Protocol):
         """Every group that has members or commits."""
 
     async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What *group* has committed, by (topic, partition); nothing for a group that never was. Raises
-        NotPermittedError."""
+        """What *group* has committed, by (topic, partition); nothing for a group that never was.
+
+        Raises NotPermittedError.
+        """
 
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Let *group*, which has no members now, go on at these offsets, by (topic, partition). Raises GroupBusyError,
-        NotPermittedError."""
+        """Let *group*, which has no members now, go on at these offsets, by (topic, partition).
+
+        Raises GroupBusyError, NotPermittedError.
+        """
 
     async def expel(self, group: str, members: Collection[str]) -> None:
-        """End the membership of those of *members*, named as in `subscribe`, that *group* still has. Only for processes
-        that have certainly ended: what they held goes to others at once, instead of when their sessions have timed
-        out."""
+        """End the membership of those of *members* that *group* still has.
+
+        They are named as in `subscribe`. Only for processes that have certainly ended: what they held goes to others at
+        once, instead of when their sessions have timed out.
+        """
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
-        """By broker, the settings that no topic can override; empty where there are no brokers. Raises
-        NotPermittedError."""
+        """By broker, the settings that no topic can override; empty where there are no brokers.
+
+        Raises NotPermittedError.
+        """
 
 
 class Transport(Protocol):
@@ -293,8 +307,10 @@ class Transport(Protocol):
         """
 
     async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
-        """For each record why its topic would never take it; None where nothing speaks against it, or nothing is known.
-        Appends nothing."""
+        """For each record why its topic would never take it. Appends nothing.
+
+        None where nothing speaks against it, or nothing is known.
+        """
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:
         """Join *group*; partitions arrive through *listener*. Raises TopicMissingError, NameRefusedError."""

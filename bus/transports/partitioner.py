@@ -76,8 +76,10 @@ def _lanes(count: int) -> tuple[int, int]:
 
 
 def partition_of_hash(hashed: int, partitions: int) -> int:
-    """The partition among *partitions* of a key with that hash; the sign bit is dropped, as Kafka's `toPositive`
-    does."""
+    """The partition among *partitions* of a key with that hash.
+
+    The sign bit is dropped, as Kafka's `toPositive` does.
+    """
     return (hashed & 0x7FFFFFFF) % partitions
 
 

@@ -20,8 +20,10 @@ _PAGE_BYTES = 16 * 1_048_576
 async def scan(
     transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
 ) -> AsyncIterator[Record]:
-    """Every record that *topic* has now, from *starts* on where given, oldest first within a partition. Raises
-    TopicMissingError."""
+    """Every record that *topic* has now, oldest first within a partition.
+
+    From *starts* on where given. Raises TopicMissingError.
+    """
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
         offset = max(kept.start, starts.get(partition, 0))
         while offset < kept.end and (
@@ -33,8 +35,10 @@ async def scan(
 
 
 def begun_anew(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
-    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach: their topic was
-    deleted and made anew."""
+    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach.
+
+    Their topic was deleted and made again.
+    """
     return {
         partition: kept.start
         for partition, kept in ranges.items()

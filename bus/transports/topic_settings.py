@@ -71,8 +71,10 @@ def settings_of(spec: TopicSpec) -> dict[str, str]:
 
 
 def compared(topic: str, found: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Change]:
-    """What must become of *topic*, which is as *found* (None: missing), for it to be as *wanted*. What is not in
-    *wanted* is not looked at."""
+    """What must become of *topic*, which is as *found* (None: missing), for it to be as *wanted*.
+
+    What is not in *wanted* is not looked at.
+    """
     if found is None:
         return [Change(topic=topic, setting=setting, found=None, wanted=value) for setting, value in wanted.items()]
     return [

@@ -1,5 +1,6 @@
-"""The five core types between agents (seed 000, section 3): handing over, results of tools, approvals, progress,
-errors.
+"""The five core types between agents (seed 000, section 3).
+
+Handing over, results of tools, approvals, progress, errors.
 
 Owns their fields and rules. Who sends to whom, when and with which lifetime stands in the envelope, not here.
 """
@@ -39,8 +40,10 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Constraints(_Value, frozen=True, kw_only=True):
-    """Bounds of a task: at most *max_duration_seconds*; a result below *required_confidence* (0 to 1) does not
-    count."""
+    """Bounds of a task: at most *max_duration_seconds*.
+
+    A result below *required_confidence* (0 to 1) does not count.
+    """
 
     max_duration_seconds: Annotated[int, Meta(ge=1)] | None = None
     required_confidence: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -96,8 +99,10 @@ class Resource(_Value, frozen=True, kw_only=True):
 
 @payload("approval.request", version="1.0.0")
 class ApprovalRequest(_Value, frozen=True, kw_only=True):
-    """An agent asks a human or a supervisor before it acts; without an answer within *timeout_seconds* it is
-    refused."""
+    """An agent asks a human or a supervisor before it acts.
+
+    Without an answer within *timeout_seconds* it is refused.
+    """
 
     request_id: Text
     action: Text
@@ -123,8 +128,10 @@ class StatusUpdate(_Value, frozen=True, kw_only=True):
 
 @payload("error.reported", version="1.0.0")
 class ErrorReported(_Value, frozen=True, kw_only=True):
-    """An error its agent can't recover from. The bus itself sends it to a requester whose message died: *error_code* is
-    then the reason."""
+    """An error its agent can't recover from.
+
+    The bus itself sends it to a requester whose message died: *error_code* is then the reason.
+    """
 
     error_code: Text
     error_message: Text

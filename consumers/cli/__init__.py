@@ -32,8 +32,8 @@ main = Shell(
     params=[version_option()],
     help="""An asynchronous message bus for software agents.
 
-    Data goes to standard output, logs and progress to standard error. Without --bus everything happens in sealbus.db in the current
-    directory.
+    Data goes to standard output, logs and progress to standard error. Without --bus everything happens in sealbus.db in
+    the current directory.
 
     \b
     Examples:
@@ -43,6 +43,7 @@ main = Shell(
       sealbus dlq list
 
     \b
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 bus unreachable, 75 try again later, 78 wrong settings, 130 and 143 interrupted.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 bus unreachable, 75 try again later, 78 wrong settings,
+    130 and 143 interrupted.
     """,
 )

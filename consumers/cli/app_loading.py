@@ -26,8 +26,10 @@ class ImportFailedError(BusError):
 
 
 def load_app(target: str) -> App:
-    """The App behind `MODULE:APP`; raises click.UsageError when it names none, ImportFailedError for errors in the
-    module itself."""
+    """The App behind `MODULE:APP`.
+
+    Raises click.UsageError when it names none, ImportFailedError for errors in the module itself.
+    """
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise click.UsageError(

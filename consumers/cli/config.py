@@ -18,8 +18,8 @@ __all__ = ["config"]
 def config() -> None:
     """Show and check settings.
 
-    The first that says something wins: a flag, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE (a file that holds the value),
-    the TOML file (--config or SEALBUS_CONFIG), the default.
+    The first that says something wins: a flag, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE (a file
+    that holds the value), the TOML file (--config or SEALBUS_CONFIG), the default.
 
     \b
     Examples:

@@ -68,8 +68,10 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (RecordTooLargeError, "put large content elsewhere and send a reference: {uri, sha256, size, media_type}"),
     (
         OffsetOutOfRangeError,
-        "retention deleted records before they were settled; `sealbus groups GROUP --skip-lost` goes on at the oldest "
-        "kept",
+        (
+            "retention deleted records before they were settled; "
+            "`sealbus groups GROUP --skip-lost` goes on at the oldest kept"
+        ),
     ),
     (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),
     (AppendUnknownError, "it may be in the log: look with `sealbus tail` before you publish it again"),

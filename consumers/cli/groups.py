@@ -1,5 +1,6 @@
-"""`sealbus groups [GROUP]`: who reads what, and how far behind; `--skip-lost`, the way on for a group whose next
-records were deleted; and `--park` (`consumers.cli.park`).
+"""`sealbus groups [GROUP]`: who reads what, and how far behind.
+
+With `--skip-lost`, the way on for a group whose next records were deleted; and with `--park` (`consumers.cli.park`).
 
 Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the
 transport's admin).
@@ -76,11 +77,13 @@ def groups(
 
     LAG counts the records kept that the group has not settled yet.
 
-    A worker does not start where retention has deleted what its group would read next, for it may have lost something. --skip-lost is for when
-    that is known: the group, whose workers are stopped, goes on at the oldest record that is kept. It skips nothing that is kept.
+    A worker does not start where retention has deleted what its group would read next, for it may have lost something.
+    --skip-lost is for when that is known: the group, whose workers are stopped, goes on at the oldest record that is
+    kept. It skips nothing that is kept.
 
-    --park sets a message aside that the group has not settled, whether its workers run or not: when they come to it, they write its dead letter
-    (rejected, Parked), and only then go past it. The letter is parked: only `sealbus dlq redrive --force` sends it back.
+    --park sets a message aside that the group has not settled, whether its workers run or not: when they come to it,
+    they write its dead letter (rejected, Parked), and only then go past it. The letter is parked: only `sealbus dlq
+    redrive --force` sends it back.
 
     \b
     Examples:

@@ -1,5 +1,6 @@
-"""`sealbus outbox relay|list DATABASE_URL`: publish what applications have committed to their databases, and see what
-waits there.
+"""`sealbus outbox relay|list DATABASE_URL`: publish what waits in applications' databases, or see it.
+
+What waits is what they have committed there.
 
 Owns the options, what is told to people, and the exit codes. Does not own relaying or the rows (`producers.outbox`).
 """
@@ -61,8 +62,9 @@ def outbox() -> None:
 def relay(session: Session, *, database: str, once: bool, batch: int, interval: float) -> int:
     """Publish the committed rows of an outbox, in the order of each key, until interrupted.
 
-    One relay works on a database at a time; others stand by and take over within seconds. Whatever is away, database or log, is waited for.
-    A message is sent again, byte for byte, where its fate is unknown. One that the log refuses for ever stays in its row with the error.
+    One relay works on a database at a time; others stand by and take over within seconds. Whatever is away, database or
+    log, is waited for. A message is sent again, byte for byte, where its fate is unknown. One that the log refuses for
+    ever stays in its row with the error.
 
     \b
     Examples:
@@ -70,7 +72,8 @@ def relay(session: Session, *, database: str, once: bool, batch: int, interval: 
       sealbus outbox relay sqlite:///shop.db --once
 
     \b
-    Exit codes, with --once: 0 all sent, 1 some refused for ever, 69 bus or database unreachable, 75 some left, or another relay is at work.
+    Exit codes, with --once: 0 all sent, 1 some refused for ever, 69 bus or database unreachable, 75 some left,
+    or another relay is at work.
     """
     settings = session.settings()
     rows = open_rows(database, clock=SystemClock())
@@ -107,7 +110,8 @@ def relay(session: Session, *, database: str, once: bool, batch: int, interval: 
 @click.argument("database", metavar="DATABASE_URL")
 @with_session
 def list_(session: Session, *, database: str) -> int:
-    """Show what waits in an outbox, topic by topic: how many rows, how old the oldest is, how many were refused for ever and why.
+    """Show what waits in an outbox, topic by topic: how many rows, how old the oldest is, how many were refused for
+    ever and why.
 
     \b
     Examples:

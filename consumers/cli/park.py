@@ -31,8 +31,10 @@ _MAX_RECORD_BYTES = 64 * 1_048_576
 
 
 def park(session: Session, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool) -> int:
-    """Have the message at *place* buried instead of run. Raises UsageError for what is no place, BusError where nothing
-    is to be parked."""
+    """Have the message at *place* buried instead of run.
+
+    Raises UsageError for what is no place, BusError where nothing is to be parked.
+    """
     name, partition, offset = parse_place((place,))
     found: list[ParkOrder] = []
 

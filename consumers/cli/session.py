@@ -67,8 +67,10 @@ class Session:
 
     @asynccontextmanager
     async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
-        """The log of *chosen*; looking at an embedded log that is not there must not *create* one. Raises
-        UnreachableError."""
+        """The log of *chosen*; looking at an embedded log that is not there must not *create* one.
+
+        Raises UnreachableError.
+        """
         from bus.transports import open_configured
 
         if not create:

@@ -1,5 +1,4 @@
-"""The outermost command: finding verbs without importing them all, and the edge where errors become messages and exit
-codes.
+"""The outermost command: finding verbs without importing them all, and errors as messages and exit codes.
 
 Does not own the verbs, nor which error has which exit code (`consumers.cli.exit_codes`).
 """
@@ -61,8 +60,10 @@ class Shell(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line, also where a caller has closed standard streams, or where there is no room behind
-        them."""
+        """Run the command line.
+
+        Also where a caller has closed standard streams, or where there is no room behind them.
+        """
         _open_standard_streams()
         try:
             return super().main(*args, **kwargs)
@@ -74,8 +75,10 @@ class Shell(click.Group):
             sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; no error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main`
-        as one."""
+        """Run the verb.
+
+        No error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main` as one.
+        """
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -128,8 +131,10 @@ def _exists(module: str) -> bool:
 
 
 class _Forgiving:
-    """Standard error, where what there is no room for is lost: it must not change what a command does and how it
-    ends."""
+    """Standard error, where what there is no room for is lost.
+
+    It must not change what a command does and how it ends.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,2 +1,4 @@
-"""Poison protection without an inbox: what each process runs is noted in files that outlive it, and deaths are
-counted."""
+"""Poison protection without an inbox: deaths are counted.
+
+What each process runs is noted in files that outlive it.
+"""

@@ -81,8 +81,10 @@ class Witness:
                 self._failed(error)
 
     def end_in_order(self) -> None:
-        """Whatever ends the process from now on, it is told to end, and no message is to blame. May be called by a
-        signal handler."""
+        """Say that the process is told to end, whatever ends it from now on: no message is to blame.
+
+        May be called by a signal handler.
+        """
         if self._slots is not None:
             self._slots.end_in_order()
 
@@ -94,8 +96,10 @@ class Witness:
         self._slots = None
 
     def begin(self, delivery: Delivery, kept: bool) -> int:
-        """The handler of *delivery* begins; what `end` is to be given. *kept*: it has a row in an inbox, where its
-        deaths are counted."""
+        """Note that the handler of *delivery* begins; return what `end` is to be given.
+
+        *kept*: it has a row in an inbox, where its deaths are counted.
+        """
         slots, message = self._slots, delivery.message
         if slots is None or message is None:
             return 0

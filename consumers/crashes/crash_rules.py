@@ -27,8 +27,10 @@ Kind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
 class Key(NamedTuple):
-    """What deaths are counted for: the place where a message was first read, or, while it is *judged*, the place of its
-    record."""
+    """What deaths are counted for: the place where a message was first read.
+
+    While it is *judged*, the place of its record.
+    """
 
     topic: str
     partition: int
@@ -42,8 +44,10 @@ class Key(NamedTuple):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One message that was running. *name*: its id; of a record that was being judged, a checksum. "inbox": it has a
-    row there."""
+    """One message that was running.
+
+    *name*: its id; of a record that was being judged, a checksum. "inbox": it has a row there.
+    """
 
     topic: str
     partition: int

@@ -1,9 +1,10 @@
-"""The roll of one group on one machine: a directory with a file for each process that works, and one for what is held
-against messages.
+"""The roll of one group on one machine: a directory with a file for each process that works.
 
-Owns who is alive (whoever holds the lock on its file, which the kernel lets go of however a process ends), counting
-each death once, and writing the tolls as a whole. Several workers and supervisors of a group share it; one at a time
-changes it. Does not own where it lies (`choosing`).
+One more file is for what is held against messages.
+
+Owns who is alive (the process that holds the lock on its file, which the kernel lets go of however a process ends),
+counting each death once, and writing the tolls as a whole. Several workers and supervisors of a group share it; one at
+a time changes it. Does not own where it lies (`choosing`).
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ class Roll:
             self._mine = None
 
     def count(self, now_ms: int, *, excused: int | None = None) -> list[Death]:
-        """Count the deaths since the last time, and tell of them. The process *excused* was killed on purpose: nothing
-        died of it."""
+        """Count the deaths since the last time, and tell of them.
+
+        The process *excused* was killed on purpose: nothing died of it.
+        """
         with self._turn():
             deaths = [
                 death for path in sorted(self.path.glob(f"*{_RUNNING}")) if (death := _ended(path, now_ms)) is not None
@@ -151,8 +154,10 @@ def _take(descriptor: int) -> None:
 
 
 def _ended(path: Path, now_ms: int) -> Death | None:
-    """The death of the process that *path* is of, which is forgotten; None where it lives, or nothing can be said about
-    it."""
+    """The death of the process that *path* is of, which is forgotten.
+
+    None where it lives, or nothing can be said about it.
+    """
     pid, _, rest = path.name.partition("-")
     if path in _held:
         return None
@@ -184,8 +189,10 @@ def _forget_old(path: Path, now_ms: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """This boot of this machine, the same in all of its containers; where the system does not say, the machine's
-    name."""
+    """This boot of this machine, the same in all of its containers.
+
+    Where the system does not say, the machine's name.
+    """
     try:
         told = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):

@@ -1,5 +1,6 @@
-"""What one process is running, in a file that outlives it: fixed slots in shared memory, written when a handler begins
-and cleared when it ends.
+"""What one process is running, in a file that outlives it: fixed slots in shared memory.
+
+A slot is written when a handler begins and cleared when it ends.
 
 Owns the file's layout, taking and clearing slots, and reading those of others. A write is a copy in memory, without a
 system call: the pages are the kernel's, so they survive kill -9, `os._exit` and the lack of memory, and only the
@@ -41,8 +42,10 @@ _write = _SLOT.pack_into
 
 
 class Slots:
-    """The slots of this process, a *member* of its group, in the file behind *descriptor*, which is new. Raises OSError
-    where there is no room for it."""
+    """The slots of this process, a *member* of its group, in the new file behind *descriptor*.
+
+    Raises OSError where there is no room for it.
+    """
 
     __slots__ = ("_free", "_judging", "_map")
 
@@ -98,8 +101,10 @@ class Slots:
 
 
 def read(descriptor: int) -> tuple[str, list[Mark]]:
-    """Which member a process that has ended was, and what was running in it, by its file: nothing where it ended in
-    order, or the file is none of ours."""
+    """Which member a process that has ended was, and what was running in it, by its file.
+
+    Nothing where it ended in order, or the file is none of ours.
+    """
     data = os.pread(descriptor, _HEADER + (MOST_SLOTS + 1) * _SIZE, 0)
     if not data.startswith(_MAGIC) or len(data) < _HEADER:
         return "", []

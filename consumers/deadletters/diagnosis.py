@@ -43,8 +43,10 @@ _WORDS: Final = {
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gates say of the stored bytes today. *reason* is empty where all those that can be asked here let them
-    pass."""
+    """What the gates say of the stored bytes today.
+
+    *reason* is empty where all those that can be asked here let them pass.
+    """
 
     gate: str = ""
     reason: str = ""

@@ -56,8 +56,10 @@ _log = get_logger("journal")
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """An entry of the journal, as far as it says which run began, by whom, when and where; *pid* is of a *process* on
-    *host*."""
+    """An entry of the journal, as far as it says which run began, by whom, when and where.
+
+    *pid* is of a *process* on *host*.
+    """
 
     event: str
     run: str
@@ -125,8 +127,10 @@ class Journal:
 
     @asynccontextmanager
     async def repeating(self, event: str, facts: Mapping[str, Any]) -> AsyncIterator[None]:
-        """Note *event* again whenever nothing was written for a while: from another machine there is nothing else to be
-        seen of this run."""
+        """Note *event* again whenever nothing was written for a while.
+
+        From another machine there is nothing else to be seen of this run.
+        """
         turn = asyncio.Lock()
         repeating = asyncio.create_task(self._repeat(event, facts, turn))
         try:
@@ -178,8 +182,10 @@ def operator() -> str:
 
 
 async def prepare_journal(transport: Transport, settings: Settings, *, create: bool = True) -> None:
-    """Have the topics of states and journal, or raise TopicMissingError saying how to get them; without *create*
-    nothing is changed."""
+    """Have the topics of states and journal, or raise TopicMissingError saying how to get them.
+
+    Without *create* nothing is changed.
+    """
     existing = await transport.admin.topics()
     missing = [spec for spec in namespace_topics(settings) if spec.name not in existing]
     if missing and not creates_topics(settings, transport.features):
@@ -214,8 +220,10 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
 
 
 def log_time_ms(unended: Mapping[str, Begun]) -> int:
-    """What time it is by the log's clock: when the last of these said that it had begun, which for who asks is its own
-    run."""
+    """What time it is by the log's clock: when the last of these said that it had begun.
+
+    For the run that asks, that is its own beginning.
+    """
     return max((begun.appended_ms for begun in unended.values()), default=0)
 
 
@@ -229,8 +237,10 @@ def whereabouts() -> dict[str, Any]:
 
 
 def process_of(pid: int) -> str:
-    """What tells the process *pid* from all others that have had, or will have, its number; empty where the system does
-    not say."""
+    """What tells the process *pid* from all others that have had, or will have, its number.
+
+    Empty where the system does not say.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         # The second field is the program's name in parentheses, which may hold anything; the twenty-second is when the

@@ -1,5 +1,6 @@
-"""What became of a dead letter since it died: open, redriven, parked or purged, and every step that led there. Pure but
-for reading them.
+"""What became of a dead letter since it died: open, redriven, parked or purged.
+
+And every step that led there. Pure but for reading them.
 
 Owns the records of the compacted topic `<ns>._deadletters` (bus/protocol/PROTOCOL.md, section 6): their key, their
 form, and which step may follow which. Writing them is `consumers.deadletters.journal`'s, deciding about a letter
@@ -74,8 +75,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one letter. *origin*, *group*, *count* (redrives before this death) and *content* say which death of
-    which message it is.
+    """The state of one letter.
+
+    *origin*, *group*, *count* (redrives before this death) and *content* say which death of which message it is.
 
     Older versions wrote no *content*: empty, it is that of any letter.
     """
@@ -113,8 +115,11 @@ def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None
 
 
 def state_of(letter: DeadLetter, known: LetterState | None) -> State:
-    """The state of *letter*, of whose place *known* is recorded. One that died again after its last redrive is parked
-    by itself, and so is one that an operator had set aside before it ran."""
+    """The state of *letter*, of whose place *known* is recorded.
+
+    One that died again after its last redrive is parked by itself, and so is one that an operator had set aside before
+    it ran.
+    """
     told = told_of(letter, known)
     if told is not None and told.state != "open":
         return told.state
@@ -160,8 +165,10 @@ def _added(known: LetterState, state: State, step: Step) -> LetterState:
 
 
 def read_state(record: Record) -> tuple[str, LetterState | None] | None:
-    """Place and state that *record* tells; the state is None where it is taken back. None for what is no such
-    record."""
+    """Place and state that *record* tells; None for what is no such record.
+
+    The state is None where it is taken back.
+    """
     try:
         place = (record.key or b"").decode()
         return place, _decode(record.value) if record.value else None

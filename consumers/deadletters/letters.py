@@ -34,8 +34,10 @@ class _Stub(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter; *message* is None where its bytes are no message. *topic*, *partition*, *offset* are where it
-    died."""
+    """One dead letter; *message* is None where its bytes are no message.
+
+    *topic*, *partition*, *offset* are where it died.
+    """
 
     reason: str
     gate: str
@@ -62,8 +64,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the letter itself lies: TOPIC/PARTITION/OFFSET. No other letter has the same unless the topic is
-        deleted and made anew."""
+        """Where the letter itself lies: TOPIC/PARTITION/OFFSET.
+
+        No other letter has the same unless the topic is deleted and made again.
+        """
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
     @property
@@ -78,8 +82,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """Hash of the value that died, which a stub tells of the one it stands for; a null value's is that of no
-        bytes."""
+        """Hash of the value that died, which a stub tells of the one it stands for.
+
+        A null value's is that of no bytes.
+        """
         value = self.record.value or b""
         if self.is_stub:
             try:
@@ -158,8 +164,10 @@ async def list_dead_letters(
     *,
     ends: Mapping[tuple[str, int], int] | None = None,
 ) -> AsyncIterator[DeadLetter]:
-    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition; only those
-    before *ends*, if given."""
+    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition.
+
+    Only those before *ends*, if given.
+    """
     if ends is None:
         ends = await dead_letter_ends(transport, namespace, message_type)
     for topic in sorted({topic for topic, _ in ends}):

@@ -1,5 +1,6 @@
-"""Orders to set a message aside: an operator names a place, and the group's workers bury what lies there instead of
-running it.
+"""Orders to set a message aside.
+
+An operator names a place, and the group's workers bury what lies there instead of running it.
 
 Owns the records of `<ns>._deadletters` that say so (key `park GROUP TOPIC/PARTITION/OFFSET`, which no letter's place
 looks like), and following them. A worker settles the message as any other: its dead letter first, then the offset, and
@@ -47,8 +48,10 @@ PARKED: Final = Parked.__name__
 
 
 class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One order. *redrives*: how often the message had been redriven; once it is sent back again the order is carried
-    out."""
+    """One order.
+
+    *redrives*: how often the message had been redriven; once it is sent back again the order is carried out.
+    """
 
     group: str
     topic: str

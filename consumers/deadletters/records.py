@@ -41,8 +41,10 @@ _FIRST_REASON: Final = "__dlq.errors.topic"
 
 
 class Control(msgspec.Struct, frozen=True):
-    """What the control headers of a retry or redrive record say; on any other topic they count for nothing and the
-    defaults stand."""
+    """What the control headers of a retry or redrive record say.
+
+    On any other topic they count for nothing and the defaults stand.
+    """
 
     origin_topic: str
     origin_partition: int
@@ -56,8 +58,10 @@ class Control(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a record dies: *reason* of the closed set, *error* as class name, *pointer* to the field where there is
-    one."""
+    """Why a record dies.
+
+    *reason* of the closed set, *error* as class name, *pointer* to the field where there is one.
+    """
 
     reason: str
     error: str
@@ -67,8 +71,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_control(record: Record) -> Control:
-    """The control headers of *record*, which came from one of the bus's own topics. What is unreadable counts as
-    absent."""
+    """The control headers of *record*, which came from one of the bus's own topics.
+
+    What is unreadable counts as absent.
+    """
     headers = dict(record.headers)
     origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
     place = record.topic, record.partition, record.offset
@@ -90,8 +96,10 @@ def read_control(record: Record) -> Control:
 
 
 def is_origin(topic: str, beside: str) -> bool:
-    """Whether a message of *beside* can have come from *topic*: an illegal name, or one of another namespace, takes no
-    dead letters."""
+    """Return whether a message of *beside* can have come from *topic*.
+
+    An illegal name, or one of another namespace, takes no dead letters.
+    """
     try:
         check_topic_name(dead_letter_topic(topic))
     except NameRefusedError:
@@ -124,8 +132,10 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
 def bury(
     record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool
 ) -> NewRecord:
-    """The dead letter of *record*; *honoured* when it came from a topic of the bus's own, whose control headers are not
-    the sender's."""
+    """The dead letter of *record*.
+
+    *honoured* when it came from a topic of the bus's own, whose control headers are not the sender's.
+    """
     kept = _own_headers(record) if honoured else record.headers
     return NewRecord(
         dead_letter_topic(control.origin_topic),

@@ -254,8 +254,10 @@ class Redrive:
             yield piece
 
     async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
-        """*piece* without what others than *run* have dealt with since it was judged: a paced redrive may take
-        hours."""
+        """*piece* without what others than *run* have dealt with since it was judged.
+
+        A paced redrive may take hours.
+        """
         await self._recorded.read_on()
         return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
 
@@ -358,8 +360,10 @@ class Destinations:
         """By group, why it can't be sent anything back."""
 
     async def has(self, group: str, *, create: bool) -> bool:
-        """Whether *group* can be sent something back; its topic is made where it is missing, that is wanted, and
-        *create* says so."""
+        """Return whether *group* can be sent something back.
+
+        Its topic is made where it is missing, that is wanted, and *create* says so.
+        """
         if group not in self._prepared and group not in self.unreachable:
             try:
                 await self._prepare(group, create=create)

@@ -66,8 +66,10 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator asked for besides the selection; *extend_ms* is the least lifetime that letters get from now
-    on, 0 for none."""
+    """What the operator asked for besides the selection.
+
+    *extend_ms* is the least lifetime that letters get from now on, 0 for none.
+    """
 
     force: bool = False
     extend_ms: int = 0
@@ -136,8 +138,10 @@ def decide(
 
 
 def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRecord:
-    """The record that goes to the group *letter* died in: the original bytes and headers, attempts anew, one redrive
-    more."""
+    """The record that goes to the group *letter* died in: the original bytes and headers.
+
+    Attempts are counted from the start again, and one redrive more.
+    """
     original = msgspec.structs.replace(letter.record, headers=letter.headers)
     control = Control(
         letter.topic,
@@ -152,8 +156,10 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRe
 
 
 class Pace(msgspec.Struct, kw_only=True):
-    """How many letters go next: as many as the rate allows and, where failures are watched for, few at first and more
-    while none is seen."""
+    """How many letters go next: as many as the rate allows.
+
+    Where failures are watched for, few at first and more while none is seen.
+    """
 
     rate: float | None = None
     watchful: bool = False
@@ -188,8 +194,10 @@ def _with_lifetime(letter: DeadLetter, orders: Orders, now_ms: int) -> Verdict:
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What letters of a plan have in common: what becomes of them (`send`, `park`, `twin`, or why they are left), and
-    what they are."""
+    """What letters of a plan have in common: what becomes of them, and what they are.
+
+    They are sent, parked or twins (`send`, `park`, `twin`), or left for a reason.
+    """
 
     verdict: str
     reason: str

@@ -56,8 +56,10 @@ class Watch:
             ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
 
     async def settled(self, stop: asyncio.Event) -> bool:
-        """Wait until the groups have been through all that was sent; False when *stop* was set or they do not get
-        on."""
+        """Wait until the groups have been through all that was sent.
+
+        False when *stop* was set or they do not get on.
+        """
         moved_s, said, left_before = self._clock.monotonic_s(), False, -1
         while not stop.is_set():
             left = await self._left()

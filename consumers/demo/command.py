@@ -41,9 +41,9 @@ _NAMESPACE = "demo"
 def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     """Watch three agents review Python code over the bus, while things go wrong.
 
-    A researcher reads the Python files under PATH (default: sealbus itself), a writer drafts a report, a reviewer judges it; the writer
-    revises once. Meanwhile one agent is killed, a record is altered in the log, and other trouble is made. Exit code 1 when the bus does
-    anything else than expected.
+    A researcher reads the Python files under PATH (default: sealbus itself), a writer drafts a report, a reviewer
+    judges it; the writer revises once. Meanwhile one agent is killed, a record is altered in the log, and other trouble
+    is made. Exit code 1 when the bus does anything else than expected.
 
     \b
     Examples:

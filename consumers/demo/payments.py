@@ -1,5 +1,6 @@
-"""Payments that are booked once: a ledger in the inbox's own database, while messages are repeated and workers are
-killed.
+"""Payments that are booked once: a ledger in the inbox's own database.
+
+Meanwhile messages are repeated and workers are killed.
 
     python -m consumers.demo.payments
     python -m consumers.demo.payments --inbox postgresql://user@host/database --payments 20000
@@ -223,8 +224,10 @@ async def _publish(settings: Settings, orders: list[Payment], console: Console) 
 
 
 async def _answered(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
-    """By payment, every answer as it lies in the log; waits for *count* payments, killing a worker whenever some are
-    done."""
+    """By payment, every answer as it lies in the log.
+
+    Waits for *count* payments, killing a worker whenever some are done.
+    """
     transport = open_configured(settings)
     deadline_s = time.monotonic() + _PATIENCE_S
     before = 0

@@ -182,8 +182,10 @@ async def _make_trouble(
 
 
 async def freeze(crew: Crew, role: str, path: str | None) -> None:
-    """Freeze a worker, but not in the middle of a transaction: it would keep the lock of the log at *path*, and nobody
-    could write."""
+    """Freeze a worker, but not in the middle of a transaction.
+
+    It would keep the lock of the log at *path*, and nobody could write.
+    """
     crew.freeze(role)
     for _ in range(_FREEZES):
         if path is None or not is_locked(path):

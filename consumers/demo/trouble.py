@@ -47,16 +47,21 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 async def make_trouble(
     transport: Transport, settings: Settings, publisher: Publisher, run: str, *, altered: bool
 ) -> list[Trouble]:
-    """Append the troublesome records; the altered one is *altered* before, or later where it lies, see
-    `alter_in_file`."""
+    """Append the troublesome records.
+
+    The altered one is *altered* before, or later where it lies, see `alter_in_file`.
+    """
     past = make_publisher(
         transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics()
     )
     sealed = {
-        "a record altered in the log": (publisher.seal(_task(f"altered-{run}", "pay-invoice")), "hash_mismatch"),
-        "a message that had expired": (past.seal(_task(f"expired-{run}", "use-tool", ttl_s=60)), "expired"),
-        "a handler that fails twice": (publisher.seal(_task(f"flaky-{run}", "use-flaky-tool")), "done"),
-        "a handler that always fails": (publisher.seal(_task(f"broken-{run}", "use-broken-tool")), "retries_exhausted"),
+        "a record altered in the log": (publisher.sealer.seal(_task(f"altered-{run}", "pay-invoice")), "hash_mismatch"),
+        "a message that had expired": (past.sealer.seal(_task(f"expired-{run}", "use-tool", ttl_s=60)), "expired"),
+        "a handler that fails twice": (publisher.sealer.seal(_task(f"flaky-{run}", "use-flaky-tool")), "done"),
+        "a handler that always fails": (
+            publisher.sealer.seal(_task(f"broken-{run}", "use-broken-tool")),
+            "retries_exhausted",
+        ),
     }
     if altered:
         each, expected = sealed.pop("a record altered in the log")
@@ -71,8 +76,10 @@ def alter_in_file(path: str, trouble: Trouble) -> None:
     """Change one word of the record of *trouble* behind the bus's back, as somebody with access to the disk could."""
     with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
         connection.execute(
-            """UPDATE records SET value = CAST(replace(CAST(value AS TEXT), 'pay-invoice', 'pay-attacker') AS BLOB) WHERE off = ? AND part =
-               (SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id WHERE name = ? AND partition = ?)""",
+            """UPDATE records SET value = CAST(replace(CAST(value AS TEXT), 'pay-invoice', 'pay-attacker') AS BLOB)
+               WHERE off = ? AND part = (
+                   SELECT partitions.id FROM partitions JOIN topics ON topics.id = topic_id
+                   WHERE name = ? AND partition = ?)""",
             (trouble.offset, trouble.topic, trouble.partition),
         )
 

@@ -14,11 +14,12 @@ __all__ = ["Solitude"]
 
 
 class Solitude:
-    """Handlers of one worker enter and leave; whoever enters alone waits for the rest to leave, and keeps others out
-    meanwhile.
+    """Handlers of one worker enter and leave, and one can be alone.
 
-    While `closed` is False, entering is no more than counting: whoever is in a hurry adds one to `inside` then, and
-    calls `enter` else.
+    One that enters alone waits for the rest to leave, and keeps others out meanwhile.
+
+    While `closed` is False, entering is no more than counting: a caller in a hurry adds one to `inside` then, and calls
+    `enter` else.
     """
 
     def __init__(self) -> None:

@@ -52,20 +52,26 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Run the handler. *token* is higher than any before it for this key; *alone*: run nothing else in this process
-    meanwhile."""
+    """Run the handler.
+
+    *token* is higher than any before it for this key; *alone*: run nothing else in this process meanwhile.
+    """
 
     token: int
     starts: int = 1
     """How often it was started since it last ended in order, this start included."""
     alone: bool = False
-    """It is under suspicion, and claimed by a process that runs nothing else: should that die, the message is to
-    blame."""
+    """It is under suspicion, and claimed by a process that runs nothing else.
+
+    Should that die, the message is to blame.
+    """
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """Two workers died while they ran this among others: ask again when nothing else runs in this process, and say so
-    (*alone*)."""
+    """Two workers died while they ran this among others.
+
+    Ask again when nothing else runs in this process, and say so (*alone*).
+    """
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -129,8 +135,9 @@ SomeEnd = TypeVar("SomeEnd", bound=End)
 
 
 class Transaction(Protocol):
-    """The inbox's own transaction, open: what is written in it becomes durable together with the inbox's row, or not at
-    all.
+    """The inbox's own transaction, open.
+
+    What is written in it becomes durable together with the inbox's row, or not at all.
 
     Placeholders are `$1`, `$2`... on every store. On SQLite all other handlers' claims wait until it ends: write late,
     be quick.
@@ -156,8 +163,10 @@ class Inbox(Protocol):
     """Whether workers on other machines see the same rows."""
 
     async def open(self) -> None:
-        """Connect, make or migrate the tables, and take up the lease of this *owner* (a worker that lives), renewed in
-        the background."""
+        """Connect, make or migrate the tables, and take up the lease of this *owner*.
+
+        *owner* is a worker that lives; the lease is renewed in the background.
+        """
 
     async def claim(
         self,
@@ -169,13 +178,13 @@ class Inbox(Protocol):
         alone: bool = False,
         message_id: str = "",
     ) -> Claim:
-        """Decide about a message; a Claimed stands when this returns, whatever happens to this process. The row may be
-        forgotten after *keep_until_ms*.
+        """Decide about a message; a Claimed stands when this returns, whatever happens to this process.
+
+        The row may be forgotten after *keep_until_ms*.
 
         *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any
-        more. Every claim is
-        ended by `finish` with an answer, or by `release`, whatever that raises: until then this process counts as
-        running it.
+        more. Every claim is ended by `finish` with an answer, or by `release`, whatever that raises: until then this
+        process counts as running it.
         """
 
     async def find_done(self, key: Key, content_hash: str) -> Done | None:
@@ -184,26 +193,33 @@ class Inbox(Protocol):
     async def finish(
         self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
     ) -> bool:
-        """Make the result durable, together with *transaction* where one was begun. False: another worker has claimed
-        it since, nothing was written, and *transaction* is rolled back."""
+        """Make the result durable, together with *transaction* where one was begun.
+
+        False: another worker has claimed it since, nothing was written, and *transaction* is rolled back.
+        """
 
     def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
-        """`claim` for many, by one who does not wait: *told* is called on the loop, later, with those that have their
-        answer.
+        """`claim` for many, by one who does not wait.
+
+        *told* is called on the loop, later, with those that have their answer.
 
         Each is told once, those that take longer after the others.
         """
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
-        """`finish` without outputs and without a transaction for many; see `claim_soon`. What was told of stands,
-        whatever happens to this process; `sync` makes it outlive a crash of the machine."""
+        """`finish` without outputs and without a transaction for many; see `claim_soon`.
+
+        What was told of stands, whatever happens to this process; `sync` makes it outlive a crash of the machine.
+        """
 
     async def sync(self) -> None:
         """Make durable all that was told of. To be awaited before an offset is committed that counts on it."""
 
     async def release(self, key: Key, token: int) -> None:
-        """The run ended in order but is not done (a failure, an orderly stop): the start does not count. Nothing
-        happens to a newer claim."""
+        """The run ended in order but is not done (a failure, an orderly stop): the start does not count.
+
+        Nothing happens to a newer claim.
+        """
 
     async def begin(self) -> Transaction:
         """Open a transaction for one handler."""

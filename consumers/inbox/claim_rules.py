@@ -1,11 +1,12 @@
-"""The decision about a claim: what stands in a row, who asks, whether the row's holder lives. Pure; every store calls
-it inside its transaction.
+"""The decision about a claim: what stands in a row, who asks, whether the row's holder lives.
+
+Pure; every store calls it inside its transaction.
 
 Owns the whole of what base's picture leaves open: who may have a message next, what counts as a death, when a message
 runs alone and when it is given up. Does not own rows' storage, leases (`lease` says who lives) or what a worker does
 with the answer.
 
-A death is only held against a message that was running alone. Whoever ran among others at two deaths is a suspect, and
+A death is only held against a message that was running alone. One that ran among others at two deaths is a suspect, and
 runs alone next: after one death that would be everything a worker was at work on, and long handlers would be repeated
 one after another.
 """
@@ -98,8 +99,10 @@ class Decision(NamedTuple):
 
 
 def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decision:
-    """What becomes of *asker*'s claim. *holder_rest_s*: how long the lease of the row's owner still runs; not more than
-    0: dead; or CLOSED."""
+    """What becomes of *asker*'s claim.
+
+    *holder_rest_s*: how long the lease of the row's owner still runs; not more than 0: dead; or CLOSED.
+    """
     if row is None:
         # A row that was forgotten while its run went on is still somebody's.
         return Decision(None, Held(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)

@@ -24,8 +24,10 @@ _log = get_logger("inbox")
 
 
 def inbox_url(settings: Settings) -> str | None:
-    """Where the inbox is; None for no inbox. Raises ConfigurationError for one that other machines' workers would not
-    see."""
+    """Where the inbox is; None for no inbox.
+
+    Raises ConfigurationError for one that other machines' workers would not see.
+    """
     log, wanted = settings.bus.url, settings.inbox.url
     scheme = log.partition("://")[0]
     if wanted == "off":

@@ -41,8 +41,10 @@ _log = get_logger("worker")
 
 
 class _Fetch:
-    """What is known of one fetch while it is taken: its partitions, those that take no more of it, and the retries
-    among what was taken."""
+    """What is known of one fetch while it is taken.
+
+    Its partitions, those that take no more of it, and the retries among what was taken.
+    """
 
     __slots__ = ("begun_s", "found", "glanced_s", "left_bytes", "passed_over", "retries")
 
@@ -84,8 +86,10 @@ class Admission:
         self._log_clock = log_clock
 
     def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
-        """Take *records* in pieces, as long as they become at most *most_bytes*; between two pieces the caller may
-        wait."""
+        """Take *records* in pieces, as long as they become at most *most_bytes*.
+
+        Between two pieces the caller may wait.
+        """
         # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the
         # same place.
         found = {
@@ -147,8 +151,10 @@ class Admission:
         _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
-        """Until the head of a tier is due: by the time of its append, or because it has been seen to be there for so
-        long."""
+        """How long until the head of a tier is due.
+
+        By the time of its append, or because it has been seen to be there for so long.
+        """
         by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
         moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
         if moment_ms < partition.passed_ms - _BACKWARDS_MS:

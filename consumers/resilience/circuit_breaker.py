@@ -80,8 +80,10 @@ class Dependencies:
             self._follow()
 
     def release(self, message: Message | None) -> None:
-        """A run ended in a way that says nothing about any dependency, or there was none: were the message still to
-        count as the probe, no other of its type would be let through."""
+        """A run ended in a way that says nothing about any dependency, or there was none.
+
+        Were the message still to count as the probe, no other of its type would be let through.
+        """
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
 
@@ -108,8 +110,10 @@ class Dependencies:
 
 
 FORGOTTEN_S = 600.0
-"""Unasked for so long: longer than any wait here, and than the longest of the usual retry tiers, where what waits is
-not seen."""
+"""How long a dependency is remembered that nobody asks about.
+
+Longer than any wait here, and than the longest of the usual retry tiers, where what waits is not seen.
+"""
 
 
 _BASE_S = 1.0
@@ -176,8 +180,10 @@ class _Breaker:
 
 
 class _Doubt:
-    """What speaks against a dependency that is not known to be down, and how often it was said to be down and was
-    not."""
+    """What speaks against a dependency that is not known to be down.
+
+    And how often it was said to be down and was not.
+    """
 
     __slots__ = ("blamers", "contradicted", "last_s", "types")
 
@@ -242,8 +248,9 @@ class Breakers:
         lively: bool = False,
         certain: bool = False,
     ) -> float | None:
-        """The handler of a message says that *dependency* is down: seconds to wait; None when this failure counts as
-        the message's own.
+        """The handler of a message says that *dependency* is down: seconds to wait.
+
+        None when this failure counts as the message's own.
 
         *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
         *certain*: no other message's success can speak against it.
@@ -304,8 +311,10 @@ class Breakers:
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
-        """A message is not probing any more: its probe *failed*, or it was cut short or given away, which says
-        nothing."""
+        """A message is not probing any more.
+
+        Its probe *failed*, or it was cut short or given away, which says nothing.
+        """
         for breaker in self._open.values():
             if breaker.probing == message_id:
                 breaker.probing = None

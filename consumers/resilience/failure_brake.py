@@ -87,8 +87,10 @@ class _Window:
 
 
 class Brake:
-    """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths; a share of 1 never
-    does."""
+    """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths.
+
+    A share of 1 never does.
+    """
 
     def __init__(self, *, share: float, window: int, pause_s: float) -> None:
         self._share = share

@@ -22,16 +22,20 @@ __all__ = ["LogClock", "Sightings"]
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
 _JUMP_MS = 50
-"""What is less is no jump: both clocks are read one after the other, and some systems correct a wall clock little by
-little."""
+"""The least difference that is a jump.
+
+Both clocks are read one after the other, and some systems correct a wall clock little by little.
+"""
 _MOST_SPANS = 16
 
 _log = get_logger("clock")
 
 
 class _Span(msgspec.Struct):
-    """A time, on the monotonic clock, in which the wall clock did not jump: it was ahead by so much, give or take what
-    is no jump."""
+    """A time, on the monotonic clock, in which the wall clock did not jump.
+
+    It was ahead by so much, give or take what is no jump.
+    """
 
     start_ms: float
     end_ms: float
@@ -46,8 +50,10 @@ class _Span(msgspec.Struct):
 
 
 class LogClock:
-    """Of one worker. *own*: append times are this machine's wall clock, as on the embedded log; else they are the
-    brokers'."""
+    """The clock of the log, as one worker sees it.
+
+    *own*: append times are this machine's wall clock, as on the embedded log; else they are the brokers'.
+    """
 
     def __init__(self, clock: Clock, *, own: bool) -> None:
         self._clock = clock
@@ -62,8 +68,10 @@ class LogClock:
         """Append time minus this machine's clock, as of the last acknowledged append."""
 
     def moment_ms(self, appended_ms: int) -> float:
-        """When, on the monotonic clock, a record was appended that says *appended_ms*: never earlier than it was, as
-        far as is known here."""
+        """When, on the monotonic clock, a record was appended that says *appended_ms*.
+
+        Never earlier than it was, as far as is known here.
+        """
         if self._own:
             self.watch()
             moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
@@ -73,9 +81,11 @@ class LogClock:
         return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
     def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
-        """When, on the wall clock as it is now, what was to wait until *not_before_ms* as of its append is due; it has
-        waited *waited_s* at least. Where brokers wrote the append time nothing tells our jumps from a difference of the
-        clocks."""
+        """When, on the wall clock as it is now, what was to wait until *not_before_ms* is due.
+
+        *not_before_ms* is as of its append; it has waited *waited_s* at least. Where brokers wrote the append time
+        nothing tells our jumps from a difference of the clocks.
+        """
         if not self._own:
             return not_before_ms
         waited_ms = max(waited_s * 1000, self._now_ms() - self.moment_ms(appended_ms))
@@ -120,8 +130,10 @@ _MOST = 1_000
 
 
 class Sightings:
-    """Marks of (last offset seen, monotonic seconds), both rising. A mark that is forgotten makes nothing due
-    earlier."""
+    """Marks of (last offset seen, monotonic seconds), both rising.
+
+    A mark that is forgotten makes nothing due earlier.
+    """
 
     __slots__ = ("_marks",)
 

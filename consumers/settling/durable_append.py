@@ -69,8 +69,10 @@ class Settlement:
         """By topic of answers that was not there, or not to be written: until when nobody looks again."""
 
     async def check(self, records: Sequence[NewRecord]) -> None:
-        """Raise ContractError for the first of *records* that its topic would never take: found out after a commit, it
-        would be too late."""
+        """Raise ContractError for the first of *records* that its topic would never take.
+
+        Found out after a commit, it would be too late.
+        """
         for fault in await self._publisher.transport.refusals(records):
             if fault is not None:
                 raise ContractError(f"its output is too large for the log: {fault}", "/data", "oversized")
@@ -78,8 +80,9 @@ class Settlement:
     async def send(
         self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None, at_last: bool = False
     ) -> Sequence[NewRecord]:
-        """Append *records*; returns when all are durable. A missing topic is replaced by *otherwise*, where that is
-        given.
+        """Append *records*; returns when all are durable.
+
+        A missing topic is replaced by *otherwise*, where that is given.
 
         An answer for which there is no place is dropped and counted: anybody can name one in a message, and it must
         hold up nobody. A broker may not know yet of a topic that was made a moment ago: such answers come back, to be
@@ -110,8 +113,10 @@ class Settlement:
                 await patience.wait()
 
     async def seal(self, make: Callable[[], Sealed], partition: Partition, *, within_s: float) -> Sealed:
-        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds. Raises GaveUpError,
-        PublishRejected."""
+        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds.
+
+        Raises GaveUpError, PublishRejected.
+        """
         ends_s = self._clock.monotonic_s() + within_s
         with _Patience(partition, self._clock, self._hold) as patience:
             while True:

@@ -42,19 +42,20 @@ class Output(msgspec.Struct, frozen=True):
 def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any) -> Sequence[Sealed]:
     """What a handler has *queued*, then what it *returned*, which answers *message*. Raises PublishRejected."""
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    sealed = [publisher.seal(output.draft, cause=message, data=output.data) for output in queued]
+    sealed = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed += [
-        publisher.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to)
+        publisher.sealer.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to)
         for answer in answers
     ]
     return sealed
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
-    """*outputs*; where *message* is another request than the one that was answered under its key, the answers are made
-    out to it.
+    """*outputs*, made out to *message* where it is another request than the one they answer.
+
+    That was answered under the same key.
 
     As they are they answer the earlier request. A repeat of the same message is answered with the same bytes.
     Raises ContractError, SigningError.
@@ -77,7 +78,7 @@ def wants_report(message: Message | None, reason: str) -> bool:
 
 def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> Sealed:
     """The `error.reported` that tells the requester. Raises PublishRejected."""
-    now_ms, origin, metadata = publisher.clock.now_ms(), publisher.origin, message.metadata
+    now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     report = ErrorReported(
         error_code=reason,
         error_message=f"{message.message_type} {message.message_id} was not handled",
@@ -90,9 +91,9 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
     draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
     if _bears_another(message, now_ms, origin.max_hops):
-        return publisher.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+        return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
-    return publisher.seal(draft, topic=message.routing.reply_to)
+    return publisher.sealer.seal(draft, topic=message.routing.reply_to)
 
 
 def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
@@ -110,7 +111,7 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> N
         return record
     kind = untyped(answer.message_type, answer.metadata.schema_version)
     draft = Draft(payload=kind.cls(), to=_requester(message))
-    return publisher.seal_data(
+    return publisher.sealer.seal_data(
         draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to
     ).record
 

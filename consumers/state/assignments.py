@@ -20,8 +20,10 @@ from consumers.state.partition import Partition
 __all__ = ["AssignmentObserver", "Partitions", "names_of"]
 
 _FEW, _FEWEST = 64, 2
-"""Open deliveries of a type that waits: in all its partitions, and at least in each, so that none has only one that
-never finds it over."""
+"""The most open deliveries of a type that waits: in all its partitions, and at least in each.
+
+So none has only one that never finds it over.
+"""
 
 
 class AssignmentObserver(Protocol):

@@ -1,5 +1,6 @@
-"""The frontier of one partition: the offset that may be committed because everything delivered below it is settled.
-Pure.
+"""The frontier of one partition: the offset that may be committed. Pure.
+
+Everything delivered below it is settled.
 
 Owns the order in which offsets were delivered and which of them are settled. Offsets have gaps (compaction, transaction
 markers), so nothing here adds one to an offset in the middle: only what was delivered counts. One tracker per
@@ -27,8 +28,10 @@ class Frontier:
         self._position: int | None = None
 
     def deliver(self, offset: int) -> bool:
-        """Note that *offset* was delivered; False when it was before (a repeat after a seek) and must be passed
-        over."""
+        """Note that *offset* was delivered.
+
+        False when it was before (a repeat after a seek) and must be passed over.
+        """
         if self._position is not None and offset < self._position:
             return False
         self._open.append(offset)

@@ -59,8 +59,9 @@ class Flight:
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
     def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
-        """The types that have half of the room to themselves, or had (*before*) and still have most of it: others come
-        first.
+        """The types that crowd the room for deliveries: others come first.
+
+        They have half of the room to themselves, or had (*before*) and still have most of it.
 
         What is *held_up* behind a retry of its key takes no room.
         """

@@ -35,8 +35,10 @@ class Waiting:
             yield from lane.behind or ()
 
     def let_go(self) -> None:
-        """Partitions have gone: what waits for their sake would only take up room, and hold up what comes when they are
-        back."""
+        """Let go of what waits for the sake of partitions that have gone.
+
+        It would only take up room, and hold up what comes when they are back.
+        """
         for lane, timer in list(self._timers.items()):
             if lane.head.partition.closed:
                 timer.cancel()

@@ -89,8 +89,10 @@ class Lanes(Generic[T]):
         return len(self._lanes)
 
     def add(self, key: Hashable, delivery: T, priority: int, flow: str = "") -> None:
-        """Queue *delivery* of *flow* behind its key; a new lane is ready at once, ordered by its head's *priority* (9
-        first)."""
+        """Queue *delivery* of *flow* behind its key.
+
+        A new lane is ready at once, ordered by its head's *priority* (9 first).
+        """
         lane = self._lanes.get(key)
         if lane is None:
             own = self._flows.get(flow)
@@ -149,8 +151,10 @@ class Lanes(Generic[T]):
         return self.back.popleft()
 
     def finish(self, lane: Lane[T]) -> T | None:
-        """The head is done: drop it and answer with the next one, which the caller runs or releases; None ends the
-        lane."""
+        """Drop the head, which is done, and answer with the next one; None ends the lane.
+
+        The caller runs or releases it.
+        """
         if lane.behind:
             lane.head = lane.behind.popleft()
             return lane.head

@@ -1,5 +1,7 @@
-"""One partition that a worker holds: its frontier, what it is for, and what may still happen to it. State without
-behaviour."""
+"""One partition that a worker holds. State without behaviour.
+
+Its frontier, what it is for, and what may still happen to it.
+"""
 
 from __future__ import annotations
 

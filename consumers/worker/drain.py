@@ -34,8 +34,9 @@ async def drain(
     clock: Clock,
     told: Callable[[int], object] = lambda _: None,
 ) -> int:
-    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*; how many handlers were cut,
-    which is *told* at once.
+    """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*.
+
+    Returns how many handlers were cut, which is *told* at once.
 
     One that goes on all the same is left behind. But the next owner would start the next message of its key, so where
     the order is strict (`key_strict`) the process ends at once, which is safe at any moment.

@@ -66,8 +66,10 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
 
 
 def _known(partition: Partition) -> int | None:
-    """Where the group stands, as far as this member can tell; None until something is delivered, or the group's commit
-    was looked up once."""
+    """Where the group stands, as far as this member can tell.
+
+    None until something is delivered, or the group's commit was looked up once.
+    """
     frontier = partition.frontier.committable
     return partition.measured if frontier is None else frontier
 

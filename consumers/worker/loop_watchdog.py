@@ -29,8 +29,10 @@ _log = get_logger("loop")
 
 
 class LoopWatch:
-    """Watches the running loop from `__enter__` to `__exit__`. *work_of* names what a task handles; it is called from
-    another thread."""
+    """Watches the running loop from `__enter__` to `__exit__`.
+
+    *work_of* names what a task handles; it is called from another thread.
+    """
 
     def __init__(self, work_of: Callable[[asyncio.Task[Any]], Work | None]) -> None:
         self._work_of = work_of
@@ -59,8 +61,10 @@ class LoopWatch:
         self._thread.join(1.0)
 
     def take_lag_s(self) -> float:
-        """The largest lag since the last call, in seconds; of a stall that still lasts, its length so far. From any
-        thread."""
+        """The largest lag since the last call, in seconds. From any thread.
+
+        Of a stall that still lasts, its length so far.
+        """
         largest_s, self._largest_s = max(self._largest_s, time.monotonic() - self._due_s), 0.0
         return max(0.0, largest_s)
 

@@ -52,7 +52,10 @@ class MetricsServer:
             self._server = _Server(host, port, self._registry)
         except OSError as error:
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            why = f"metrics cannot be served on {place}: {error.strerror or error}; choose another --metrics-port or --metrics-host"
+            why = (
+                f"metrics cannot be served on {place}: {error.strerror or error}; "
+                "choose another --metrics-port or --metrics-host"
+            )
             raise ConfigurationError(why) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="sealbus-metrics", daemon=True

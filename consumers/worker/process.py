@@ -136,8 +136,10 @@ async def run_process(
 
 
 async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
-    """Have processes of this machine that have died leave *group*: what they held would wait for their sessions'
-    end."""
+    """Have processes of this machine that have died leave *group*.
+
+    What they held would wait for their sessions' end.
+    """
     if members:
         try:
             await transport.admin.expel(group, members)
@@ -182,8 +184,9 @@ def _rarer_collections() -> Iterator[None]:
 
 @contextmanager
 def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """An event that the first signal sets; the second one ends the process at once, and so does *limit_s* after the
-    first.
+    """An event that the first signal sets; the second one ends the process at once.
+
+    So does *limit_s* after the first.
 
     *stopping* is called with the first.
 

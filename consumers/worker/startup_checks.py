@@ -21,8 +21,10 @@ def check_needs(app: Declaration, *, has_inbox: bool) -> None:
 
 
 def check_hash_seed(environment: Mapping[str, str]) -> None:
-    """Raise ConfigurationError where Python hashes texts with a seed that can be known: then anybody can make the keys
-    of an object collide."""
+    """Raise ConfigurationError where Python hashes texts with a seed that can be known.
+
+    Then anybody can make the keys of an object collide.
+    """
     seed = environment.get("PYTHONHASHSEED", "")
     if seed.isdecimal():
         raise ConfigurationError(

@@ -22,8 +22,10 @@ _log = get_logger("worker")
 
 
 async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
-    """Create those of *specs* that are missing, and say which of the others are not as they shall be. Raises what
-    `Admin.create_topics` does."""
+    """Create those of *specs* that are missing, and say which of the others are not as they should be.
+
+    Raises what `Admin.create_topics` does.
+    """
     existing = await admin.topics()
     if missing := [spec for spec in specs if spec.name not in existing]:
         await admin.create_topics(missing)

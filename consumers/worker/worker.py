@@ -101,8 +101,10 @@ class Worker:
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create missing topics where that is wanted, open the inbox, join the group. Raises TopicMissingError,
-        UnreachableError, InboxError."""
+        """Create missing topics where that is wanted, open the inbox, join the group.
+
+        Raises TopicMissingError, UnreachableError, InboxError.
+        """
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
@@ -133,8 +135,10 @@ class Worker:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until *stop* is set. Raises what can't be worked around: a lost log, an offset out of range, a dead
-        background task."""
+        """Work until *stop* is set.
+
+        Raises what can't be worked around: a lost log, an offset out of range, a dead background task.
+        """
         measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
         beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
         try:
@@ -183,8 +187,10 @@ class Worker:
         return len(records)
 
     async def _catch_up(self) -> None:
-        """Let go by a little while in which there is enough to do: what was parsed long before it is handled has left
-        the processor's cache."""
+        """Let a little while go by in which there is enough to do.
+
+        What was parsed long before it is handled has left the processor's cache.
+        """
         loop = asyncio.get_running_loop()
         timer = loop.call_later(_CATCH_UP_S, self.flight.landed.set)
         while self.lanes.ready > _ENOUGH and loop.time() < timer.when():

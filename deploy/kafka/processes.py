@@ -65,7 +65,7 @@ class Processes:
             script = Path(__file__).with_name("watchdog.py")
             command: list[str | Path] = [sys.executable, "-I", "-S", script]
             try:
-                self._watchdog = subprocess.Popen(
+                self._watchdog = subprocess.Popen(  # noqa: S603 - our own
                     command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True
                 )
             except BaseException:

@@ -111,7 +111,9 @@ def _listeners(node: Address, *, secured: bool) -> dict[str, str]:
     listeners = {
         "listeners": ",".join(clients + controller),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": f"CONTROLLER:{'SSL' if secured else 'PLAINTEXT'},{protocol}:{protocol},SSL:SSL",
+        "listener.security.protocol.map": (
+            f"CONTROLLER:{'SSL' if secured else 'PLAINTEXT'},{protocol}:{protocol},SSL:SSL"
+        ),
     }
     if clients:
         listeners |= {"advertised.listeners": ",".join(clients), "inter.broker.listener.name": protocol}

@@ -1,5 +1,6 @@
-"""Concurrent appends become few: as many appends in flight as the log is good for, everything else waits together and
-leaves with the next one.
+"""Concurrent appends become few: as many appends in flight as the log is good for.
+
+Everything else waits together and leaves with the next one.
 
 Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline,
 and that a partition that answers late keeps nobody waiting but those who write to it. Does not own how much may be
@@ -67,8 +68,10 @@ class Batcher:
     async def submit(
         self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None
     ) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue records as soon as there is room; the future's result are their outcomes. *size* in bytes, where the
-        caller knows it."""
+        """Queue records as soon as there is room; the future's result are their outcomes.
+
+        *size* in bytes, where the caller knows it.
+        """
         if size is None:
             size = sum(size_of(record) for record in records)
         item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
@@ -124,11 +127,10 @@ class Batcher:
             self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
 
     def _look(self, before: Set[asyncio.Task[None]]) -> None:
-        """What was on its way *before* and still is, though the log has answered to others since, waits for a partition
-        of its own.
+        """Let what was on its way *before* and still is wait for a partition of its own.
 
-        Those others shall not wait for it too. Where nothing is answered at all, what has not left is certainly not in
-        the log, and stays.
+        The log has answered to others since, and those others must not wait for it too. Where nothing is answered at
+        all, what has not left is certainly not in the log, and stays.
         """
         self._looking = None
         self._late |= {flight for flight in before & self._flights.keys() if self._flights[flight][1] < self._answers}

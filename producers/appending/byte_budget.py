@@ -38,16 +38,20 @@ class Room:
         self._closed = False
 
     def take_now(self, size: int) -> bool:
-        """Take *size* bytes where they are free and nobody waits for any: small ones that pass by would keep a large
-        one waiting for ever."""
+        """Take *size* bytes where they are free and nobody waits for any.
+
+        Small ones that pass by would keep a large one waiting for ever.
+        """
         if self._waiting or self._closed or not self._fits(size):
             return False
         self._taken += size
         return True
 
     async def take(self, size: int, *, timeout_s: float) -> bool:
-        """Take *size* bytes as soon as it is this one's turn; False where that was not within *timeout_s*, or before
-        the end."""
+        """Take *size* bytes as soon as it is this one's turn.
+
+        False where that was not within *timeout_s*, or before the end.
+        """
         if self.take_now(size):
             return True
         return not self._closed and await self._wait(size, timeout_s)

@@ -38,8 +38,9 @@ class Preparation:
         self._closed = False
 
     async def prepare(self, topics: Iterable[str], *, timeout_s: float | None = None) -> None:
-        """Create those of *topics* that are missing, where that is wanted (`topics.create`); a typo can't, it has no
-        registered type.
+        """Create those of *topics* that are missing, where that is wanted (`topics.create`).
+
+        A typo can't, it has no registered type.
 
         Raises what the log says, or DeadlineError when it has said nothing within *timeout_s*; without one it takes as
         long as it takes.

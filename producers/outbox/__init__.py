@@ -1,5 +1,6 @@
-"""The outbox: a message becomes a row in the application's own transaction, and a relay publishes it once that is
-committed.
+"""The outbox: a message becomes a row in the application's own transaction.
+
+A relay publishes it once that is committed.
 
     outbox = Outbox("shop@svc", namespace="agents")
     with connection:                                   # sqlite3

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Unpack, cast, overload
+from typing import Any, Protocol, Unpack, overload
 
 import msgspec
 
@@ -19,12 +19,10 @@ from bus.protocol.envelope import Agent
 from bus.protocol.signatures import Signer
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
-from bus.transports.base import Features, Transport
-from producers.connection import make_publisher
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
 from producers.sealing.options import Draft, Options
+from producers.sealing.sealer import make_sealer
 
 __all__ = ["AsyncConnection", "Outbox"]
 
@@ -58,13 +56,12 @@ class Outbox:
             flags = {"bus.namespace": namespace} if namespace is not None else {}
             settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
         self._clock = clock or SystemClock()
-        nowhere = cast("Transport", _Nowhere())
-        self._publisher = make_publisher(nowhere, settings, agent, clock=self._clock, metrics=Metrics(), signer=signer)
+        self._sealer = make_sealer(settings, agent, clock=self._clock, signer=signer)
 
     @property
     def namespace(self) -> str:
         """The namespace everything is published in."""
-        return self._publisher.origin.namespace
+        return self._sealer.origin.namespace
 
     @overload
     def create(self, connection: sqlite3.Connection) -> None: ...
@@ -107,18 +104,8 @@ class Outbox:
 
     def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
         """The row of a message, for drivers that this does not know. Raises PublishRejected."""
-        sealed = (
-            self._publisher.seal(Draft(payload=payload, **options)) if options else self._publisher.seal_plain(payload)
-        )
+        sealed = self._sealer.seal(Draft(payload=payload, **options)) if options else self._sealer.seal_plain(payload)
         return row_of(sealed, self._clock.now_ms())
-
-
-class _Nowhere:
-    """In place of a log: nothing is ever sent from here."""
-
-    features = Features(
-        name="outbox", durable=False, between_processes=False, max_record_bytes=1 << 30, creates_topics_at_start=False
-    )
 
 
 async def _inserted(connection: AsyncConnection, row: NewRow) -> str:

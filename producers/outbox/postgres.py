@@ -33,8 +33,9 @@ INSERT: Final = (
 
 _CREATE: Final = f"""
 SELECT pg_advisory_xact_lock({_SCHEMA_LOCK});
-CREATE TABLE IF NOT EXISTS sealbus_outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL,
-    added_ms bigint NOT NULL, topic text NOT NULL, key bytea, value bytea NOT NULL, headers bytea, error text)"""
+CREATE TABLE IF NOT EXISTS sealbus_outbox (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL, added_ms bigint NOT NULL,
+    topic text NOT NULL, key bytea, value bytea NOT NULL, headers bytea, error text)"""
 _EXISTS: Final = "SELECT to_regclass('sealbus_outbox') IS NOT NULL"
 _LEAD: Final = "SELECT pg_try_advisory_lock($1::bigint + to_regclass('sealbus_outbox')::oid::bigint)"
 _PENDING: Final = """
@@ -81,8 +82,8 @@ class PostgresRows:
                 leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
                 if leads is None:
                     raise InboxError(
-                        f"{self._where} has no table sealbus_outbox any more: `await outbox.create(connection)` makes "
-                        "it"
+                        f"{self._where} has no table sealbus_outbox any more: "
+                        "`await outbox.create(connection)` makes it"
                     )
                 self._leads = leads
         return self._leads

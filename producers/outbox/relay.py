@@ -76,8 +76,11 @@ class Relay:
         self._on_round = on_round
         self._blocked: dict[str, float] = {}
         self._acknowledged: dict[int, str] = {}
-        """Rows that were sent and are perhaps still there, and their messages: sent again whenever the database lets
-        rows be read but not deleted, as a standby does, their copies would have no end."""
+        """Rows that were sent and are perhaps still there, and their messages.
+
+        Sent again whenever the database lets rows be read but not deleted, as a standby does, their copies would have
+        no end.
+        """
         self._stopping = False
         self._woken = asyncio.Event()
         self._said: str | None = None

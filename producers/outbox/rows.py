@@ -52,8 +52,10 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rows(Protocol):
-    """The table, as a relay uses it. Every method raises InboxError where the database cannot be used, and can be
-    called again."""
+    """The table, as a relay uses it.
+
+    Every method raises InboxError where the database cannot be used, and can be called again.
+    """
 
     async def open(self) -> None:
         """Connect, and make the table where it is missing."""
@@ -65,8 +67,10 @@ class Rows(Protocol):
         """The first rows that are to be sent, in the order of ids, less those of the topics in *but*."""
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
-        """Delete what was sent, and mark what is refused for ever. False: another relay leads by now, nothing was
-        done."""
+        """Delete what was sent, and mark what is refused for ever.
+
+        False: another relay leads by now, nothing was done.
+        """
 
     async def backlog(self) -> Sequence[Backlog]:
         """What waits, topic by topic. Raises ConfigurationError where there is no such table."""
@@ -83,8 +87,10 @@ def row_of(sealed: Sealed, added_ms: int) -> NewRow:
 
 
 def sealed_of(row: PendingRow) -> Sealed:
-    """The very record that was sealed. Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row
-    that stands for none."""
+    """The very record that was sealed.
+
+    Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row that stands for none.
+    """
     check_topic_name(row.topic)
     headers = _headers.decode(row.headers) if row.headers else ()
     message_type = next((value.decode("utf-8", "replace") for name, value in headers if name == "sb-type"), "other")

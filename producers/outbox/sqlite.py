@@ -31,17 +31,20 @@ LEASE_S: Final = 5.0
 """A relay that has been silent for so long is replaced."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
-_TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL,
-    added_ms INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
+_TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, added_ms INTEGER NOT NULL, topic TEXT NOT NULL,
+    key BLOB, value BLOB NOT NULL, headers BLOB, error TEXT)"""
 _RELAY = (
     "CREATE TABLE IF NOT EXISTS sealbus_outbox_relay "
     "(id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
 )
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
 # The casts, here and in the rest: SQLite keeps whatever type another driver gave a value.
-_PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT), CAST(key AS BLOB), CAST(value AS BLOB),
-    CAST(headers AS BLOB)
-    FROM sealbus_outbox WHERE error IS NULL AND CAST(topic AS TEXT) NOT IN ({marks}) ORDER BY id LIMIT ?"""
+_PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT),
+        CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB)
+    FROM sealbus_outbox
+    WHERE error IS NULL AND CAST(topic AS TEXT) NOT IN ({marks})
+    ORDER BY id LIMIT ?"""
 _BACKLOG = """SELECT CAST(topic AS TEXT), count(*) FILTER (WHERE error IS NULL),
     min(CAST(added_ms AS INTEGER)) FILTER (WHERE error IS NULL), count(error),
     (SELECT error FROM sealbus_outbox AS f
@@ -179,8 +182,10 @@ class SqliteRows:
         return value
 
     def _look_again(self) -> None:
-        """Let go of a file that is not the one at its path any more: nobody adds rows to it. Whoever leads has to take
-        the lease anew."""
+        """Let go of a file that is not the one at its path any more: nobody adds rows to it.
+
+        The lease has to be taken again by the relay that leads.
+        """
         if self._connection is not None and self._identity != identity_of(self._path):
             self._disconnect()
             self._leads_until_s = 0.0

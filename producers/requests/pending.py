@@ -28,8 +28,10 @@ _KNOWN_LABELS = frozenset({"error.reported"})
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a request asked for: an answer of *kind*, from *addressee* where it was addressed to one agent; and which
-    request it was."""
+    """What a request asked for, and which request it was.
+
+    An answer of *kind*, from *addressee* where it was addressed to one agent.
+    """
 
     kind: PayloadType
     addressee: str | None
@@ -137,8 +139,10 @@ class Waiting:
             waiter.end()
 
     def asked(self, message_id: str) -> Asked | None:
-        """What the request *message_id* asked for, also when it has ended; None for one this instance does not
-        remember."""
+        """What the request *message_id* asked for, also when it has ended.
+
+        None for one this instance does not remember.
+        """
         waiter = self._waiters.get(message_id)
         return waiter.asked if waiter is not None else self._ended.get(message_id)
 

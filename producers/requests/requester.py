@@ -50,7 +50,7 @@ class Requests:
         verifier: Verifier | None = None,
         policy: Policy | None = None,
     ) -> None:
-        origin = publisher.origin
+        origin = publisher.sealer.origin
         self._publisher = publisher
         self._transport = transport
         self._clock = publisher.clock
@@ -173,8 +173,10 @@ class Requests:
         self._replies.start({partition: span.end for partition, span in ranges.items()})
 
     async def _create(self, missing: TopicMissingError) -> None:
-        """The agent's own reply topic: no mistyped name can lead to another one, so it is made unless the settings
-        forbid it."""
+        """Create the agent's own reply topic, unless the settings forbid it.
+
+        No mistyped name can lead to another one.
+        """
         settings = self._publisher.settings
         how = (
             f"create {self.topic} (1 partition) with Kafka's own tools, or run `sealbus topics apply` as a user who may"
@@ -196,7 +198,7 @@ class Requests:
             late = DeadlineError("the deadline passed before it was sent")
             raise PublishRejected(f"not sent: {late}", late)
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
-        sealed = self._publisher.seal(draft, cause=cause, origin=self._origin)
+        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin)
         self._check_answerable(sealed.message)
         self._replies.expect(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):

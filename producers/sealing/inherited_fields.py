@@ -36,6 +36,22 @@ class Heritage(msgspec.Struct, frozen=True, gc=False):
     seal: str
     chain: bytes
 
+    @property
+    def pieces(self) -> tuple[bytes, str, int, bytes, bytes, bytes, bytes, int, str, bytes]:
+        """What the compiled step fills in."""
+        return (
+            self.front,
+            self.conversation_id,
+            self.hops,
+            self.parent_task,
+            self.run,
+            self.task,
+            self.trace,
+            self.links,
+            self.seal,
+            self.chain,
+        )
+
     def bears(self, max_hops: int | None) -> bool:
         """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the
         general way decides."""

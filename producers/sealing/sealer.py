@@ -1,7 +1,8 @@
-"""Sealing in the name of one agent: payload -> sealed message -> the record that carries it.
+"""Sealing in the name of one agent: a payload becomes a sealed message, and that the record which carries it.
 
-Owns refusing at the door what receivers would refuse, and the choice between the three ways to the same bytes: one
-compiled step, a template, and the general way. Does not own appending (`producers.publisher`).
+There are two ways to the same bytes. The exact way (`seal_data`) builds the envelope from its parts and is the
+specification. The compiled way fills in a template where most messages need no more; it answers None for everything
+else, and without compiled code it does not exist. A property test compares both. Appending is `producers.publisher`'s.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from bus.clock import Clock
 from bus.errors import ContractError, SigningError, UnknownTypeError
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import sealing
-from bus.protocol.identifiers import Entropy, uuid7
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import Entropy, is_text_id, uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer
 from bus.settings.schema import Settings
-from bus.topics.names import message_topic
+from bus.topics.names import check_namespace, message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.outcomes import PublishRejected
-from producers.sealing.envelope_template import Prepared, PreparedTemplates, shared_options
+from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
-from producers.sealing.options import Draft, Origin, compose
+from producers.sealing.options import Draft, Origin, check_struct, compose
 from producers.sealing.sealed_record import Sealed, sealed_as
 
-__all__ = ["Sealer"]
+__all__ = ["Sealer", "make_sealer"]
 
 _ENTROPY_BYTES = 10
 _MOST_AT_ONCE = 400
@@ -46,11 +48,13 @@ class Sealer:
         entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         self.origin = origin
-        self.clock = clock
-        self.settings = settings
+        self._clock = clock
+        self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
         self._entropy = entropy or Entropy()
-        self._templates = PreparedTemplates(origin, settings.publish.max_message_bytes)
+        # Templates seal nothing that is signed.
+        compiled = native.core is not None and signer is None
+        self._templates = TemplateCache(origin, self._max_message_bytes) if compiled else None
 
     def seal(
         self,
@@ -62,20 +66,16 @@ class Sealer:
         origin: Origin | None = None,
         data: bytes | None = None,
     ) -> Sealed:
-        """Seal *draft* now; raises PublishRejected naming the field that receivers would refuse.
+        """Seal *draft* now. Raises PublishRejected naming the field that receivers would refuse.
 
-        *topic* overrides the type's own, *origin* who this publisher publishes as, *data* what the payload is by now:
-        its canonical form from
-        `encode_payload`.
+        *topic* overrides the type's own, *origin* the agent in whose name it is sealed. *data* is the payload's
+        canonical form from `encode_payload`, for a payload that may have changed since.
         """
-        sealed = None
-        if origin is None and cause is not None:
-            sealed = self._seal_caused(draft, cause, data, topic, answers=answers)
-        elif origin is None and topic is None and data is None and not answers:
-            sealed = self._seal_alike(draft)
-        if sealed is not None:
-            return sealed
         try:
+            if self._templates is not None and origin is None:
+                sealed = self._seal_by_template(self._templates, draft, data, cause=cause, answers=answers, topic=topic)
+                if sealed is not None:
+                    return sealed
             kind = payload_type(draft.payload)
             data = encode_payload(draft.payload) if data is None else data
             sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
@@ -98,11 +98,11 @@ class Sealer:
         topic: str | None = None,
         origin: Origin | None = None,
     ) -> Sealed:
-        """Seal canonical *data* as type *kind*; raises ContractError, SigningError."""
+        """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
         if kind.risk == "high" and self._signer is None:
             text = f"{kind.name} is of high risk, which nobody accepts unsigned: give `connect` or the App a signer"
             raise ContractError(text, "/verification/signature", "signature_missing")
-        now_ms = self.clock.now_ms()
+        now_ms = self._clock.now_ms()
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(
             draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers
@@ -115,103 +115,117 @@ class Sealer:
             proof_chain=layers.proof_chain,
             signer=self._signer if kind.sign or kind.risk != "low" else None,
         )
-        if len(message.value) > (limit := self.settings.publish.max_message_bytes):
+        if len(message.value) > (limit := self._max_message_bytes):
             raise ContractError(
                 f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized"
             )
         return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
 
+    # The compiled way.
+
     def seal_plain(self, payload: msgspec.Struct) -> Sealed:
-        """`seal` for a payload without any options, which is most of a stream: the same bytes, by a template."""
-        template = self._templates.plain.get(payload.__class__)
-        if template is None and self._signer is None:
-            template = self._templates.of(payload)
-        sealed = None if template is None else self._seal_at_once(template, payload) or self._fill(template, payload)
-        return sealed or self.seal(Draft(payload=payload))
+        """`seal` for a payload without any options, which is most of a stream."""
+        if self._templates is not None:
+            template = self._templates.plain.get(payload.__class__) or self._templates.of(payload)
+            if template is not None and (sealed := self._in_one_step(template, payload)) is not None:
+                return sealed
+        return self.seal(Draft(payload=payload))
 
     def seal_run(
         self, items: Sequence[object], start: int, *, most: int, room: int
     ) -> tuple[list[Sealed], list[NewRecord], int]:
-        """Seal what comes from *start* on as long as it goes in one step: their Sealed, their records, and what they
-        take of *room* bytes.
+        """Seal *items* from *start* on as long as compiled code seals them in one step.
 
-        At most *most*; none where the next one has to go through `seal` or `seal_plain`.
+        At most *most* of them and *room* bytes. Returns their Sealed, their records, and the bytes they take; nothing
+        where the next one has to go through `seal` or `seal_plain`.
         """
         item = items[start]
         payload, options = (item.payload, shared_options(item)) if isinstance(item, Draft) else (item, ())
-        template = None if options is None else self._templates.known(payload.__class__, options)
-        if template is None or template.sealer is None or native.core is None:
+        if self._templates is None or options is None:
+            return [], [], 0
+        template = self._templates.known(payload.__class__, options)
+        if template is None or template.compiled is None:
             return [], [], 0
         count = min(most, len(items) - start, _MOST_AT_ONCE)
-        run: tuple[list[Sealed], list[NewRecord], int] = template.sealer.many(
-            items, start, room, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
+        run: tuple[list[Sealed], list[NewRecord], int] = template.compiled.many(
+            items, start, room, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
         )
         return run
 
-    def _seal_alike(self, draft: Draft) -> Sealed | None:
-        """By the template of *draft*; None for what none seals."""
-        # Most have keys at most, which the compiled step sees quicker than Python does.
-        plain = self._templates.plain.get(draft.payload.__class__)
-        if plain is not None and (sealed := self._seal_at_once(plain, draft)) is not None:
-            return sealed
-        template = self._template_of(draft)
-        if template is None:
-            return None
-        filled = {"conversation_id": draft.conversation_id, "idempotency_key": draft.idempotency_key, "key": draft.key}
-        sealed = self._seal_at_once(template, draft) if template is not plain else None
-        return sealed or self._fill(template, draft.payload, ttl_s=draft.ttl_s, **filled)
-
-    def _seal_caused(
-        self, draft: Draft, cause: Message, data: bytes | None, topic: str | None, *, answers: bool
+    def _seal_by_template(
+        self,
+        templates: TemplateCache,
+        draft: Draft,
+        data: bytes | None,
+        *,
+        cause: Message | None,
+        answers: bool,
+        topic: str | None,
     ) -> Sealed | None:
-        """The same for what *cause* has caused."""
-        template = self._template_of(draft) if draft.conversation_id is None else None
+        """Seal *draft* as a template says; None for what the exact way has to decide."""
+        plain_call = cause is None and topic is None and data is None and not answers
+        if plain_call:
+            # Most have keys at most, which the compiled step sees quicker than Python does.
+            plain = templates.plain.get(draft.payload.__class__)
+            if plain is not None and (sealed := self._in_one_step(plain, draft)) is not None:
+                return sealed
+        elif cause is None or draft.conversation_id is not None:
+            return None
+        options = shared_options(draft)
+        template = None if options is None else templates.of(draft.payload, options, draft)
         if template is None:
             return None
-        data = self._data(template, draft.payload) if data is None else data
-        heritage = heritage_of(cause, answers=answers)
+        if plain_call and (sealed := self._in_one_step(template, draft)) is not None:
+            return sealed
+        data = template.encode(draft.payload) if data is None else data
+        now_ms, entropy = self._clock.now_ms(), self._entropy(_ENTROPY_BYTES)
         keys = {"idempotency_key": draft.idempotency_key, "key": draft.key}
-        sealed = template.seal_caused(
-            data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), heritage, ttl_s=draft.ttl_s, **keys
-        )
+        if cause is None:
+            talk = draft.conversation_id
+            filled = template.seal(data, now_ms, entropy, conversation_id=talk, ttl_s=draft.ttl_s, **keys)
+            return self._sealed(template, filled, template.topic, ())
+        heritage = heritage_of(cause, answers=answers)
+        filled = template.seal_caused(data, now_ms, entropy, heritage, ttl_s=draft.ttl_s, **keys)
         traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
-        return self._sealed(template, sealed, topic or template.topic, traced)
+        return self._sealed(template, filled, topic or template.topic, traced)
 
-    def _template_of(self, draft: Draft) -> Prepared | None:
-        options = shared_options(draft)
-        return (
-            None if options is None or self._signer is not None else self._templates.of(draft.payload, options, draft)
-        )
-
-    def _seal_at_once(self, template: Prepared, item: msgspec.Struct) -> Sealed | None:
-        """*item*, a payload or its Draft, in one compiled step; None where it takes more."""
-        if template.sealer is None or native.core is None:
+    def _in_one_step(self, template: EnvelopeTemplate, item: msgspec.Struct) -> Sealed | None:
+        """Seal *item*, a payload or its Draft, with its encoding in one compiled step; None where it takes more."""
+        if template.compiled is None:
             return None
-        sealed: Sealed | None = template.sealer.one(item, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES))
+        sealed: Sealed | None = template.compiled.one(item, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES))
         return sealed
 
-    def _fill(
-        self, template: Prepared, payload: msgspec.Struct, *, ttl_s: float | None = None, **keys: str | None
-    ) -> Sealed | None:
-        """None for what *template* can't seal."""
-        data = self._data(template, payload)
-        sealed = template.seal(data, self.clock.now_ms(), self._entropy(_ENTROPY_BYTES), ttl_s=ttl_s, **keys)
-        return self._sealed(template, sealed, template.topic, ())
-
-    def _data(self, template: Prepared, payload: msgspec.Struct) -> bytes:
-        try:
-            return template.encode(payload)
-        except ContractError as error:
-            raise _refused(payload, error) from error
-
     def _sealed(
-        self, template: Prepared, sealed: tuple[str, bytes, bytes] | None, topic: str, traced: Headers
+        self, template: EnvelopeTemplate, filled: tuple[str, bytes, bytes] | None, topic: str, traced: Headers
     ) -> Sealed | None:
-        if sealed is None or len(sealed[2]) > self.settings.publish.max_message_bytes:
+        if filled is None or len(filled[2]) > self._max_message_bytes:
             return None
-        identity, record_key, value = sealed
+        identity, record_key, value = filled
         headers = (*template.headers, ("sb-id", identity.encode()), *template.further_headers, *traced)
         return Sealed(identity, template.message_type, NewRecord(topic, record_key, value, headers))
+
+
+def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
+    """A sealer for *agent*. Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace."""
+    sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
+    if sender.id is None or not is_text_id(sender.id):
+        error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
+        raise PublishRejected(str(error), error)
+    try:
+        check_struct(sender, Agent, "/metadata/sender")
+    except ContractError as error:
+        raise PublishRejected(str(error), error) from error
+    check_namespace(settings.bus.namespace)
+    limits = settings.publish
+    origin = Origin(
+        sender=sender,
+        namespace=settings.bus.namespace,
+        ttl_s=limits.ttl_s,
+        max_ttl_s=limits.max_ttl_s,
+        max_hops=limits.max_hops,
+    )
+    return Sealer(settings, origin=origin, clock=clock, signer=signer)
 
 
 def _refused(payload: msgspec.Struct, error: ContractError) -> PublishRejected:

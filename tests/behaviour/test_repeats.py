@@ -144,7 +144,9 @@ async def test_another_message_under_a_done_key_passes_every_gate_first() -> Non
     async with ledger(runs).test(settings) as bus:
         await bus.publish(Order(1), idempotency_key="one", ttl_s=30)
         await bus.settle()
-        late = make_publisher(bus.transport, settings, bus.publisher.origin.sender, clock=bus.clock, metrics=Metrics())
+        late = make_publisher(
+            bus.transport, settings, bus.publisher.sealer.origin.sender, clock=bus.clock, metrics=Metrics()
+        )
         record = late.seal(Draft(payload=Order(1), idempotency_key="one", ttl_s=30)).record
         bus.clock.advance(60)
         await bus.transport.append([record], timeout_s=5)

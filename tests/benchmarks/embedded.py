@@ -165,8 +165,10 @@ def drawn(sampled: dict[str, Series], count: int) -> str:
     width, height, left, bottom = 720, 320, 60, 40
     highest = max(size for points in sampled.values() for _, size in points) * 1.15
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        'font-size="12">'
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
     ]
     parts.append(f'<text x="{left}" y="16">Resident memory over {count:,} messages of 1 KB</text>')
     for step in range(5):

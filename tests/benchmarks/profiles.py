@@ -105,7 +105,8 @@ def profiled(runner: Runner, name: str, program: str, options: argparse.Namespac
 def listed(profiles: Sequence[Profile]) -> Iterator[str]:
     """As Markdown."""
     for each in profiles:
-        yield f"### {_TITLES[each.name]}, {number(each.rate)} messages/s under the profiler: [flame graph](profile-{each.name}.svg)"
+        rate = f"{number(each.rate)} messages/s under the profiler"
+        yield f"### {_TITLES[each.name]}, {rate}: [flame graph](profile-{each.name}.svg)"
         yield ""
         yield from (f"{place}. {cost.share:.1%} `{cost.name}`" for place, cost in enumerate(each.costs, start=1))
         yield ""

@@ -35,26 +35,28 @@ ROOT = Path(__file__).resolve().parents[2]
 _CLIENT_CPU, _BROKER_CPU = 0, 1
 _ROUNDS, _QUICK_ROUNDS = 5, 1
 _METHOD = (
-    "{rounds} round(s); the variants of a family take turns within each round, in rotated order, each in a new process "
-    "with a warm-up; {where}. "
+    "{rounds} round(s); the variants of a family take turns within each round, in rotated order, "
+    "each in a new process with a warm-up; {where}. "
     "Median [least..most]. The machine drifts: trust ratios of one round, which is what the goals are, not absolutes."
 )
 _SETTINGS = (
-    "Kafka: one real node, 12 partitions, one replica, acks=all, idempotent producers, rivals with 1 MB batches and 5 "
-    "ms linger (none where "
-    "each message or batch is awaited). Payloads: 1,036 bytes of canonical JSON, no two alike, 1,000 keys. sealbus is "
-    "given Structs and checks, "
-    "encodes and seals them within the time; the rivals' producers are given ready bytes. All consumers of a family "
-    "read the same sealed "
-    "records, timed after the first tenth of them. Bytes are those of the broker's log, or of the file, per message."
+    "Kafka: one real node, 12 partitions, one replica, acks=all, idempotent producers, "
+    "rivals with 1 MB batches and 5 ms linger (none where each message or batch is awaited). "
+    "Payloads: 1,036 bytes of canonical JSON, no two alike, 1,000 keys. "
+    "sealbus is given Structs and checks, encodes and seals them within the time; "
+    "the rivals' producers are given ready bytes. "
+    "All consumers of a family read the same sealed records, "
+    "timed after the first tenth of them. Bytes are those of the broker's log, or of the file, per message."
 )
 _EXAMPLES = """examples:
   run.py --list                                    what there is
   run.py --quick                                   nearly everything, once, with few messages: minutes
   run.py                                           everything, five rounds
   run.py --only publish consume/sealbus-worker     some families, some variants
-  run.py --results                                 what run.py, scale.py and profiles.py left in build/bench, into RESULTS.md
-exit codes: 0 measured; 1 something failed; 2 wrong use; 69 no Kafka; 130 interrupted. Goals that are not met change no exit code.
+  run.py --results                                 what run.py, scale.py and profiles.py left in build/bench,
+                                                   into RESULTS.md
+exit codes: 0 measured; 1 something failed; 2 wrong use; 69 no Kafka; 130 interrupted.
+Goals that are not met change no exit code.
 """
 
 

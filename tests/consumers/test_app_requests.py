@@ -273,9 +273,11 @@ async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before
     async with app.test() as bus:
         cause = None
         for _ in range(63 if max_hops is None else max_hops):
-            cause = bus.publisher.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), cause=cause).message
         last = None if max_hops is None else max_hops + 1
-        await bus.publisher.send(bus.publisher.seal(Draft(payload=Research(question="x"), max_hops=last), cause=cause))
+        await bus.publisher.send(
+            bus.publisher.sealer.seal(Draft(payload=Research(question="x"), max_hops=last), cause=cause)
+        )
         await bus.settle()
         hops = 65 if max_hops is None else max_hops + 2
         assert len(refused) == 1
@@ -293,8 +295,8 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
         await opened(bus, reply_topic("agents", "asker@tests"))
         cause = None
         for _ in range(64):
-            cause = bus.publisher.seal(Draft(payload=Lookup(query="x")), cause=cause).message
-        sealed = bus.publisher.seal(
+            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+        sealed = bus.publisher.sealer.seal(
             Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), cause=cause
         )
         assert sealed.message.metadata.hops == 64
@@ -315,7 +317,7 @@ async def test_a_type_nobody_knows_is_reported_when_its_tier_lets_it_go() -> Non
 
     async with app.test() as bus:
         reply_to = reply_topic("agents", "asker@tests")
-        sealed = bus.publisher.seal(Draft(payload=Research(question="x"), reply_to=reply_to, ttl_s=12))
+        sealed = bus.publisher.sealer.seal(Draft(payload=Research(question="x"), reply_to=reply_to, ttl_s=12))
         headers = (
             ("sb-attempt", b"1"),
             ("sb-origin-topic", b"agents.research.request"),

@@ -126,7 +126,8 @@ def hash_of(group: str) -> int:
 
 OFTEN: list[Fault] = [kill_leader, kill_all_for_a_moment, freeze_leader_15, kill_worker]
 RARELY: list[Fault] = [
-    stop_leader, kill_coordinator, stop_two, stop_all, freeze_leader_5, freeze_leader_45, one_after_another, freeze_worker, leaderless,
+    stop_leader, kill_coordinator, stop_two, stop_all, freeze_leader_5, freeze_leader_45, one_after_another,
+    freeze_worker, leaderless,
 ]  # fmt: skip
 FAULTS = OFTEN + (RARELY if os.environ.get("SEALBUS_FAULTS") == "all" else [])
 

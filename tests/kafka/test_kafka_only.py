@@ -163,9 +163,14 @@ async def test_a_transaction_that_somebody_has_left_open_is_told(opened, topic, 
 async def test_gaps_of_compaction_are_passed_over(opened, topic, admin) -> None:
     transport = opened()
     create(
-        admin, topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", min_compaction_lag_ms="0",
+        admin,
+        topic,
+        cleanup_policy="compact",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+        min_compaction_lag_ms="0",
         delete_retention_ms="100",
-    )  # fmt: skip
+    )
     for number in range(6):
         await transport.append([NewRecord(topic, key, b"%d" % number) for key in (b"a", b"b")], timeout_s=20)
         await asyncio.sleep(0.15)

@@ -81,7 +81,7 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
     """Every kind of record by its name."""
 
     def sealed(how: str, **options: object) -> Sealed:
-        return publisher.seal(Draft(payload=Job(how=how), **options))
+        return publisher.sealer.seal(Draft(payload=Job(how=how), **options))
 
     good = sealed("good")
     job_topic = good.record.topic
@@ -105,7 +105,7 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
         "other key": msgspec.structs.replace(sealed("key").record, key=b"another"),
         "no key": msgspec.structs.replace(sealed("nokey").record, key=None, partition=0),
         "type that is not handled": msgspec.structs.replace(
-            publisher.seal(Draft(payload=Other())).record, topic=job_topic
+            publisher.sealer.seal(Draft(payload=Other())).record, topic=job_topic
         ),
         "garbage": NewRecord(job_topic, b"g", b"\x00\xff{"),
         "tombstone": NewRecord(job_topic, b"t", None),

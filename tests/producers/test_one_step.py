@@ -16,12 +16,10 @@ from bus.clock import ManualClock
 from bus.payloads.payload_types import payload
 from bus.protocol.envelope import Agent
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
-from producers.connection import make_publisher
 from producers.outcomes import PublishRejected
-from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealer import Sealer, make_sealer
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
@@ -146,16 +144,12 @@ DRAFTS = st.builds(
 ITEMS = st.lists(PAYLOADS | DRAFTS, min_size=1, max_size=6)
 
 
-def publisher(**flags: object) -> Publisher:
-    class Log:
-        features = mock.Mock(creates_topics_at_start=False, appends_in_flight=1)
-
-    log: Any = Log()
+def sealer(**flags: object) -> Sealer:
     settings = load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
-    return make_publisher(log, settings, "steps@tests", clock=ManualClock(), metrics=Metrics())
+    return make_sealer(settings, "steps@tests", clock=ManualClock())
 
 
-def sealed_by(each: Publisher, item: Any) -> Sealed | str:
+def sealed_by(each: Sealer, item: Any) -> Sealed | str:
     try:
         sealed = each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
         return msgspec.structs.replace(sealed, made=None)
@@ -167,7 +161,9 @@ def sealed_by(each: Publisher, item: Any) -> Sealed | str:
 @settings(max_examples=1_000, deadline=None)
 @given(PAYLOADS | DRAFTS)
 def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
-    quick, plain = publisher(), publisher()
+    quick = sealer()
+    with mock.patch.object(native, "core", None):
+        plain = sealer()
     for first in (Rich(), Omitting(), Checked(1), Open(None), item, item):
         sealed_by(quick, first)
     quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
@@ -180,7 +176,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(ITEMS, st.booleans())
 def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
-    quick = publisher()
+    quick = sealer()
     quick._entropy = bytes  # type: ignore[method-assign]
     for first in (Rich(), Omitting(), Checked(1), Open(None), *items, *items):
         sealed_by(quick, first)
@@ -198,7 +194,7 @@ def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: 
 
 @compiled
 def test_ordinary_messages_are_sealed_in_one_step() -> None:
-    quick = publisher()
+    quick = sealer()
     rich = Rich(
         integer=-5, real=2.0, text="é\n", maybe=3, numbers=[1, 1.5, -0.0], inners=(Inner(note="x"),), nested=[["a"], []]
     )
@@ -215,7 +211,7 @@ def test_ordinary_messages_are_sealed_in_one_step() -> None:
 
 @compiled
 def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_without() -> None:
-    quick = publisher()
+    quick = sealer()
     rich = Rich()
     addressed = Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=5.0)
     for _ in range(2):
@@ -233,22 +229,22 @@ def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_witho
 
 
 def test_templates_are_bounded_whatever_options_come() -> None:
-    quick = publisher()
+    quick = sealer()
     for number in range(2_000):
         for _ in range(2):
             quick.seal(Draft(payload=Rich(), to=f"agent-{number}@tests"))
-    assert len(quick._templates) <= 1_024
+    assert quick._templates is None or len(quick._templates) <= 1_024
 
 
 def test_an_option_that_is_no_unicode_text_is_refused_however_often_it_comes() -> None:
-    quick = publisher()
+    quick = sealer()
     for _ in range(3):
         with pytest.raises(PublishRejected, match="a lone surrogate is not Unicode text"):
             quick.seal(Draft(payload=Rich(), intent="\ud800"))
 
 
 def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> None:
-    quick = publisher()
+    quick = sealer()
     assert sealed_by(quick, Rich) == "refused before sending: /data: Rich is a class: give an instance of it"
     refusal = sealed_by(quick, Inner)
     assert isinstance(refusal, str)
@@ -257,7 +253,7 @@ def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> Non
 
 @compiled
 def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> None:
-    quick = publisher(**{"publish.max_message_bytes": 2_000})
+    quick = sealer(**{"publish.max_message_bytes": 2_000})
     quick.seal_plain(Rich())
     small, large = Rich(text="s" * 100), Rich(text="l" * 5_000)
     assert len(quick.seal_run([small] * 9, 0, most=100, room=1)[0]) == 1
@@ -268,7 +264,7 @@ def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> 
 
 
 def test_a_payload_with_an_unset_field_is_left_to_python() -> None:
-    quick = publisher()
+    quick = sealer()
     quick.seal_plain(Rich())
     broken = Rich()
     del broken.text
@@ -289,7 +285,7 @@ class Greedy(msgspec.Struct):
 
 @compiled
 def test_a_type_whose_own_code_empties_the_list_that_is_sent_ends_the_run() -> None:
-    quick = publisher()
+    quick = sealer()
     quick.seal_plain(Greedy())
     greedy = Greedy()
     greedy.hungry = True
@@ -309,7 +305,7 @@ class Later(msgspec.Struct):
 
 @compiled
 def test_a_type_that_names_a_class_further_down_is_sealed_in_one_step() -> None:
-    quick = publisher()
+    quick = sealer()
     quick.seal_plain(Early(Later()))
     sealed, _, _ = quick.seal_run([Early(Later(2))], 0, most=1, room=1 << 20)
     assert [each.message.data for each in sealed] == [b'{"later":{"n":2}}']

@@ -24,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_canonical_object, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::digest, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::seal_plain, module)?)?;
+    module.add_function(wrap_pyfunction!(sealing::seal_caused, module)?)?;
     module.add_function(wrap_pyfunction!(records::write_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::write_batch, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;

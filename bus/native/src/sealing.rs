@@ -229,6 +229,128 @@ pub fn seal_plain<'py>(
     Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
 }
 
+/// What a template knows of every message that another one has caused; what stands between these parts is the cause's, or the message's own.
+struct CausedFrame<'a> {
+    about: &'a [u8],
+    kind_of: &'a [u8],
+    route: &'a [u8],
+    by: &'a [u8],
+    routed: &'a [u8],
+    stated_by: &'a [u8],
+}
+
+/// What a message inherits: pieces of JSON, each with the comma before it, or empty.
+struct Inherited<'a> {
+    front: &'a [u8],
+    conversation_id: &'a str,
+    hops: u64,
+    parent_task: &'a [u8],
+    run: &'a [u8],
+    task: &'a [u8],
+    trace: &'a [u8],
+    links: u64,
+    seal: &'a str,
+    chain: &'a [u8],
+}
+
+impl<'a> CausedFrame<'a> {
+    fn of(parts: &'a Bound<'_, PyTuple>) -> PyResult<CausedFrame<'a>> {
+        let part = |place: usize| -> PyResult<&'a [u8]> { Ok(parts.get_borrowed_item(place)?.extract()?) };
+        Ok(CausedFrame { about: part(0)?, kind_of: part(1)?, route: part(2)?, by: part(3)?, routed: part(4)?, stated_by: part(5)? })
+    }
+}
+
+impl<'a> Inherited<'a> {
+    fn of(parts: &'a Bound<'_, PyTuple>) -> PyResult<Inherited<'a>> {
+        let part = |place: usize| -> PyResult<&'a [u8]> { Ok(parts.get_borrowed_item(place)?.extract()?) };
+        let text = |place: usize| -> PyResult<&'a str> { Ok(parts.get_borrowed_item(place)?.extract()?) };
+        let count = |place: usize| -> PyResult<u64> { parts.get_borrowed_item(place)?.extract() };
+        Ok(Inherited {
+            front: part(0)?,
+            conversation_id: text(1)?,
+            hops: count(2)?,
+            parent_task: part(3)?,
+            run: part(4)?,
+            task: part(5)?,
+            trace: part(6)?,
+            links: count(7)?,
+            seal: text(8)?,
+            chain: part(9)?,
+        })
+    }
+}
+
+/// Seal `data` for a message that another one has caused: (id, record key, value). `chained` says that it carries a proof chain, `max_hops` is
+/// what it takes over from its cause. None for what has to go the general way: other times, texts that are not plain.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, clippy::type_complexity)]
+pub fn seal_caused<'py>(
+    py: Python<'py>,
+    frame: &Bound<'py, PyTuple>,
+    inherited: &Bound<'py, PyTuple>,
+    chained: bool,
+    max_hops: Option<u64>,
+    data: &[u8],
+    now_ms: i64,
+    ttl_ms: i64,
+    entropy: &[u8],
+    idempotency_key: Option<&str>,
+    key: Option<&str>,
+) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+    let Some(moment) = Moment::of(now_ms, ttl_ms) else { return Ok(None) };
+    let keys = Keys { conversation_id: None, idempotency_key: idempotency_key.map(str::as_bytes), key: key.map(str::as_bytes) };
+    if entropy.len() != ENTROPY || !keys.are_plain() {
+        return Ok(None);
+    }
+    let (frame, cause) = (CausedFrame::of(frame)?, Inherited::of(inherited)?);
+    let id = uuid7(now_ms, entropy);
+    let hops = cause.hops.to_string();
+    let conversation = cause.conversation_id.as_bytes();
+    let content_hash = hash(&[data]);
+    let mut value = Vec::with_capacity(data.len() + cause.front.len() + frame.by.len() + cause.chain.len() + 2_048);
+    put(&mut value, &[FRONT, data, b","]);
+    let begin = value.len();
+    put(&mut value, &[b"\"metadata\":", cause.front, hops.as_bytes(), b",", frame.about, &id, frame.kind_of, cause.parent_task]);
+    put(&mut value, &[frame.route, cause.run, frame.by, cause.task, TO_TIME, &moment.timestamp, b"\"", cause.trace]);
+    put(&mut value, &[b"},\"routing\":{\"expires_at\":\"", &moment.expires]);
+    if let Some(text) = keys.idempotency_key {
+        put(&mut value, &[TO_IDEMPOTENCY, text]);
+    }
+    if let Some(text) = keys.key.filter(|key| *key != conversation) {
+        put(&mut value, &[TO_KEY, text]);
+    }
+    match max_hops {
+        Some(most) => put(&mut value, &[b"\",\"max_hops\":", most.to_string().as_bytes(), &frame.routed[1..]]),
+        None => put(&mut value, &[frame.routed]),
+    }
+    let envelope_hash = hash(&[b"{", &value[begin..], b"}"]);
+    let links = if chained { format!(",\"links\":{}", cause.links) } else { String::new() };
+    let parents = [&b",\"parents\":[\""[..], cause.seal.as_bytes(), b"\"]"].concat();
+    let seal = hash(&[
+        b"{\"content_hash\":\"",
+        &content_hash,
+        b"\",\"envelope_hash\":\"",
+        &envelope_hash,
+        b"\",\"hops\":",
+        hops.as_bytes(),
+        links.as_bytes(),
+        b",\"message_id\":\"",
+        &id,
+        frame.kind_of,
+        &parents,
+        frame.stated_by,
+        &moment.timestamp,
+        b"\"}",
+    ]);
+    put(&mut value, &[b",\"verification\":{\"content_hash\":\"", &content_hash, b"\"", &parents]);
+    if chained {
+        put(&mut value, &[b",\"proof_chain\":", cause.chain]);
+    }
+    put(&mut value, &[b",\"seal\":\"", &seal, END]);
+    let record_key = keys.key.unwrap_or(conversation);
+    Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
+}
+
 pub const FRONT: &[u8] = b"{\"data\":";
 pub const HEAD: &[u8] = b",\"metadata\":{\"conversation_id\":\"";
 pub const TO_ID: &[u8] = b"\",\"hops\":0,\"message_id\":\"";

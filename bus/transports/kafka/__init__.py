@@ -27,8 +27,10 @@ _MAX_PORT = 65_535
 
 
 def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
-    """Open the cluster behind *url*; *options* are fields of `Options`. Raises ConfigurationError; connects at first
-    use."""
+    """Open the cluster behind *url*; *options* are fields of `Options`.
+
+    Raises ConfigurationError; connects at first use.
+    """
     rest, _, query = url.removeprefix("kafka://").partition("?")
     for name, _ in parse_qsl(query, keep_blank_values=True):
         raise ConfigurationError(refused(name))
@@ -71,7 +73,10 @@ def refused(name: str) -> str:
     if name in FIXED:
         value, reason = FIXED[name]
         return f"{name} is always {value}, because {reason}"
-    return f"{name!r} does not belong into the URL: settings of Kafka stand in the section [kafka], or in SEALBUS_KAFKA__NAME"
+    return (
+        f"{name!r} does not belong into the URL: "
+        "settings of Kafka stand in the section [kafka], or in SEALBUS_KAFKA__NAME"
+    )
 
 
 def _address(text: str) -> str:

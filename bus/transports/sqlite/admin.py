@@ -143,7 +143,8 @@ def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:
 
 def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, int], int]:
     rows = connection.execute(
-        """SELECT name, partition, committed FROM leases JOIN partitions ON partitions.id = part JOIN topics ON topics.id = topic_id
+        """SELECT name, partition, committed FROM leases
+           JOIN partitions ON partitions.id = part JOIN topics ON topics.id = topic_id
            WHERE grp = ? AND committed IS NOT NULL""",
         (group,),
     )

@@ -90,8 +90,10 @@ def _alone(log: Log, job: Job) -> list[Result]:
 
 
 def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
-    """One transaction. Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for
-    it."""
+    """Run one transaction.
+
+    Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it.
+    """
     try:
         log.begin()
     # Handed to whoever awaits the jobs; raised here it would end the thread they all wait for.

@@ -195,8 +195,10 @@ def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Tak
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
     # A group stands where it began before it has settled anything: else it would not miss what retention deletes until
     # then.
-    statement = """INSERT INTO leases (grp, part, owner, epoch, committed) SELECT ?, id, ?, 1, start_offset FROM partitions WHERE id = ?
-        ON CONFLICT (grp, part) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1, committed = coalesce(committed, excluded.committed)
+    statement = """INSERT INTO leases (grp, part, owner, epoch, committed)
+        SELECT ?, id, ?, 1, start_offset FROM partitions WHERE id = ?
+        ON CONFLICT (grp, part) DO UPDATE
+        SET owner = excluded.owner, epoch = epoch + 1, committed = coalesce(committed, excluded.committed)
         RETURNING epoch, committed"""
     taken = []
     for part in parts:

@@ -30,8 +30,10 @@ _OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ?
 
 
 def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:
-    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left. Takes one
-    row more than these."""
+    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left.
+
+    Takes one row more than these.
+    """
     going = []
     for row in rows:
         _, time_ms, size = row

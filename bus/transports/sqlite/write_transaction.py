@@ -43,8 +43,11 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, eq=False, gc=False):
-    """What one partition gets with the commit: a column after another in *rows*. Written by partition, and not as they
-    came: whoever reads a partition finds on a page of the file what it wants, and nearly nothing else."""
+    """What one partition gets with the commit: a column after another in *rows*.
+
+    Written by partition, and not as they came: a reader of a partition finds on a page of the file what it wants, and
+    nearly nothing else.
+    """
 
     next_offset: int
     size: int = 0
@@ -69,8 +72,10 @@ class Log:
         self._identity = identity_of(path)
 
     def begin(self) -> None:
-        """Take the write lock and see what others changed. Raises TransportError when the file is not the one at its
-        path any more."""
+        """Take the write lock and see what others changed.
+
+        Raises TransportError when the file is not the one at its path any more.
+        """
         check_identity(self.path, self._identity)
         if self.was_full:
             self.was_full = not gives_room_back(self.connection, self.path)
@@ -171,8 +176,10 @@ class Log:
 
 
 def _rows_at_once(left: int) -> int:
-    """How many rows the next statement takes: few statements per flush, and few different ones, because each is
-    compiled once and kept."""
+    """How many rows the next statement takes.
+
+    Few statements per flush, and few different ones, because each is compiled once and kept.
+    """
     if left >= _MOST_ROWS:
         return _MOST_ROWS
     return left if left < _STEP_ROWS else left // _STEP_ROWS * _STEP_ROWS
@@ -182,6 +189,5 @@ def _rows_at_once(left: int) -> int:
 def _insert(rows: int) -> str:
     # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not note how to undo one
     # statement of it.
-    return "INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES " + ", ".join(
-        ["(?, ?, ?, ?, ?, ?)"] * rows
-    )
+    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
+    return f"INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES {values}"  # noqa: S608

@@ -1,5 +1,6 @@
-"""`sealbus dlq list|show`: dead letters, why they died, and what became of them. `redrive` and `purge` are modules of
-their own.
+"""`sealbus dlq list|show`: dead letters, why they died, and what became of them.
+
+`redrive` and `purge` are modules of their own.
 
 Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters.letters`) or laying one out
 (`consumers.cli.dlq.letter_view`).
@@ -55,7 +56,8 @@ dlq.add_command(purge)
 def list_(session: Session, *, selection: Selection, limit: int) -> int:
     """List dead letters, the newest last, and count them by reason.
 
-    PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by hand) or purged.
+    PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by
+    hand) or purged.
 
     \b
     Examples:
@@ -98,10 +100,11 @@ def list_(session: Session, *, selection: Selection, limit: int) -> int:
 @app_option
 @with_session
 def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None) -> int:
-    """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it holds.
+    """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it
+    holds.
 
-    TOPIC PARTITION OFFSET are the letter's own, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a message type will do as topic.
-    The gates are run once more on the stored bytes; for types of your own name them with --app.
+    TOPIC PARTITION OFFSET are the letter's own, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a message
+    type will do as topic. The gates are run once more on the stored bytes; for types of your own name them with --app.
 
     \b
     Examples:

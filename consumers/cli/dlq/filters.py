@@ -47,8 +47,10 @@ _OPTIONS: Final = (
 
 
 def with_selection(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the filters; it gets them as a Selection, by the name *selection*. Arguments called `places` are
-    taken in as well."""
+    """Give a command the filters; it gets them as a Selection, by the name *selection*.
+
+    Arguments called `places` are taken in as well.
+    """
 
     @functools.wraps(function)
     def command(

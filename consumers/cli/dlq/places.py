@@ -26,8 +26,9 @@ _MOST_DIGITS = 18
 
 
 async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
-    """*selection*, of the letters that there are now: nobody is asked about others, and a question may wait for its
-    answer for long.
+    """*selection*, of the letters that there are now.
+
+    Nobody is asked about others, and a question may wait for its answer for long.
 
     Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no
     place.
@@ -49,19 +50,20 @@ def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
     """Topic or message type, partition and offset, in one text or three; raises UsageError."""
     parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
     # Not read as a number: Python refuses to read one of thousands of digits.
-    if len(parts) != 3 or not all(
-        part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:]
-    ):
+    are_numbers = all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:])
+    if len(parts) != 3 or not are_numbers:  # noqa: PLR2004
         raise click.UsageError(
-            f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; `sealbus dlq list` shows them as "
-            "TOPIC/PARTITION/OFFSET"
+            f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; "
+            "`sealbus dlq list` shows them as TOPIC/PARTITION/OFFSET"
         )
     return parts[0], int(parts[1]), int(parts[2])
 
 
 async def find_letter(transport: Transport, settings: Settings, name: str, partition: int, offset: int) -> Record:
-    """The record there; *name* is a topic of dead letters, that of the messages, or their type. Raises BusError,
-    TopicMissingError."""
+    """The record there; *name* is a topic of dead letters, that of the messages, or their type.
+
+    Raises BusError, TopicMissingError.
+    """
     topic = await _topic_of(transport, settings, name)
     if partition in await transport.admin.ranges(topic):
         found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)

@@ -35,7 +35,8 @@ __all__ = ["purge"]
 def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> int:
     """Mark dead letters as purged: nobody needs to look at them any more, and no redrive takes them.
 
-    Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all letters are meant.
+    Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all
+    letters are meant.
 
     \b
     Examples:

@@ -78,11 +78,13 @@ def redrive(
 ) -> int:
     """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
 
-    Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at any moment, by Ctrl-C
-    and worse: called again it goes on where it was, and sends nothing twice. Of two at once one withdraws. After three redrives a letter is
-    parked. Every redrive is written into the journal (topic _audit) and into the state of each letter.
+    Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at
+    any moment, by Ctrl-C and worse: called again it goes on where it was, and sends nothing twice. Of two at once one
+    withdraws. After three redrives a letter is parked. Every redrive is written into the journal (topic _audit) and
+    into the state of each letter.
 
-    With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group must be running.
+    With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group
+    must be running.
 
     \b
     Examples:

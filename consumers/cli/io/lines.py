@@ -65,8 +65,10 @@ def read_lines(stream: BinaryIO, max_bytes: int) -> Iterator[Line]:
 
 
 class SlowLines:
-    """The lines of a stream that may be a slow pipe: read on a thread of its own, each line available as soon as it is
-    there."""
+    """The lines of a stream that may be a slow pipe.
+
+    Read on a thread of its own, each line available as soon as it is there.
+    """
 
     def __init__(self, stream: BinaryIO, max_bytes: int) -> None:
         self._read = _reader(stream)

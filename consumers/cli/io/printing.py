@@ -50,8 +50,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under *headings* on standard output; numbers to the right. Cells may hold foreign text. Nothing is cut or
-    wrapped."""
+    """Print columns under *headings* on standard output; numbers to the right.
+
+    Cells may hold foreign text. Nothing is cut or wrapped.
+    """
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading)
@@ -69,8 +71,9 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
 
 
 class LineWriter:
-    """Lines to standard output, written together when the event loop next has its turn: quick in bulk, at once when
-    they trickle.
+    """Lines to standard output, written together when the event loop next has its turn.
+
+    Quick in bulk, at once when they trickle.
 
     Use as a context. A reader that has gone away ends it with BrokenPipeError, also where the task waits for something
     else.

@@ -75,8 +75,9 @@ def publish(
 ) -> int:
     """Publish JSON lines from FILE or standard input.
 
-    Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same order: where the message
-    lies in the log, or why it was rejected. Lines that are wrong do not stop the others. Lines leave as soon as they arrive.
+    Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same
+    order: where the message lies in the log, or why it was rejected. Lines that are wrong do not stop the others. Lines
+    leave as soon as they arrive.
 
     \b
     Examples:

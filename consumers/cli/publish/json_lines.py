@@ -66,7 +66,8 @@ class Feed:
         """What people should know about lines that were accepted."""
         for name, line in self._ignored.items():
             hint = nearest(name, self._fields or ())
-            yield f"line {line} and maybe others: {self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
+            what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
+            yield f"line {line} and maybe others: {what}"
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for line in self._source:
@@ -96,7 +97,7 @@ class Feed:
         except ContractError as error:
             raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
         if self._template is not None:
-            return self._publisher.seal_data(self._template, self._kind, data)
+            return self._publisher.sealer.seal_data(self._template, self._kind, data)
         payload = self._kind.decode(data)
         if self._fields is not None and not value.keys() <= self._fields:
             self._note(value.keys() - self._fields, line.number)

@@ -115,8 +115,8 @@ def apply(session: Session, target: str, dry_run: bool) -> int:
 def check(session: Session, target: str) -> int:
     """Compare the log with what an app needs.
 
-    Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short a time, when typing
-    errors become topics, or when messages wait in a retry tier that is in no setting any more.
+    Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short
+    a time, when typing errors become topics, or when messages wait in a retry tier that is in no setting any more.
 
     \b
     Examples:

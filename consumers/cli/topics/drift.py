@@ -36,8 +36,10 @@ _OFFSETS_KEPT: Final = "offsets.retention.minutes"
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be; a hint is not counted. *topic* None: it is about the settings or the
-    brokers."""
+    """Something that is not as it should be; a hint is not counted.
+
+    *topic* None: it is about the settings or the brokers.
+    """
 
     severity: Literal["error", "hint"]
     topic: str | None
@@ -100,7 +102,8 @@ def of_settings(settings: Settings) -> list[Finding]:
     if given_s >= needed_s:
         return []
     given, needed = (kept(round(value * 1000)) for value in (given_s, needed_s))
-    text = f"records are kept {given}, messages live up to {kept(round(settings.publish.max_ttl_s * 1000))} and may be retried for days after"
+    lifetime = kept(round(settings.publish.max_ttl_s * 1000))
+    text = f"records are kept {given}, messages live up to {lifetime} and may be retried for days after"
     return [
         Finding("error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more")
     ]
@@ -120,7 +123,10 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
     short = {name: minutes for name, minutes in kept_for.items() if minutes < needed}
     if short:
         least = min(short.values())
-        text = f"on {_listed(short)} the offsets of a stopped group are forgotten after {kept(least * 60_000)}, before its records are gone"
+        text = (
+            f"on {_listed(short)} the offsets of a stopped group are forgotten after {kept(least * 60_000)}, "
+            "before its records are gone"
+        )
         advice = f"set {_OFFSETS_KEPT}={needed} or more on the brokers"
         found.append(Finding("error", None, _OFFSETS_KEPT, str(least), str(needed), text, advice))
     return found
@@ -163,7 +169,10 @@ def _of_tier(tier: LeftTier) -> Finding:
     if tier.waiting or (tier.waiting is None and tier.records):
         what = f"still has {tier.waiting} records waiting for group {tier.group}"
         if tier.waiting is None:
-            what = f"has {tier.records} records, and this user may not see how far group {tier.group} is (needed: Describe on the group)"
+            what = (
+                f"has {tier.records} records, and this user may not see how far group {tier.group} is "
+                "(needed: Describe on the group)"
+            )
         text = f"{what}: keep the tier until it is drained"
         return Finding(
             "error",

@@ -62,8 +62,9 @@ def verify(
 ) -> int:
     """Check sealed messages in files or standard input, without a bus.
 
-    A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are size, form, hashes and
-    seal, proof chain, and lifetime; with --app also the schema, with --namespace, --type or --key that it was meant for there.
+    A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are
+    size, form, hashes and seal, proof chain, and lifetime; with --app also the schema, with --namespace, --type or
+    --key that it was meant for there.
 
     \b
     Examples:

@@ -76,8 +76,9 @@ def worker(
 ) -> int:
     """Run the handlers of an app.
 
-    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. The first SIGTERM or Ctrl-C lets
-    running handlers finish (exit code 0 when all did), a second one ends at once; whatever is not finished then is delivered again.
+    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. The first
+    SIGTERM or Ctrl-C lets running handlers finish (exit code 0 when all did), a second one ends at once; whatever is
+    not finished then is delivered again.
 
     \b
     Examples:
@@ -181,12 +182,17 @@ def _own_arguments() -> list[str]:
 
 
 def _python(arguments: Sequence[str]) -> list[str]:
-    """This command in a process of its own, with our packages even where the current directory has some of the same
-    names."""
+    """This command in a process of its own.
+
+    With our packages even where the current directory has some of the same names.
+    """
     import bus
 
     home = str(Path(str(bus.__file__)).resolve().parent.parent)
-    start = f"import sys; p = {home!r}; p in sys.path or sys.path.insert(0, p); from consumers.cli import main; main(prog_name='sealbus')"
+    start = (
+        f"import sys; p = {home!r}; p in sys.path or sys.path.insert(0, p); "
+        "from consumers.cli import main; main(prog_name='sealbus')"
+    )
     return [sys.executable, "-P", "-c", start, *arguments]
 
 

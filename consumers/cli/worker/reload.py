@@ -23,8 +23,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def work_and_reload(command: Sequence[str], folder: Path) -> int:
-    """Run *command* until a signal, and again after every change of a .py file below *folder*; the last child's exit
-    code."""
+    """Run *command* until a signal, and again after every change of a .py file below *folder*.
+
+    Returns the last child's exit code.
+    """
     stop = asyncio.Event()
     insistence = Insistence()
     child = await start(command)

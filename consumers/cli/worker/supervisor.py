@@ -33,8 +33,10 @@ _PROVEN_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _WORKED_PAUSE_S: Final = 2.0
-"""After a child that died of what it was running, at most: each of its deaths brings the message that is to blame
-nearer to its end."""
+"""The longest pause after a child that died of what it was running.
+
+Each of its deaths brings the message that is to blame nearer to its end.
+"""
 
 _log = get_logger("supervisor")
 
@@ -45,8 +47,10 @@ async def start(command: Sequence[str]) -> Process:
 
 
 async def supervise(commands: Sequence[Sequence[str]], roll: Roll | None = None) -> int:
-    """Keep one child per command until a signal; 0 when all of them ended with 0. *roll* says what was running in one
-    that died."""
+    """Keep one child per command until a signal; 0 when all of them ended with 0.
+
+    *roll* says what was running in one that died.
+    """
     return await _Supervisor(commands, roll).run()
 
 
@@ -122,8 +126,10 @@ class _Supervisor:
         return 0 if self._stopping.is_set() and code == -signal.SIGTERM else code
 
     def _running_in(self, slot: int, since_ms: int) -> list[str]:
-        """What was running in the last child of *slot* when it died, whose death is counted; not one that we have
-        killed."""
+        """What was running in the last child of *slot* when it died, whose death is counted.
+
+        Not one that we have killed.
+        """
         pid = self._pids.pop(slot, None)
         if self._roll is None or pid is None:
             return []

@@ -49,8 +49,10 @@ class Ended(NamedTuple):
 
 
 class Together:
-    """Of one inbox: *running* is what this process is at work on, by identity, *asking* what it has asked for; *begin*
-    runs a coroutine."""
+    """Claims and results of one inbox, many by one statement.
+
+    *running* is what this process is at work on, by identity, *asking* what it has asked for; *begin* runs a coroutine.
+    """
 
     def __init__(
         self, connected: Connected, running: MutableMapping[bytes, int], asking: MutableSet[bytes], begin: Begin

@@ -47,36 +47,38 @@ _MOST_REOPENED: Final = 2**31 - 1
 _SCHEMA_LOCK: Final = 0x5EA1B050
 
 _TABLES: Final = """
-CREATE TABLE sealbus_inbox (id bytea PRIMARY KEY, key text NOT NULL, content_hash text NOT NULL, state text NOT NULL,
-    owner bigint NOT NULL,
-    token bigint NOT NULL, keep_until_ms bigint NOT NULL, starts integer NOT NULL, deaths integer NOT NULL,
-        suspect boolean NOT NULL,
-    alone boolean NOT NULL, reopened integer NOT NULL, outputs bytea NOT NULL,
-        message_id text NOT NULL DEFAULT '') WITH (fillfactor = 80);
+CREATE TABLE sealbus_inbox (
+    id bytea PRIMARY KEY, key text NOT NULL, content_hash text NOT NULL, state text NOT NULL,
+    owner bigint NOT NULL, token bigint NOT NULL, keep_until_ms bigint NOT NULL,
+    starts integer NOT NULL, deaths integer NOT NULL, suspect boolean NOT NULL, alone boolean NOT NULL,
+    reopened integer NOT NULL, outputs bytea NOT NULL, message_id text NOT NULL DEFAULT '')
+WITH (fillfactor = 80);
 CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms);
-CREATE TABLE sealbus_inbox_owners (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL,
-    alive_until timestamptz NOT NULL);
+CREATE TABLE sealbus_inbox_owners (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, alive_until timestamptz NOT NULL);
 """
 
 INSERT: Final = """
-INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone,
-    reopened,
-    outputs, message_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-        ON CONFLICT (id) DO NOTHING RETURNING token"""
+INSERT INTO sealbus_inbox (
+    id, key, content_hash, state, owner, token, keep_until_ms,
+    starts, deaths, suspect, alone, reopened, outputs, message_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+ON CONFLICT (id) DO NOTHING RETURNING token"""
 
 INSERT_FIRSTS: Final = """
-INSERT INTO sealbus_inbox (id, key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone,
-    reopened, outputs,
-    message_id)
+INSERT INTO sealbus_inbox (
+    id, key, content_hash, state, owner, token, keep_until_ms,
+    starts, deaths, suspect, alone, reopened, outputs, message_id)
 SELECT id, key, content_hash, 'claimed', $1, 1, keep_until_ms, 1, 0, false, false, 0, '', message_id
-FROM unnest($2::bytea[], $3::text[], $4::text[], $5::bigint[], $6::text[]) AS asked (id, key, content_hash,
-    keep_until_ms, message_id)
+FROM unnest($2::bytea[], $3::text[], $4::text[], $5::bigint[], $6::text[])
+    AS asked (id, key, content_hash, keep_until_ms, message_id)
 ON CONFLICT (id) DO NOTHING RETURNING id"""
 
 UPDATE: Final = """
-UPDATE sealbus_inbox SET content_hash = $2, state = $3, owner = $4, token = $5, keep_until_ms = $6, starts = $7,
-    deaths = $8, suspect = $9,
-    alone = $10, reopened = $11, outputs = $12, message_id = $13 WHERE id = $1"""
+UPDATE sealbus_inbox SET
+    content_hash = $2, state = $3, owner = $4, token = $5, keep_until_ms = $6, starts = $7,
+    deaths = $8, suspect = $9, alone = $10, reopened = $11, outputs = $12, message_id = $13
+WHERE id = $1"""
 
 FINISH: Final = """
 UPDATE sealbus_inbox SET state = 'done', outputs = $4, starts = 0, deaths = 0, suspect = false, alone = false
@@ -85,8 +87,9 @@ WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed' RETURNING toke
 FINISH_SILENT: Final = """
 UPDATE sealbus_inbox SET state = 'done', outputs = '', starts = 0, deaths = 0, suspect = false, alone = false
 FROM unnest($2::bytea[], $3::bigint[]) AS ended (id, token)
-WHERE sealbus_inbox.id = ended.id AND sealbus_inbox.token = ended.token AND owner = $1
-    AND state = 'claimed' RETURNING sealbus_inbox.id"""
+WHERE sealbus_inbox.id = ended.id AND sealbus_inbox.token = ended.token
+    AND owner = $1 AND state = 'claimed'
+RETURNING sealbus_inbox.id"""
 
 IS_ACTIVE: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active')"
 
@@ -105,20 +108,21 @@ DELETE FROM sealbus_inbox WHERE id IN (
     SELECT id FROM sealbus_inbox
     WHERE keep_until_ms < (extract(epoch FROM statement_timestamp()) * 1000)::bigint
         AND NOT (state = 'claimed' AND EXISTS (
-            SELECT FROM sealbus_inbox_owners AS o WHERE o.id = sealbus_inbox.owner
-                AND o.alive_until > clock_timestamp()))
+            SELECT FROM sealbus_inbox_owners AS o
+            WHERE o.id = sealbus_inbox.owner AND o.alive_until > clock_timestamp()))
     LIMIT $1 FOR UPDATE SKIP LOCKED)"""
 
 # A death that nobody has looked at for so long is not held against anybody.
 PURGE_OWNERS: Final = "DELETE FROM sealbus_inbox_owners WHERE alive_until < clock_timestamp() - interval '30 days'"
 
 ENROL: Final = """
-INSERT INTO sealbus_inbox_owners (name, alive_until) VALUES ($1,
-    clock_timestamp() + make_interval(secs => $2)) RETURNING id"""
+INSERT INTO sealbus_inbox_owners (name, alive_until)
+VALUES ($1, clock_timestamp() + make_interval(secs => $2))
+RETURNING id"""
 
 RENEW: Final = """
-INSERT INTO sealbus_inbox_owners (id, name, alive_until) OVERRIDING SYSTEM VALUE VALUES ($1, $2,
-    clock_timestamp() + make_interval(secs => $3))
+INSERT INTO sealbus_inbox_owners (id, name, alive_until) OVERRIDING SYSTEM VALUE
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
 ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until"""
 
 STRIKE: Final = "DELETE FROM sealbus_inbox_owners WHERE id = $1"
@@ -138,8 +142,10 @@ WHERE pg_class.oid = to_regclass('sealbus_inbox')"""
 
 
 async def migrate(connection: Any) -> str | None:
-    """Bring the tables about; the inbox's with its schema, see `placed`. Raises ConfigurationError where a newer
-    sealbus has changed them."""
+    """Bring the tables about; the inbox's with its schema, see `placed`.
+
+    Raises ConfigurationError where a newer sealbus has changed them.
+    """
     async with connection.transaction(isolation="read_committed"):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
         if await connection.fetchval("SELECT to_regclass('sealbus_schema')") is None:
@@ -165,8 +171,10 @@ def placed(statement: str, place: str | None) -> str:
 
 
 def named(key: Key) -> tuple[bytes, str]:
-    """What the row of *key* is found by, and what people read beside it: its text, in no character that the database's
-    encoding may not have."""
+    """What the row of *key* is found by, and what people read beside it: its text.
+
+    The text has no character that the database's encoding may not have.
+    """
     text = key_text(key)
     legible = text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
     return key_digest(text), legible

@@ -26,8 +26,10 @@ T = TypeVar("T")
 
 
 class PostgresTransaction:
-    """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`. *connection* is asyncpg's
-    own."""
+    """Open until it is finished or rolled back; see `consumers.inbox.base.Transaction`.
+
+    *connection* is asyncpg's own.
+    """
 
     def __init__(
         self,
@@ -38,8 +40,11 @@ class PostgresTransaction:
         timeout_s: float,
         is_at_work: Callable[[int], Awaitable[bool]],
     ) -> None:
-        """*is_at_work* is asked about the connection's process on the server when a statement of its takes longer than
-        *timeout_s*."""
+        """Make the transaction of *connection*.
+
+        *is_at_work* is asked about the connection's process on the server when a statement of its takes longer than
+        *timeout_s*.
+        """
         self.connection = connection
         self._process: int = connection.get_server_pid()
         self._timeout_s = timeout_s
@@ -84,8 +89,10 @@ class PostgresTransaction:
             await self._end()
 
     async def guarded(self, run: Callable[[], Awaitable[T]]) -> T:
-        """What *run* answers. Errors about the statement go through; others are the store's, and the end of the
-        transaction."""
+        """What *run* answers.
+
+        Errors about the statement go through; others are the store's, and the end of the transaction.
+        """
         # A connection has one statement at a time, and a handler may have several tasks.
         async with self._turn:
             if not self._is_open:

@@ -1,5 +1,6 @@
-"""What nearly every message needs: a first claim, then a result for a claim that still stands, by one statement for
-many of them.
+"""What nearly every message needs, by one statement for many of them.
+
+A first claim, then a result for a claim that still stands.
 
 Owns which claims and results may be answered so, and their answers, which are those of `consumers.inbox.claim_rules`;
 what is left over goes there. Does not own the SQL (`table`).
@@ -19,8 +20,10 @@ __all__ = ["answer"]
 
 
 def answer(table: Table, jobs: Sequence[Job], owner: int, running: Mapping[str, int]) -> None:
-    """Answer those claims and results of *jobs* that can be answered together. *running*: what this process is at work
-    on."""
+    """Answer those claims and results of *jobs* that can be answered together.
+
+    *running*: what this process is at work on.
+    """
     asks = [ask for job in jobs for ask in job.asks]
     ends = [end for job in jobs for end in job.ends]
     asked = [ask.identity for ask in asks]

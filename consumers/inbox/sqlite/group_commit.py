@@ -1,5 +1,6 @@
-"""The one writer: what many callers ask for is one transaction, and a handler's own transaction has the writer to
-itself.
+"""The one writer: what many callers ask for is one transaction.
+
+A handler's own transaction has the writer to itself.
 
 Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the
 thread they run on; a database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the
@@ -75,8 +76,10 @@ class Job(msgspec.Struct, eq=False):
         return self.asks or self.ends
 
     def fail(self, error: Exception) -> None:
-        """By *error*; of many claims or results each by one of its own, for an error that is raised twice would carry
-        two tracebacks."""
+        """Let the job fail by *error*.
+
+        Of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks.
+        """
         self.value, self.error = None, error
         items = self.items()
         for item in items:
@@ -152,8 +155,10 @@ class Writer:
         self._handed.append(job)
 
     async def stop(self, last: Callable[[Batch], object]) -> None:
-        """Undo a session that is still open, finish what was submitted, with *last* at the end. Raises InboxError where
-        that fails."""
+        """Undo a session that is still open, and finish what was submitted, with *last* at the end.
+
+        Raises InboxError where that fails.
+        """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(Job(future, last, last=True))
         await asyncio.wait([future])
@@ -205,8 +210,10 @@ class Writer:
         self._table.close()
 
     def _synchronised(self, jobs: list[Job]) -> list[Job]:
-        """Those of *jobs* that ask for nothing else, answered and taken out: what they wait for was committed
-        before."""
+        """Those of *jobs* that ask for nothing else, answered and taken out.
+
+        What they wait for was committed before.
+        """
         found = [job for job in jobs if job.durable and job.action is None and not job.items()]
         if found:
             jobs[:] = [job for job in jobs if job not in found]
@@ -214,8 +221,7 @@ class Writer:
         return found
 
     def _make_durable(self, jobs: Sequence[Job]) -> None:
-        """What they did was committed. Those that wait for it are answered when it outlives a crash of the machine,
-        too."""
+        """Answer *jobs*, which were committed, when that outlives a crash of the machine, too."""
         try:
             self._table.sync()
         except BusError as error:
@@ -262,8 +268,10 @@ class Writer:
         self._held_up.clear()
 
     def _together(self, jobs: Sequence[Job]) -> None:
-        """One transaction for all *jobs*. What fails in one of them is its own affair, what fails around them is
-        everybody's."""
+        """Run all *jobs* in one transaction.
+
+        What fails in one of them is its own affair, what fails around them is everybody's.
+        """
         if not jobs:
             return
         try:
@@ -303,8 +311,10 @@ class Writer:
         self._session = job.session
 
     def _step(self, job: Job) -> None:
-        """One step of the open session, which is over when the step has ended its transaction, or when SQLite has
-        undone it."""
+        """Run one step of the open session.
+
+        The session is over when the step has ended its transaction, or when SQLite has undone it.
+        """
         assert job.action is not None  # noqa: S101 - only a transaction of many has others
         try:
             batch = Batch(self._table, (job.key,) if job.key else ())

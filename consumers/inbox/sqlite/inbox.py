@@ -37,8 +37,10 @@ _log = get_logger("inbox")
 
 
 class SqliteInbox:
-    """The inbox in the file at *path*, or, at MEMORY, in this object. *owner* names this process to people who look at
-    the rows."""
+    """The inbox in the file at *path*, or, at MEMORY, in this object.
+
+    *owner* names this process to people who look at the rows.
+    """
 
     shared = False
 
@@ -173,8 +175,7 @@ class SqliteInbox:
         except InboxError as error:
             _log.warning("inbox.lease_left", error=str(error))
 
-    # On the writer's thread
-    # ---------------------------------------------------------------------------------------------------------
+    # On the writer's thread -------------------------------------------------------------------------------------------
 
     def _enrol(self, batch: Batch) -> int:
         now_s = self._clock.monotonic_s()
@@ -252,8 +253,7 @@ class SqliteInbox:
                 if isinstance(ask.answer, Claimed):
                     self._running[ask.identity] = ask.answer.token
 
-    # On the loop
-    # --------------------------------------------------------------------------------------------------------------------
+    # On the loop ------------------------------------------------------------------------------------------------------
 
     def _future(self) -> asyncio.Future[Any]:
         if not self._open:

@@ -1,12 +1,13 @@
 """The inbox's tables in a SQLite file, and one write transaction at a time on them.
 
-Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`), what is decided
-(`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors; InboxError where the file is not the one
-it was.
+Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`),
+what is decided (`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors;
+InboxError where the file is not the one it was.
 
-Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event loop take a whole
-switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever fails undoes the whole transaction,
-so SQLite need not note, in a file it makes for that, how to undo one statement of it.
+Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event
+loop take a whole switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever
+fails undoes the whole transaction, so SQLite need not note, in a file it makes for that, how to undo one statement of
+it.
 """
 
 from __future__ import annotations
@@ -37,16 +38,21 @@ _STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
 """A death that nobody has looked at for so long is not held against anybody."""
 
-_COLUMNS = "key, content_hash, state, owner, token, keep_until_ms, starts, deaths, suspect, alone, reopened, outputs, message_id"
+_COLUMNS = (
+    "key, content_hash, state, owner, token, keep_until_ms, "
+    "starts, deaths, suspect, alone, reopened, outputs, message_id"
+)
 _TABLES = (
-    """CREATE TABLE sealbus_inbox (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL, state TEXT NOT NULL,
-       owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL, starts INTEGER NOT NULL, deaths INTEGER NOT NULL,
-       suspect INTEGER NOT NULL, alone INTEGER NOT NULL, reopened INTEGER NOT NULL, outputs BLOB NOT NULL,
-       message_id TEXT NOT NULL DEFAULT '')""",
+    """CREATE TABLE sealbus_inbox (
+       id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content_hash TEXT NOT NULL, state TEXT NOT NULL,
+       owner INTEGER NOT NULL, token INTEGER NOT NULL, keep_until_ms INTEGER NOT NULL,
+       starts INTEGER NOT NULL, deaths INTEGER NOT NULL, suspect INTEGER NOT NULL, alone INTEGER NOT NULL,
+       reopened INTEGER NOT NULL, outputs BLOB NOT NULL, message_id TEXT NOT NULL DEFAULT '')""",
     "CREATE INDEX sealbus_inbox_by_time ON sealbus_inbox (keep_until_ms)",
     # AUTOINCREMENT: a number is one incarnation of an owner, so it must never come back.
-    """CREATE TABLE sealbus_inbox_owners (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, renewed_s REAL NOT NULL,
-       lease_s REAL NOT NULL, renewed_ms INTEGER NOT NULL)""",
+    """CREATE TABLE sealbus_inbox_owners (
+       id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL,
+       renewed_s REAL NOT NULL, lease_s REAL NOT NULL, renewed_ms INTEGER NOT NULL)""",
 )
 
 
@@ -155,7 +161,10 @@ class Table:
             self.connection.execute(_upsert(len(chunk)), values)
 
     def claim(self, owner: int, firsts: Sequence[tuple[str, str, int, str]]) -> Container[str] | None:
-        """Put a first claim of *owner* (key, content hash, keep_until_ms, message id) wherever nothing stands; where, None for everywhere."""
+        """Put a first claim of *owner* wherever nothing stands; return where, None for everywhere.
+
+        *firsts* are of key, content hash, keep_until_ms and message id.
+        """
         count = 0
         written: set[str] = set()
         for chunk in _chunks(firsts):
@@ -198,8 +207,12 @@ class Table:
             (now_ms - _FORGET_OWNERS_MS, now_s),
         )
         return self.connection.execute(
-            """DELETE FROM sealbus_inbox WHERE id IN (SELECT id FROM sealbus_inbox WHERE keep_until_ms < ? AND NOT (state = 'claimed'
-               AND owner IN (SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s)) ORDER BY keep_until_ms LIMIT ?)""",
+            """DELETE FROM sealbus_inbox WHERE id IN (
+                   SELECT id FROM sealbus_inbox
+                   WHERE keep_until_ms < ?
+                       AND NOT (state = 'claimed' AND owner IN (
+                           SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s))
+                   ORDER BY keep_until_ms LIMIT ?)""",
             (now_ms, now_s, most),
         ).rowcount
 
@@ -229,7 +242,8 @@ class Table:
         row = self.connection.execute(
             "SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)
         ).fetchone()
-        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long ago.
+        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long
+        # ago.
         return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
 
 
@@ -240,7 +254,10 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _padded(chunk: Sequence[T]) -> list[T]:
-    """*chunk*, its last item repeated, in one of few lengths: each length is a statement that SQLite compiles and keeps."""
+    """*chunk*, with its last item repeated, in one of few lengths.
+
+    Each length is a statement that SQLite compiles and keeps.
+    """
     step = 1 if len(chunk) < _STEP else _STEP
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
 
@@ -256,7 +273,8 @@ _DONE = "UPDATE OR FAIL sealbus_inbox SET state = 'done', starts = 0, deaths = 0
 
 @lru_cache(maxsize=_MOST_AT_ONCE)
 def _finish(count: int) -> str:
-    return f"{_DONE}, outputs = x'' WHERE key IN ({', '.join('?' * count)}) AND owner = ? AND token = ? AND state = 'claimed'"
+    marks = ", ".join("?" * count)
+    return f"{_DONE}, outputs = x'' WHERE key IN ({marks}) AND owner = ? AND token = ? AND state = 'claimed'"
 
 
 @lru_cache(maxsize=_MOST_AT_ONCE)

@@ -1,5 +1,7 @@
-"""When the inbox's file is synchronised: not at every commit, for most are claims, and no crash of the machine leaves
-anybody who has one. A machine that dies so soon after a claim is not counted against the message.
+"""When the inbox's file is synchronised: not at every commit.
+
+Most are claims, and no crash of the machine leaves anybody who has one. A machine that dies so soon after a claim is
+not counted against the message.
 
 Owns taking that over from SQLite, and what follows a disk that has failed at it. Does not own what has to be durable
 (`writer`).
@@ -30,8 +32,10 @@ class Syncing:
         """Something was committed that a crash of the machine could take back."""
 
     def take_over(self, connection: sqlite3.Connection) -> None:
-        """Synchronise for *connection*, where it writes ahead and that log can be opened; else SQLite goes on to do so
-        at every commit."""
+        """Synchronise for *connection*, where it writes ahead and that log can be opened.
+
+        Else SQLite goes on to do so at every commit.
+        """
         self._connection = connection
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             return
@@ -73,7 +77,9 @@ class Syncing:
 
 
 def _write_back(connection: sqlite3.Connection) -> None:
-    """A disk that has failed once may call written what it has lost: copy the whole log into the database, which takes
-    another way."""
+    """Copy the whole log into the database, which takes another way.
+
+    A disk that has failed once may call written what it has lost.
+    """
     if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         raise sqlite3.OperationalError("the write-ahead log could not be written back yet")

@@ -43,8 +43,10 @@ def drawn(title: str, x_label: str, y_label: str, lines: Lines, *, log_x: bool =
 
     height = _HEIGHT + 18 * len(lines)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
-        f"{_STYLE}>",
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+            f'viewBox="0 0 {_WIDTH} {height}" {_STYLE}>'
+        ),
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="12" y="20" font-weight="bold">{escape(title)} ({escape(y_label)})</text>',
     ]

@@ -21,8 +21,10 @@ PATHS: tuple[Path, ...] = ("native", "pure")
 _WORDS: Mapping[Path, str] = {"native": "with the compiled hot path", "pure": "in Python alone"}
 _TITLES = {figure.name: figure.title for figure in FIGURES}
 _HEAD = """\
-# Processor time that one message may take, in calibrations (speed/calibration.py), and what that was in microseconds on the reference machine.
-# tests/test_budget.py fails above budget x tolerance. Not by hand: `python tests/benchmarks/budget.py --write` on a quiet machine; why a figure
+# Processor time that one message may take, in calibrations (speed/calibration.py), and what that was in microseconds \
+on the reference machine.
+# tests/test_budget.py fails above budget x tolerance. Not by hand: `python tests/benchmarks/budget.py --write` on a \
+quiet machine; why a figure
 # is higher than before goes into the commit.
 """
 

@@ -32,11 +32,15 @@ def drawn(measured: Sequence[Measured]) -> str:
     style = 'font-family="sans-serif" font-size="12"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top:.0f}" viewBox="0 0 {_WIDTH} '
-            f'{top:.0f}" {style}>',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top:.0f}" '
+                f'viewBox="0 0 {_WIDTH} {top:.0f}" {style}>'
+            ),
             f'<rect width="{_WIDTH}" height="{top:.0f}" fill="#ffffff"/>',
-            '<text x="12" y="20" fill="#475569">Medians; the thin line goes from the least to the most of all '
-            "rounds.</text>",
+            (
+                '<text x="12" y="20" fill="#475569">'
+                "Medians; the thin line goes from the least to the most of all rounds.</text>"
+            ),
             *parts,
             "</svg>\n",
         ]
@@ -70,10 +74,14 @@ def _family(family: Family, rows: Sequence[tuple[str, bool, Spread]], top: float
         middle = y + _BAR / 2
         parts += [
             f'<text x="{_LABELS - 8}" y="{y + 12:.0f}" text-anchor="end">{escape(label)}</text>',
-            f'<rect x="{_LABELS}" y="{y:.0f}" width="{x(found.median) - _LABELS:.1f}" height="{_BAR}" '
-            f'fill="{_OURS if ours else _THEIRS}"/>',
-            f'<line x1="{x(found.least):.1f}" x2="{x(found.most):.1f}" y1="{middle:.1f}" y2="{middle:.1f}" '
-            f'stroke="{_RANGE}"/>',
+            (
+                f'<rect x="{_LABELS}" y="{y:.0f}" width="{x(found.median) - _LABELS:.1f}" height="{_BAR}" '
+                f'fill="{_OURS if ours else _THEIRS}"/>'
+            ),
+            (
+                f'<line x1="{x(found.least):.1f}" x2="{x(found.most):.1f}" y1="{middle:.1f}" y2="{middle:.1f}" '
+                f'stroke="{_RANGE}"/>'
+            ),
             f'<text x="{x(found.most) + 8:.1f}" y="{y + 12:.0f}">{number(found.median)}</text>',
         ]
     return parts

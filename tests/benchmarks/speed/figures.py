@@ -187,8 +187,8 @@ async def _seal(reports: Sequence[Report], folder: Path, *, calls: bool = False)
 def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[NewRecord]:
     cause = None
     for _ in range(ancestors):
-        cause = bus.publisher.seal(Draft(payload=reports[0]), cause=cause).message
-    return [bus.publisher.seal(Draft(payload=report), cause=cause).record for report in reports]
+        cause = bus.publisher.sealer.seal(Draft(payload=reports[0]), cause=cause).message
+    return [bus.publisher.sealer.seal(Draft(payload=report), cause=cause).record for report in reports]
 
 
 @asynccontextmanager

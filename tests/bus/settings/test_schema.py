@@ -117,10 +117,10 @@ def test_flags_that_were_not_given_are_none() -> None:
 
 @pytest.mark.parametrize(
     ("flag", "name"),
-    [("bus", "bus.url"), ("namespace", "bus.namespace"), ("concurrency", "worker.concurrency"), ("ttl", "publish.ttl_s"),
-     ("worker.concurrency", "worker.concurrency"), ("drain-timeout", "worker.drain_timeout_s"),
-     ("drain_timeout_s", "worker.drain_timeout_s"), ("publish.timeout_s", "publish.timeout_s"),
-     ("log-level", "log.level")],
+    [("bus", "bus.url"), ("namespace", "bus.namespace"), ("concurrency", "worker.concurrency"),
+     ("ttl", "publish.ttl_s"), ("worker.concurrency", "worker.concurrency"),
+     ("drain-timeout", "worker.drain_timeout_s"), ("drain_timeout_s", "worker.drain_timeout_s"),
+     ("publish.timeout_s", "publish.timeout_s"), ("log-level", "log.level")],
 )  # fmt: skip
 def test_flags_are_named_by_their_setting(flag: str, name: str) -> None:
     before = {key: text for key, text, _ in describe(load(env={}, file=None))}
@@ -138,7 +138,7 @@ def test_an_installed_package_carries_its_defaults(tmp_path: Path) -> None:
     shutil.copytree(Path(bus.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "config").mkdir()
     shutil.copy(DEFAULTS, package / "config" / "default.toml")
-    script = "from bus.settings.schema import load; print(load(env={}, file=None).settings.worker.concurrency)"
+    script = "from bus.settings.loading import load; print(load(env={}, file=None).settings.worker.concurrency)"
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert run.stdout == "64\n"
 

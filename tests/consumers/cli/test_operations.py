@@ -200,7 +200,8 @@ def places_of(folder: Any) -> dict[int, str]:
     """Where each job lies."""
     with closing(sqlite3.connect(folder.path / "sealbus.db")) as log:
         rows = log.execute(
-            """SELECT value, partition, off FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id
+            """SELECT value, partition, off FROM records
+               JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id
                WHERE name = 'agents.job.run'"""
         )
         return {

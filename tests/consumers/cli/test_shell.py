@@ -110,7 +110,10 @@ def test_every_command_teaches(folder: Any) -> None:
 
 
 def test_help_starts_without_the_rest() -> None:
-    check = "import sys, consumers.cli as c; c.main(['--help'], standalone_mode=False); assert 'bus.protocol.sealing' not in sys.modules"
+    check = (
+        "import sys, consumers.cli as c; c.main(['--help'], standalone_mode=False); "
+        "assert 'bus.protocol.sealing' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[3])
 
 

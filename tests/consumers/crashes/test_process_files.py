@@ -119,7 +119,10 @@ def test_its_own_process_is_not_taken_for_dead_nor_unlocked_by_looking(tmp_path:
 
 
 def _counts_elsewhere(path: Path) -> str:
-    code = f"from pathlib import Path; from consumers.crashes.process_files import Roll; print(len(Roll(Path({str(path)!r})).count(1)))"
+    code = (
+        "from pathlib import Path; from consumers.crashes.process_files import Roll; "
+        f"print(len(Roll(Path({str(path)!r})).count(1)))"
+    )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -128,7 +131,10 @@ def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_
 ) -> None:
     for child in [children.start(1) for _ in range(6)]:
         kill(child)
-    code = f"from pathlib import Path; from consumers.crashes.process_files import Roll; print(len(Roll(Path({str(tmp_path)!r})).count(1)))"
+    code = (
+        "from pathlib import Path; from consumers.crashes.process_files import Roll; "
+        f"print(len(Roll(Path({str(tmp_path)!r})).count(1)))"
+    )
     counting = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)]
     assert sum(int(each.communicate()[0]) for each in counting) == 6
     assert [toll.deaths for toll in Roll(tmp_path).tolls().values()] == [6]

@@ -30,8 +30,10 @@ def found(folder: Path, source: str) -> list[tuple[int, str]]:
 POSITIVE = {
     "bare-except": ("try:\n    work()\nexcept ValueError:\n    raise\nexcept:\n    raise\n", [5]),
     "swallowed-exception": (
-        "try:\n    work()\nexcept Exception:\n    pass\ntry:\n    work()\nexcept (KeyError, BaseException) as error:\n "
-        "   ...\n",
+        (
+            "try:\n    work()\nexcept Exception:\n    pass\n"
+            "try:\n    work()\nexcept (KeyError, BaseException) as error:\n    ...\n"
+        ),
         [3, 7],
     ),
     "mutable-default": (
@@ -44,8 +46,8 @@ POSITIVE = {
     ),
     "shadowed-builtin": (
         (
-            "def f(\n    a,\n    id,\n): ...\nlist = 1\ndef type(): ...\ndef g():\n    for input in a:\n        sum += "
-            "1\n"
+            "def f(\n    a,\n    id,\n): ...\nlist = 1\ndef type(): ...\n"
+            "def g():\n    for input in a:\n        sum += 1\n"
             "class A:\n    def m(self, *, str): ...\n"
         ),
         [3, 5, 6, 8, 9, 11],

@@ -90,7 +90,8 @@ async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_mo
 ) -> None:
     """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of
     anybody."""
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"
+    ours = """SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()"""
     operator = await asyncpg.connect(url)
     async with operator.transaction():
         await operator.execute("LOCK TABLE sealbus_inbox")

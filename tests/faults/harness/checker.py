@@ -61,7 +61,8 @@ def judge(history: History) -> Judgement:
 def healed(history: History) -> Iterator[str]:
     """I8."""
     if history.lag is None or history.lag > 0:
-        yield f"{'nobody knows how many' if history.lag is None else history.lag} records were not settled when the time for healing was over"
+        count = "nobody knows how many" if history.lag is None else history.lag
+        yield f"{count} records were not settled when the time for healing was over"
 
 
 def same_bytes(history: History) -> Iterator[str]:

@@ -84,7 +84,8 @@ def in_order(history: History) -> Iterator[str]:
         _, partition, offset = offsets[run.message_id]
         before, name = last.get((*lane, partition), (-1, ""))
         if offset < before:
-            yield f"key {run.lane} of {run.message_type}: {run.message_id} (offset {offset}) came after {name} (offset {before})"
+            late = f"{run.message_id} (offset {offset}) came after {name} (offset {before})"
+            yield f"key {run.lane} of {run.message_type}: {late}"
         else:
             last[*lane, partition] = offset, run.message_id
 
@@ -115,7 +116,8 @@ def in_time(history: History) -> Iterator[str]:
         before_ms = failed.get((run.message_id, run.attempt - 1))
         if before_ms is not None and run.at_ms < before_ms + history.tier_s * 1000 - SLACK_MS:
             after_s = (run.at_ms - before_ms) / 1000
-            yield f"{run.message_id}: attempt {run.attempt} came {after_s:.2f} s after the one before, not {history.tier_s:g}"
+            waited = f"{after_s:.2f} s after the one before, not {history.tier_s:g}"
+            yield f"{run.message_id}: attempt {run.attempt} came {waited}"
         if run.kind == "failed":
             failed.setdefault((run.message_id, run.attempt), run.at_ms)
 

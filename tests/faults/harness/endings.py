@@ -42,7 +42,8 @@ def ends(history: History) -> Iterator[str]:
         for outcome in published.outcomes:
             there = places.get((outcome.topic, outcome.partition, outcome.offset))
             if outcome.outcome == "accepted" and there != name:
-                yield f"{name} was accepted at {outcome.topic}/{outcome.partition}/{outcome.offset}, where {there or 'nothing'} lies"
+                place = f"{outcome.topic}/{outcome.partition}/{outcome.offset}"
+                yield f"{name} was accepted at {place}, where {there or 'nothing'} lies"
         if not (published.accepted or name in present):
             continue
         intent = published.intent
@@ -55,7 +56,8 @@ def ends(history: History) -> Iterator[str]:
         ):
             yield f"{name} ({intent.behaviour}) died as {', '.join(sorted(deaths[name]))}"
         elif expected != "handled" and expected not in deaths.get(name, ()):
-            yield f"{name} ({intent.behaviour}) ended {'handled' if handled else ', '.join(sorted(deaths[name]))} instead of {expected}"
+            ended = "handled" if handled else ", ".join(sorted(deaths[name]))
+            yield f"{name} ({intent.behaviour}) ended {ended} instead of {expected}"
 
 
 def known(history: History) -> Iterator[str]:
@@ -89,7 +91,8 @@ def refused(history: History) -> Iterator[str]:
     for entry in history.entries:
         published = history.published.get(entry.message_id)
         if published is not None and published.certainly_absent:
-            yield f"{entry.message_id} was refused at the door and lies in {entry.topic}/{entry.partition}/{entry.offset}"
+            place = f"{entry.topic}/{entry.partition}/{entry.offset}"
+            yield f"{entry.message_id} was refused at the door and lies in {place}"
 
 
 class _Handled(msgspec.Struct, frozen=True):

@@ -23,10 +23,13 @@ NOTES = ("_deadletters", "_audit")
 
 # The log's file is open to other tools by design: a trigger writes down every commit, with the append that came last
 # before it.
-_WATCH = """CREATE TABLE IF NOT EXISTS fault_commits (id INTEGER PRIMARY KEY AUTOINCREMENT, grp, part, committed, at_ms REAL, last);
-CREATE TRIGGER IF NOT EXISTS fault_watch AFTER UPDATE OF committed ON leases WHEN new.committed IS NOT old.committed BEGIN
-  INSERT INTO fault_commits (grp, part, committed, at_ms, last) VALUES
-    (new.grp, new.part, new.committed, (julianday('now') - 2440587.5) * 86400000.0, (SELECT coalesce(max(id), -1) FROM records));
+_WATCH = """CREATE TABLE IF NOT EXISTS fault_commits (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, grp, part, committed, at_ms REAL, last);
+CREATE TRIGGER IF NOT EXISTS fault_watch AFTER UPDATE OF committed ON leases
+WHEN new.committed IS NOT old.committed BEGIN
+  INSERT INTO fault_commits (grp, part, committed, at_ms, last) VALUES (
+    new.grp, new.part, new.committed, (julianday('now') - 2440587.5) * 86400000.0,
+    (SELECT coalesce(max(id), -1) FROM records));
 END;"""
 _PLACES = "SELECT p.id, t.name, p.partition FROM partitions p JOIN topics t ON t.id = p.topic_id"
 
@@ -49,8 +52,9 @@ class EmbeddedLog:
 
     def lag(self) -> int | None:
         """Records of the group's topics that it has not committed; None while nobody can tell."""
-        query = """SELECT coalesce(sum(p.next_offset - max(coalesce(l.committed, 0), p.start_offset)), 0) FROM partitions p
-            JOIN topics t ON t.id = p.topic_id LEFT JOIN leases l ON l.part = p.id AND l.grp = ? WHERE t.name IN ({})"""
+        query = """SELECT coalesce(sum(p.next_offset - max(coalesce(l.committed, 0), p.start_offset)), 0)
+            FROM partitions p JOIN topics t ON t.id = p.topic_id LEFT JOIN leases l ON l.part = p.id AND l.grp = ?
+            WHERE t.name IN ({})"""
         topics = [
             name
             for name in self._topics()
@@ -93,8 +97,9 @@ class EmbeddedLog:
         """What the bus wrote down about dead letters."""
         found = []
         for topic in (f"{self._namespace}.{name}" for name in NOTES):
-            query = """SELECT CAST(r.key AS TEXT), CAST(r.value AS BLOB) FROM records r JOIN partitions p ON p.id = r.part
-                JOIN topics t ON t.id = p.topic_id WHERE t.name = ? ORDER BY r.id"""
+            query = """SELECT CAST(r.key AS TEXT), CAST(r.value AS BLOB)
+                FROM records r JOIN partitions p ON p.id = r.part JOIN topics t ON t.id = p.topic_id
+                WHERE t.name = ? ORDER BY r.id"""
             with closing(self._open()) as connection:
                 found += [
                     Note(topic=topic, key=key, told=value_of(value))

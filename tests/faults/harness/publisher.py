@@ -139,7 +139,7 @@ class Publishing:
         )
 
     async def _one(self, draft: Draft) -> None:
-        sealed = self._bus.publisher.seal(draft)
+        sealed = self._bus.publisher.sealer.seal(draft)
         await self._noted(_intent_of(sealed.message))
         await self._send(sealed)
 
@@ -159,7 +159,7 @@ class Publishing:
 
     async def _forge(self, draft: Draft, number: int) -> None:
         """Bytes altered after sealing, put into the log past the publisher."""
-        sealed = self._bus.publisher.seal(draft)
+        sealed = self._bus.publisher.sealer.seal(draft)
         record = sealed.record
         altered = (record.value or b"").replace(b'"number":%d' % number, b'"number":%d' % (number + 1_000_000), 1)
         await self._noted(

@@ -36,7 +36,8 @@ def complete(history: History) -> Iterator[str]:
             if told.get("steps", [{}])[-1].get("action") == "sending":
                 yield f"nobody wrote down what became of the letter {_written(entry.place)}"
             if (told.get("state") == "redriven") != (sent[death] > 0):
-                yield f"the letter {_written(entry.place)} is {told.get('state', 'open')} in the journal and was sent back {sent[death]} times"
+                letter = f"the letter {_written(entry.place)} is {told.get('state', 'open')} in the journal"
+                yield f"{letter} and was sent back {sent[death]} times"
     for origin, _ in sent.keys() - letters.values():
         yield f"what was sent back to {_written(origin)} has no letter"
 

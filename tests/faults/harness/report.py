@@ -18,8 +18,8 @@ from harness.terms import Result
 __all__ = ["COLUMNS", "line", "show_results", "show_rows", "table", "write_results"]
 
 COLUMNS = (
-    "row", "log", "seeds", "faults", "accepted", "unknown", "handled", "dead", "lost", "phantom", "redone", "double effects", "order violations",
-    "commits", "judged", "recovery max", "verdict",
+    "row", "log", "seeds", "faults", "accepted", "unknown", "handled", "dead", "lost", "phantom", "redone",
+    "double effects", "order violations", "commits", "judged", "recovery max", "verdict",
 )  # fmt: skip
 _SUMMED = (
     "accepted",
@@ -108,8 +108,10 @@ def write_results(path: Path, results: Sequence[Result], command: str) -> None:
     lines += ["| " + " | ".join(cells) + " |" for cells in [COLUMNS, tuple("---" for _ in COLUMNS), *summed(results)]]
     lines += [
         "",
-        "*commits* are all commits of the group, written down by the log itself; *judged* counts each record that a "
-        "commit passed.",
+        (
+            "*commits* are all commits of the group, written down by the log itself; "
+            "*judged* counts each record that a commit passed."
+        ),
         "",
     ]
     ran = {(result.timeline.row, result.timeline.log) for result in results}

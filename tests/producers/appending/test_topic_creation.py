@@ -110,7 +110,7 @@ async def publish_many(case: Case) -> None:
 
 
 async def submit(case: Case) -> None:
-    await case.publisher.submit(case.publisher.seal_plain(Note()), timeout_s=0.5)
+    await case.publisher.submit(case.publisher.sealer.seal_plain(Note()), timeout_s=0.5)
 
 
 @pytest.mark.parametrize("send", [publish, publish_many, submit])

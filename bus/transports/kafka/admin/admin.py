@@ -153,8 +153,10 @@ class KafkaAdmin:
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
     async def _until_led(self, names: Sequence[str]) -> None:
-        """A new topic is of no use before every partition has a leader, and every broker can answer for it: the next
-        question may go to any."""
+        """Wait until every partition of a new topic has a leader, and every broker can answer for it.
+
+        It is of no use before: the next question may go to any broker.
+        """
         for _ in range(50):
             try:
                 facts = await self._link.topics(names, limits=True)

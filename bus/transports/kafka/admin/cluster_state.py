@@ -28,8 +28,10 @@ _OFFSETS_KEPT = "offsets.retention.minutes"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The number of brokers (also of those that are down, where a replica tells of them), all visible topics, and those
-    asked about."""
+    """The number of brokers, all visible topics, and those asked about.
+
+    Brokers that are down count too, where a replica tells of them.
+    """
 
     brokers: int
     names: frozenset[str]
@@ -38,8 +40,10 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 async def standing(link: Link, topics: Iterable[str]) -> Standing:
-    """How *topics* stand. Raises NotPermittedError for one that may not be seen: it cannot be told from one that is
-    missing."""
+    """How *topics* stand.
+
+    Raises NotPermittedError for one that may not be seen: it cannot be told from one that is missing.
+    """
     asked = list(dict.fromkeys(topics))
     brokers, described = await link.ask("reading topics", lambda client: _described(client, None))
     hidden = [name for name in asked if name not in described]
@@ -64,8 +68,10 @@ async def standing(link: Link, topics: Iterable[str]) -> Standing:
 
 
 async def topic_settings(link: Link, names: Sequence[str], *, lenient: bool = False) -> dict[str, dict[str, str]]:
-    """Settings in force, by topic; missing topics are left out, and if *lenient* those whose settings this user may not
-    read."""
+    """Settings in force, by topic.
+
+    Missing topics are left out, and if *lenient* those whose settings this user may not read.
+    """
     if not names:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]

@@ -1,5 +1,6 @@
-"""One request that the client library does not have: changing named settings of topics and leaving all others alone
-(KIP-339).
+"""One request that the client library does not have: changing named settings of topics (KIP-339).
+
+It leaves all others alone.
 
 The library's own request resets whatever it does not name, so that two programs that change one topic at once undo each
 other's work. Owns the bytes on the wire. Does not own what is changed (`aligning`).

@@ -43,8 +43,10 @@ async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[st
 
 
 async def align(link: Link, topic: str, changes: Mapping[str, str]) -> bool:
-    """Change *topic*: its partitions, its settings. False when another process has added partitions or deleted it
-    meanwhile."""
+    """Change *topic*: its partitions, its settings.
+
+    False when another process has added partitions or deleted it meanwhile.
+    """
     settings = {name: value for name, value in changes.items() if name != PARTITIONS}
     if PARTITIONS in changes and not await _grow(link, topic, int(changes[PARTITIONS])):
         return False

@@ -1,5 +1,6 @@
-"""The link to the cluster: one client for questions (metadata, offsets, topics, groups), replaced when it has gone
-astray.
+"""The link to the cluster: one client for questions, replaced when it has gone astray.
+
+Questions are about metadata, offsets, topics and groups.
 
 Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a
 few seconds. A client of the library asks only the brokers of its last answer and never its bootstrap list again, so a
@@ -101,7 +102,7 @@ class Link:
         now_s = self._clock.monotonic_s()
         for name, facts in found.items():
             if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
-                facts = msgspec.structs.replace(
+                facts = msgspec.structs.replace(  # noqa: PLW2901
                     facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync
                 )
             self._facts[name] = now_s, facts
@@ -177,8 +178,10 @@ class Link:
         return tuple(sorted(found.difference(self._options.bootstrap)))
 
     async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
-        """What is wrong where the cluster can be found, and then sends everybody to addresses that do not answer from
-        here."""
+        """What is wrong where the cluster answers, but not at the addresses it names.
+
+        It sends every client on to them, and they do not answer from here.
+        """
         if self._answered or not advertised:
             return None
         cause = await probe(msgspec.structs.replace(self._options, bootstrap=advertised), has_answered=True)
@@ -223,8 +226,10 @@ class Link:
         await _closed(*clients.values())
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
-        """With the topic's own limit, where this user may read it; else the broker will say when a batch is too
-        large."""
+        """The facts with the topic's own limit, where this user may read it.
+
+        Else the broker will say when a batch is too large.
+        """
         resource = ConfigResource(ConfigResourceType.TOPIC, name, {_LARGEST: "", _IN_SYNC: ""})
         try:
             answers = await self.administer(

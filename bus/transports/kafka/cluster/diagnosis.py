@@ -1,5 +1,6 @@
-"""Why a connection does not come about: wrong password, wrong certificate, wrong port or no broker are different
-sentences.
+"""Why a connection does not come about.
+
+Wrong password, wrong certificate, wrong port or no broker are different sentences.
 
 Owns trying the bootstrap addresses and reading the true cause, which the client library only logs. Does not own when to
 probe.
@@ -25,8 +26,9 @@ _ADDRESS_S = 4.0
 
 
 async def probe(options: Options, *, has_answered: bool = False) -> BusError | None:
-    """None when one of the addresses answers; else what is wrong. A wrong setting is named before a broker that is
-    away.
+    """None when one of the addresses answers; else what is wrong.
+
+    A wrong setting is named before a broker that is away.
 
     *has_answered*: this cluster has answered with these very settings, so that what cannot be told apart is no wrong
     setting.

@@ -30,8 +30,10 @@ __all__ = ["commits", "leave", "set_commits"]
 async def commits(
     link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The offset by place, of those of *places* (None: of all) where *group* has committed one. Raises what `Link`
-    raises."""
+    """The offset by place, of those of *places* (None: of all) where *group* has committed one.
+
+    Raises what `Link` raises.
+    """
 
     async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)

@@ -13,8 +13,11 @@ __all__ = ["BATCH_OVERHEAD", "TopicFacts"]
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What is known of a topic: leaders by partition (-1: none just now), the largest batch it takes (None: not told),
-    and how many replicas of each partition are in sync and have to be."""
+    """What is known of a topic: leaders, the largest batch, and replicas in sync.
+
+    Leaders are by partition (-1: none just now); the largest batch it takes is None where that is not told; and how
+    many replicas of each partition are in sync and have to be.
+    """
 
     leaders: tuple[int, ...]
     max_batch_bytes: int | None = None
@@ -28,8 +31,10 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record, as `batching.record_sizes` counts, that the topic takes; without a limit as far as is
-        known."""
+        """The largest record that the topic takes, as `batching.record_sizes` counts.
+
+        Without a limit as far as is known.
+        """
         return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
 
     def hindrance(self, partition: int) -> str:

@@ -18,8 +18,10 @@ __all__ = ["Bid", "Share", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
-    """What one member says when a rebalance begins: what it reads, and what it holds since *generation* at the
-    latest."""
+    """What one member says when a rebalance begins.
+
+    What it reads, and what it holds since *generation* at the latest.
+    """
 
     topics: frozenset[str]
     held: frozenset[TopicPartition] = frozenset()

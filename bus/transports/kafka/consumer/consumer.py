@@ -109,8 +109,10 @@ class Consumer:
         revoked: Rebalance,
         assigned: Rebalance,
     ) -> Consumer:
-        """A new member; partitions arrive through *assigned*. Raises what the library raises, TimeoutError after a
-        while."""
+        """A new member; partitions arrive through *assigned*.
+
+        Raises what the library raises, TimeoutError after a while.
+        """
         arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (assignor,)}
         consumer = AIOKafkaConsumer(**arguments)
         try:
@@ -141,8 +143,10 @@ class Consumer:
         self._consumer._coordinator.request_rejoin()  # noqa: SLF001
 
     async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Record]]:
-        """The next of what has been fetched, by partition. Never cancel it: the library would stop watching over its
-        membership."""
+        """The next of what has been fetched, by partition.
+
+        Never cancel it: the library would stop watching over its membership.
+        """
         found: Mapping[TopicPartition, Sequence[Record]] = await self._consumer.getmany(
             timeout_ms=round(timeout_s * 1000), max_records=_FETCH_RECORDS
         )
@@ -189,15 +193,19 @@ class Consumer:
         return int(state.position) if state is not None and state.has_valid_position else None
 
     def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
-        """After a rebalance, in which the library forgets: go on at these offsets, at once or when resumed; None means
-        that none is known."""
+        """Go on at these offsets after a rebalance, in which the library forgets.
+
+        At once or when resumed; None means that none is known.
+        """
         for place, known in places.items():
             self.seek(place, known[0] if known else 0)
         self.pause(place for place, known in places.items() if not (known and known[1]))
 
     async def kill(self) -> None:
-        """Leave the group if that is possible, and end within seconds, whatever the brokers do. Goes on when whoever
-        waits is cancelled."""
+        """Leave the group if that is possible, and end within seconds, whatever the brokers do.
+
+        Goes on when the task that waits for it is cancelled.
+        """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(killed(self._consumer))
         await asyncio.shield(self._ending)
@@ -232,12 +240,17 @@ class Consumer:
     def _say_what_is_held_up(self) -> None:
         if late := self._unfinished.late(self._held_up(), self.refreshed_s):
             places = [f"{place.topic}/{place.partition}" for place in late]
-            detail = "another program has left a transaction open: nothing behind it is read until it ends, or the broker ends it"
+            detail = (
+                "another program has left a transaction open: "
+                "nothing behind it is read until it ends, or the broker ends it"
+            )
             _log.error("kafka.transaction_open", group=self._group, partitions=places, detail=detail)
 
     def _held_up(self) -> dict[TopicPartition, int]:
-        """By partition that was fetched from a moment ago, the offset at which reading ends although there are records
-        behind it."""
+        """The offsets at which reading ends although there are records behind them.
+
+        By partition that was fetched from a moment ago.
+        """
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
         states = {place: assignment.state_value(place) for place in assignment.tps} if assignment is not None else {}
         fresh_ms = (time.time() - _FRESH_S) * 1000
@@ -249,8 +262,10 @@ class Consumer:
 
 
 def _fence(coordinator: Any) -> None:
-    """Let every try of a commit ask first. Between that and the request, which names the generation, the library awaits
-    nothing."""
+    """Let every try of a commit ask first.
+
+    Between that and the request, which names the generation, the library awaits nothing.
+    """
     send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
 
     async def fenced(*arguments: Any) -> None:
@@ -269,8 +284,10 @@ def _fence(coordinator: Any) -> None:
 
 
 async def killed(consumer: AIOKafkaConsumer) -> None:
-    """End *consumer* within seconds, whatever the brokers do. Where they are away its own stopping may end as if it
-    were cancelled."""
+    """End *consumer* within seconds, whatever the brokers do.
+
+    Where they are away its own stopping may end as if it were cancelled.
+    """
     # Whoever waits for an assignment would wait for ever: stopping does not wake it. Where it never came to fetch, the
     # library fails at that.
     if consumer._fetcher is not None:  # noqa: SLF001 - there is no public way
@@ -308,8 +325,10 @@ class Unfinished:
         self._told: set[TopicPartition] = set()
 
     def late(self, held_up: Mapping[TopicPartition, int], now_s: float) -> list[TopicPartition]:
-        """Those of *held_up*, by the offset behind which nothing is given out, that have stood there for long; each is
-        told once."""
+        """Those of *held_up* that have stood there for long; each is told once.
+
+        *held_up*: by partition the offset behind which nothing is given out.
+        """
         before = self._since
         self._since = {
             place: known if (known := before.get(place, (-1, now_s)))[0] == at else (at, now_s)

@@ -42,8 +42,9 @@ _own: Final = _Own()
 
 
 def usual(section: memoryview, codec: int) -> bytes | None:
-    """What the first zstd frame of *section* holds, in one step; None where that is more than usual, broken, or another
-    codec.
+    """What the first zstd frame of *section* holds, in one step.
+
+    None where that is more than usual, broken, or another codec.
 
     Most batches are one frame; whether this one is shows only when its records are read.
     """
@@ -59,8 +60,9 @@ def usual(section: memoryview, codec: int) -> bytes | None:
 
 
 def whole(section: memoryview, codec: int) -> bytes | memoryview | None:
-    """All that *section* holds; None where the codec (its number in a batch's attributes) is one that cannot blow up,
-    or unknown.
+    """All that *section* holds; None where the codec cannot blow up, or is unknown.
+
+    The codec is its number in a batch's attributes.
 
     Raises TooLargeError, and ValueError for what is broken.
     """

@@ -136,8 +136,10 @@ class Holdings:
         return {held.place: (held, held.version) for held in self._by_assignment.values()}
 
     def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
-        """Where fetching goes on in each after a rebalance, and whether at once; what is being fetched now is not
-        wanted any more."""
+        """Where fetching goes on in each after a rebalance, and whether at once.
+
+        What is being fetched now is not wanted any more.
+        """
         for held in self._by_assignment.values():
             held.version += 1
         return {

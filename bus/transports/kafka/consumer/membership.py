@@ -1,12 +1,13 @@
-"""A member's life: joining, partitions coming and going, positions from the group's commits, and noticing that it is a
-member no more.
+"""A member's life: joining, partitions coming and going, and noticing that it is a member no more.
+
+Positions come from the group's commits.
 
 Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client
-has lost its brokers gives its partitions up. Does not own fetching and committing (`subscription`), who shall hold what
-(`sharing`) or the library's consumer (`member`).
+has lost its brokers gives its partitions up. Does not own fetching and committing (`subscription`), which member holds
+what (`sharing`) or the library's consumer (`member`).
 
 The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group
-knows this member under the same id, because whoever leads the group gives nothing away that a member says it holds; its
+knows this member under the same id, because the group's leader gives nothing away that a member says it holds; its
 epoch is the generation in which it was gained.
 """
 
@@ -44,8 +45,10 @@ _log = get_logger("kafka")
 
 
 class Membership:
-    """One member of one group. *changed* is called whenever whoever polls should look again, *positions* knows where
-    the group stands."""
+    """One member of one group.
+
+    *changed* is called whenever the poller should look again, *positions* knows where the group stands.
+    """
 
     def __init__(
         self,
@@ -112,8 +115,10 @@ class Membership:
         self.note_silence()
 
     def note_silence(self) -> None:
-        """A process that was suspended finds out by its own clock: others hold its partitions by now, and the next
-        heartbeat is too late."""
+        """Find out by this process's own clock that it was suspended.
+
+        Others hold its partitions by now, and the next heartbeat is too late.
+        """
         if self._clock.monotonic_s() - self._ticked_s > self._options.session_timeout_s + _WATCH_S:
             self._ticked_s = self._clock.monotonic_s()
             self._astray = True
@@ -165,8 +170,10 @@ class Membership:
     # Called by the library while it rebalances.
 
     def _held(self) -> Declared:
-        """What this member says it holds when it joins. Under another id than before it was thrown out, and others have
-        it all."""
+        """What this member says it holds when it joins.
+
+        Under another id than before it was thrown out, and others have it all.
+        """
         if not self.knows(self.consumer):
             self._lose()
         return declared(self.generation, (held.place for held in self.holdings.all()))

@@ -202,8 +202,10 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
 
 
 async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
-    """Where the library stands: past the end of a partition whose last entries are no records (transaction markers,
-    compacted ones)."""
+    """Where the library stands.
+
+    Past the end of a partition whose last entries are no records (transaction markers, compacted ones).
+    """
     return int(await consumer.position(place))
 
 

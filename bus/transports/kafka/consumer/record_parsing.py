@@ -39,8 +39,10 @@ _MOST_RECORDS = 100_000
 _MOST_HEADERS = 10_000
 """The compiled way has the same bound: in memory each takes many times its two bytes."""
 _KEPT_HEADERS = 256
-"""Those behind are left out: a message with so many is refused, whatever they say. The compiled way has the same
-bound."""
+"""The most headers of a record that are kept; those behind are left out.
+
+A message with so many is refused, whatever they say. The compiled way has the same bound.
+"""
 _FETCHED_BYTES = 8 * 1_048_576
 """Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
@@ -138,8 +140,10 @@ def _as_record(place: TopicPartition, record: Any) -> Record:
 
 
 def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
-    """The records of a batch by the compiled way, None where that is not there or leaves it to the others; and how many
-    bytes it holds."""
+    """The records of a batch by the compiled way, and how many bytes it holds.
+
+    The records are None where that way is not there or leaves it to the others.
+    """
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
     section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
     append_ms = max_ms if attributes & _APPEND_TIME else None
@@ -181,8 +185,10 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
 
 
 def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
-    """The records in the *beginning* of a batch's content, and for those that are not, one without content at the last
-    one's offset."""
+    """The records in the *beginning* of a batch's content.
+
+    One without content, at the last one's offset, stands for those that are not in it.
+    """
     batch = _DefaultRecordBatchPy(raw)
     try:
         for record in _parsed(batch, beginning, 0):
@@ -206,8 +212,10 @@ def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
 
 
 def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview, at: int) -> Iterator[_Tolerated]:
-    """The records of *batch* in *buffer* from byte *at* on. Raises CorruptRecordException at one that is not all
-    there."""
+    """The records of *batch* in *buffer* from byte *at* on.
+
+    Raises CorruptRecordException at one that is not all there.
+    """
     appended = batch.timestamp_type == 1
     for number in range(batch._num_records):  # noqa: SLF001 - it says so nowhere else
         try:

@@ -22,8 +22,10 @@ __all__ = ["Position", "Positions", "out_of_range", "positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Begin at *offset*; *committed* is -1 where the group has never committed, *fault* says that something may be
-    lost."""
+    """Begin at *offset*.
+
+    *committed* is -1 where the group has never committed, *fault* says that something may be lost.
+    """
 
     offset: int
     committed: int

@@ -216,8 +216,10 @@ class KafkaSubscription:
             consumer.seek(place, held.next_offset or 0)
 
     def _pass_over(self, wanted: Mapping[TopicPartition, tuple[Held, int]], consumer: Consumer) -> None:
-        """Go on behind what are no records, and commit that where all before it is settled: whoever handles records
-        never will."""
+        """Go on behind what are no records, and commit that where all before it is settled.
+
+        The code that handles records never does.
+        """
         for place, (held, version) in wanted.items():
             if (
                 held.version == version

@@ -1,2 +1,4 @@
-"""Appending: calls become batches, batches of a partition go one after the other, and a producer that failed is
-replaced."""
+"""Appending: calls become batches, and a producer that failed is replaced.
+
+Batches of a partition go one after the other.
+"""

@@ -56,8 +56,10 @@ class Sending:
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
     ) -> Sequence[Outcome]:
-        """One outcome per record. Before the cluster has ever answered, an unreachable one is told at once instead of
-        at the deadline."""
+        """One outcome per record.
+
+        Before the cluster has ever answered, an unreachable one is told at once instead of at the deadline.
+        """
         if not records:
             return []
         call = Call(len(records), asyncio.get_running_loop().create_future(), told)

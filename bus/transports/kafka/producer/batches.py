@@ -24,8 +24,9 @@ _HEADER_OVERHEAD = 10
 
 
 class Call:
-    """One append: outcomes in the order of its records, filled in as partitions answer; `done` is set with the last
-    one.
+    """One append: outcomes in the order of its records, filled in as partitions answer.
+
+    `done` is set with the last one.
 
     *told* hears of those there are while partitions that answer late keep it from being done.
     """
@@ -95,8 +96,10 @@ class Call:
 
 
 class Span:
-    """Records of one call for one partition, in order; `indices` are their places in the call, `sizes` what each takes
-    in a batch."""
+    """Records of one call for one partition, in order.
+
+    `indices` are their places in the call, `sizes` what each takes in a batch.
+    """
 
     __slots__ = ("call", "indices", "records", "sizes", "solo", "tries", "uncertain")
 
@@ -177,8 +180,10 @@ class Queue:
         self._spans.extendleft(reversed(spans))
 
     def take(self, max_bytes: int) -> Batch | None:
-        """The next batch: at least one record, more while they fit *max_bytes*. Drops what nobody waits for any
-        more."""
+        """The next batch: at least one record, more while they fit *max_bytes*.
+
+        Drops what nobody waits for any more.
+        """
         taken: list[Span] = []
         room = max_bytes
         while self._spans:

@@ -21,13 +21,17 @@ _CODECS: Final = {"none": 0, "zstd": 4}
 _ZSTD_LEVEL: Final = 1
 """Half the time of the usual level 3 for text, at about the same size."""
 _WORTH_COMPRESSING: Final = 1_024
-"""Below this there is little to save; one message of a kilobyte becomes shorter by two fifths in some 10
-microseconds."""
+"""Below this there is little to save.
+
+One message of a kilobyte becomes shorter by two fifths in some 10 microseconds.
+"""
 
 
 class Writing:
-    """Writes the batches of one producer, one at a time: its compressor is used for all of them, for making one costs
-    more than most batches."""
+    """Writes the batches of one producer, one at a time.
+
+    Its compressor is used for all of them, for making one costs more than most batches.
+    """
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
@@ -53,8 +57,10 @@ class Writing:
 
 
 class _Written:
-    """What the library asks of its own BatchBuilder: the producer's state comes last, and the bytes are asked for again
-    at each try."""
+    """What the library asks of its own BatchBuilder.
+
+    The producer's state comes last, and the bytes are asked for again at each try.
+    """
 
     def __init__(self, section: bytes, count: int, timestamp_ms: int, codec: int) -> None:
         self._section = section

@@ -119,8 +119,10 @@ class Supply:
                 self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
     async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
-        """Which of *places* cannot be written, and why, where that is told. The link is asked, for it does go back to
-        the bootstrap list."""
+        """Which of *places* cannot be written, and why, where that is told.
+
+        The link is asked, for it does go back to the bootstrap list.
+        """
         try:
             facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
         except BusError:

@@ -106,9 +106,7 @@ async def test_what_is_fetched_ahead_is_bounded_in_bytes_too() -> None:
     subscription._closed = True
 
 
-async def test_what_lies_here_of_partitions_that_are_paused_one_after_another_stays_bounded_and_comes_again_in_its_place() -> (
-    None
-):
+async def test_what_lies_here_of_partitions_paused_one_after_another_stays_bounded_and_comes_again_in_place() -> None:
     assignments = [Assignment(f"topic-{number}", 0, 1) for number in range(20)]
     subscription = reading(*assignments)
     for assignment in assignments:

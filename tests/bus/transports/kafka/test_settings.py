@@ -149,5 +149,8 @@ async def test_bearer_tokens_come_from_a_function(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_library_is_imported_only_for_kafka() -> None:
-    code = "import sys, sealbus; from bus.transports import open_transport; open_transport('memory://'); sys.exit('aiokafka' in sys.modules)"
+    code = (
+        "import sys, sealbus; from bus.transports import open_transport; "
+        "open_transport('memory://'); sys.exit('aiokafka' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
