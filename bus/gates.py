@@ -1,13 +1,15 @@
-"""The gates: every check a record passes before its handler, each one function, in the order of design section 5.
+"""The gates: every check that a record passes before its handler, in one table that one function walks.
 
-Owns the verdict on one record, given everything by argument; a gate that refuses raises ContractError with its reason
-and pointer. Pure. What follows from a refusal (dead letter, skip) is `consumers`'; `inbox` and `handler` are stages of
-the worker, not functions here.
+Each gate is one function with everything given by argument; it refuses by raising ContractError with its reason and
+pointer. `judge` walks the table and returns a value: `Passed`, `Failed` or `NotAddressed`. Workers, readers of answers,
+`verify` and the diagnosis of dead letters all judge by it and differ only in their `Checks`. Pure. What follows from a
+verdict is `consumers`'; the gates `inbox` and `handler` are stages of the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -22,18 +24,27 @@ from bus.transports.base import Record, header_bytes
 from bus.trust.policy import Policy
 
 __all__ = [
+    "Case",
+    "Checks",
     "EXPIRY_TOLERANCE_MS",
+    "Failed",
+    "GATES",
     "MAX_HOPS",
     "MAX_TTL_MS",
     "MOST_HEADERS",
     "MOST_HEADER_BYTES",
     "MOST_HOPS",
+    "NotAddressed",
+    "Passed",
     "SKEW_TOLERANCE_MS",
+    "Verdict",
     "audience_gate",
     "authenticity_gate",
     "integrity_gate",
     "is_addressed",
     "is_in_time",
+    "judge",
+    "known_type",
     "lifetime_gate",
     "parse_gate",
     "policy_gate",
@@ -131,13 +142,17 @@ def _check_signature(message: Message, text: str, verifier: Verifier | None) -> 
     check_signature(verifier, signature, message.statement, encode_statement(message.statement))
 
 
+def known_type(message: Message, registry: Registry) -> PayloadType:
+    """The registered type of *message*; raises ContractError, `unknown_type`."""
+    kind = registry.get(message.message_type)
+    if kind is None:
+        raise ContractError(f"{message.message_type} is not registered here", "/metadata/message_type", "unknown_type")
+    return kind
+
+
 def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgspec.Struct]:
     """`unknown_type`, `unsupported_version`, `schema_violation`, `critical_field`; the type and the typed payload."""
-    kind = registry.get(message.metadata.message_type)
-    if kind is None:
-        raise ContractError(
-            f"{message.metadata.message_type} is not registered here", "/metadata/message_type", "unknown_type"
-        )
+    kind = known_type(message, registry)
     return kind, kind.open(message)
 
 
@@ -187,3 +202,173 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
     if refusal is not None:
         text = refusal if isinstance(refusal, str) else "the policy gave no answer that there is"
         raise ContractError(text, "/metadata/sender", "unauthorized")
+
+
+# The table.
+
+
+class Checks(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reader judges records by. A gate that is given nothing to judge by lets everything pass."""
+
+    max_message_bytes: int
+    own_headers: Collection[str] = ()
+    """Headers that count for nothing on the bus's own topics."""
+    prove: Callable[[str, bytes], msgspec.Struct | None] | None = None
+    """Makes parsing quicker and changes no verdict. None where keys are configured: nothing typed is built of what
+    nobody has proven yet, for it would run code of its type on a stranger's data."""
+    is_addressed: Callable[[Message], bool] | None = None
+    namespace: str | None = None
+    risk_of: Callable[[Message], Risk] | None = None
+    """None: authenticity is not judged."""
+    verifier: Verifier | None = None
+    kind_of: Callable[[Message], PayloadType | None] | None = None
+    """The type of a message, None where its schema is not to be judged. Raises ContractError."""
+    max_hops: int = MOST_HOPS
+    max_ttl_ms: int = MAX_TTL_MS
+    policy: Policy | None = None
+    group: str = ""
+
+
+class Case(msgspec.Struct, kw_only=True):
+    """One record before the gates, and what they find out about it."""
+
+    record: Record
+    is_own: bool = False
+    """It comes from one of the bus's own topics."""
+    expected_type: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The type that its topic is for; UNSET: any."""
+    key: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    """The record's key; UNSET: not known."""
+    now_ms: int | None = None
+    """None: lifetime is not judged."""
+    append_ms: int = 0
+    extend_until_ms: int = 0
+    message: Message | None = None
+    """Once it was parsed."""
+    kind: PayloadType | None = None
+    payload: msgspec.Struct | None = None
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """Every gate let it pass. *kind* and *payload* are None where the schema was not judged."""
+
+    message: Message
+    kind: PayloadType | None
+    payload: msgspec.Struct | None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The first gate that refused it decides. *message* is what was parsed, also where it is not what was sealed."""
+
+    error: ContractError
+    message: Message | None
+
+
+class NotAddressed(msgspec.Struct, frozen=True):
+    """It is for somebody else: skipped, which says nothing about authenticity."""
+
+    message: Message
+
+
+Verdict: TypeAlias = Passed | Failed | NotAddressed
+
+
+def judge(case: Case, checks: Checks, *, first: str = "size", last: str = "policy") -> Verdict:
+    """Walk the table of gates from *first* to *last*. A walk that starts later goes on with what *case* has found."""
+    try:
+        for _, walk in GATES[_PLACES[first] : _PLACES[last] + 1]:
+            if not walk(case, checks):
+                return NotAddressed(_message_of(case))
+    except ContractError as error:
+        # A refusal without the way it came: a frame in that holds the record, and both would wait in memory for the
+        # garbage collector.
+        error.__cause__ = error.__context__ = None
+        return Failed(error.with_traceback(None), case.message)
+    return Passed(_message_of(case), case.kind, case.payload)
+
+
+def _message_of(case: Case) -> Message:
+    if case.message is None:
+        raise AssertionError("a walk that begins behind the gate parse needs the message that an earlier one has found")
+    return case.message
+
+
+def _size(case: Case, checks: Checks) -> bool:
+    size_gate(case.record, checks.max_message_bytes, checks.own_headers if case.is_own else ())
+    return True
+
+
+def _parse(case: Case, checks: Checks) -> bool:
+    case.message = sealing.parse(case.record.value, checks.prove if checks.verifier is None else None)
+    return True
+
+
+def _integrity(case: Case, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
+    integrity_gate(_message_of(case))
+    return True
+
+
+def _recipient(case: Case, checks: Checks) -> bool:
+    return checks.is_addressed is None or checks.is_addressed(_message_of(case))
+
+
+def _audience(case: Case, checks: Checks) -> bool:
+    message = _message_of(case)
+    audience_gate(
+        message,
+        message.metadata.namespace if checks.namespace is None else checks.namespace,
+        message.message_type if case.expected_type is msgspec.UNSET else case.expected_type,
+        message.key if case.key is msgspec.UNSET else case.key,
+    )
+    return True
+
+
+def _authenticity(case: Case, checks: Checks) -> bool:
+    if checks.risk_of is not None:
+        message = _message_of(case)
+        authenticity_gate(message, checks.risk_of(message), checks.verifier)
+    return True
+
+
+def _schema(case: Case, checks: Checks) -> bool:
+    if checks.kind_of is not None:
+        message = _message_of(case)
+        case.kind = checks.kind_of(message)
+        if case.kind is not None:
+            case.payload = case.kind.open(message)
+    return True
+
+
+def _lifetime(case: Case, checks: Checks) -> bool:
+    if case.now_ms is not None:
+        lifetime_gate(
+            _message_of(case),
+            now_ms=case.now_ms,
+            append_ms=case.append_ms,
+            max_hops=checks.max_hops,
+            max_ttl_ms=checks.max_ttl_ms,
+            extend_until_ms=case.extend_until_ms,
+        )
+    return True
+
+
+def _policy(case: Case, checks: Checks) -> bool:
+    if checks.policy is not None:
+        policy_gate(_message_of(case), checks.policy, checks.group)
+    return True
+
+
+GATES: Final[tuple[tuple[str, Callable[[Case, Checks], bool]], ...]] = (
+    ("size", _size),
+    ("parse", _parse),
+    ("integrity", _integrity),
+    ("recipient", _recipient),
+    ("audience", _audience),
+    ("authenticity", _authenticity),
+    ("schema", _schema),
+    ("lifetime", _lifetime),
+    ("policy", _policy),
+)
+"""In the order a record passes them. A gate answers False where the record is for somebody else."""
+
+_PLACES: Final = {name: place for place, (name, _) in enumerate(GATES)}

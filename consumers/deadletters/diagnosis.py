@@ -19,7 +19,6 @@ from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol.reasons import gate_of
 from bus.telemetry.terminal import preview, printable
 from bus.topics.names import read_topic
-from bus.transports.base import Record
 from consumers.deadletters.letters import DeadLetter
 
 __all__ = ["Finding", "examine", "nearest_field"]
@@ -60,12 +59,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Finding:
     """Run the gates that need no keys, no policy and no handler; lifetime is judged by when the letter died."""
-    record = msgspec.structs.replace(letter.record, headers=letter.headers)
-    try:
-        _judge(letter, record, registry, namespace, max_message_bytes)
-    except ContractError as error:
-        return _told(letter, registry, error)
-    return Finding()
+    topic = read_topic(letter.topic)
+    case = gates.Case(
+        record=msgspec.structs.replace(letter.record, headers=letter.headers),
+        expected_type=topic.message_type if topic is not None else None,
+        key=letter.record.key,
+        now_ms=letter.failed_ms,
+        append_ms=letter.record.timestamp_ms,
+    )
+    checks = gates.Checks(
+        max_message_bytes=max_message_bytes,
+        namespace=namespace,
+        kind_of=lambda message: registry.get(message.message_type),
+    )
+    verdict = gates.judge(case, checks)
+    return _told(letter, registry, verdict.error) if isinstance(verdict, gates.Failed) else Finding()
 
 
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
@@ -86,17 +94,6 @@ def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
             if wrong
             else f"{found[0]!r} is unknown: perhaps {name!r} was meant"
         )
-
-
-def _judge(letter: DeadLetter, record: Record, registry: Registry, namespace: str, max_message_bytes: int) -> None:
-    gates.size_gate(record, max_message_bytes)
-    message = gates.parse_gate(record)
-    gates.integrity_gate(message)
-    topic = read_topic(letter.topic)
-    gates.audience_gate(message, namespace, topic.message_type if topic is not None else None, record.key)
-    if registry.get(message.message_type) is not None:
-        gates.schema_gate(message, registry)
-    gates.lifetime_gate(message, now_ms=letter.failed_ms, append_ms=record.timestamp_ms)
 
 
 def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Finding:

@@ -16,8 +16,8 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
-from bus.payloads.payload_types import PayloadType, payload_type
-from bus.protocol.sealing import Message, parse
+from bus.payloads.payload_types import PayloadType, Risk, payload_type
+from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -62,21 +62,22 @@ def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> 
 
     *kinds* make it quicker and change no verdict.
     """
-    gates.size_gate(record, view.max_message_bytes)
 
     def prove(name: str, data: bytes) -> msgspec.Struct | None:
         kind = kinds.get(name)
         return kind.prove(data) if kind is not None else None
 
-    # Where keys are configured nothing typed is built of what nobody has proven yet.
-    message = parse(record.value, prove if view.verifier is None else None)
-    gates.integrity_gate(message)
-    recipient = message.metadata.recipient
-    if recipient is None or recipient.id != view.agent_id or recipient.session_id != view.session_id:
-        return None
+    checks = gates.Checks(
+        max_message_bytes=view.max_message_bytes,
+        prove=prove,
+        is_addressed=lambda message: _is_for(message, view),
+        namespace=view.namespace,
+        verifier=view.verifier,
+    )
     # A reply topic carries any type.
-    gates.audience_gate(message, view.namespace, message.message_type, record.key)
-    return message
+    verdict = gates.judge(gates.Case(record=record, key=record.key), checks, last="audience")
+    _pass(verdict)
+    return verdict.message if isinstance(verdict, gates.Passed) else None
 
 
 def believe(message: Message, asked: Asked, record: Record, view: View, *, now_ms: int) -> Answer:
@@ -84,18 +85,35 @@ def believe(message: Message, asked: Asked, record: Record, view: View, *, now_m
     _check_relation(message, asked)
     kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
     # Of a type unknown here nothing is believed but that it came; with keys it must be proven all the same.
-    risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
-    gates.authenticity_gate(message, risk, view.verifier)
+    risk: Risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
+    checks = gates.Checks(
+        max_message_bytes=view.max_message_bytes,
+        risk_of=lambda _: risk,
+        verifier=view.verifier,
+        kind_of=lambda _: kind,
+        max_hops=view.max_hops,
+        max_ttl_ms=view.max_ttl_ms,
+        policy=view.policy,
+        group=REPLY_GROUP,
+    )
+    case = gates.Case(record=record, now_ms=now_ms, append_ms=record.timestamp_ms, message=message)
+    _pass(gates.judge(case, checks, first="authenticity", last="authenticity"))
     if asked.addressee not in (None, message.metadata.sender.id):
         raise ContractError(
             f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
         )
-    payload = kind.open(message) if kind is not None else None
-    gates.lifetime_gate(
-        message, now_ms=now_ms, append_ms=record.timestamp_ms, max_hops=view.max_hops, max_ttl_ms=view.max_ttl_ms
-    )
-    gates.policy_gate(message, view.policy, REPLY_GROUP)
-    return Answer(message, payload)
+    _pass(gates.judge(case, checks, first="schema"))
+    return Answer(message, case.payload)
+
+
+def _pass(verdict: gates.Verdict) -> None:
+    if isinstance(verdict, gates.Failed):
+        raise verdict.error
+
+
+def _is_for(message: Message, view: View) -> bool:
+    recipient = message.metadata.recipient
+    return recipient is not None and (recipient.id, recipient.session_id) == (view.agent_id, view.session_id)
 
 
 def _check_relation(message: Message, asked: Asked) -> None:

@@ -26,7 +26,7 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import LineWriter, raw_json
 from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
-from consumers.cli.verify.verdicts import DEAD, Checks, Verdict, judge
+from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 
 __all__ = ["resolve_topic", "tail"]
 
@@ -91,7 +91,9 @@ def tail(
     app = app_of(target)
     settings = session.settings(app)
     checks = (
-        Checks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app)) if verifying else None
+        FileChecks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app))
+        if verifying
+        else None
     )
     whence = "beginning" if everything else _start(start)
 
@@ -152,7 +154,7 @@ async def _run(transport: Transport, topic: str, whence: str | int, last: int, s
 class _Show:
     """Writes lines and counts verdicts."""
 
-    def __init__(self, writer: LineWriter, checks: Checks | None, *, as_json: bool) -> None:
+    def __init__(self, writer: LineWriter, checks: FileChecks | None, *, as_json: bool) -> None:
         self.bad = 0
         self._count = 0
         self._reasons: Counter[str] = Counter()
@@ -182,7 +184,7 @@ class _Show:
         click.echo(text, err=True)
 
 
-def _look(record: Record, verdict: Verdict | None) -> tuple[str, str, str]:
+def _look(record: Record, verdict: FileVerdict | None) -> tuple[str, str, str]:
     """Type, sender and id: from the message where it was read already, else at a glance."""
     if verdict is not None and verdict.message is not None:
         metadata = verdict.message.metadata
@@ -202,7 +204,7 @@ def _moment(record: Record) -> str:
         return str(record.timestamp_ms)
 
 
-def _line(record: Record, verdict: Verdict | None) -> str:
+def _line(record: Record, verdict: FileVerdict | None) -> str:
     message_type, sender, message_id = (printable(text) for text in _look(record, verdict))
     about = (
         f"{message_type}  {sender}  {message_id}"
@@ -213,7 +215,7 @@ def _line(record: Record, verdict: Verdict | None) -> str:
     return f"{_moment(record)}  {record.partition}/{record.offset}  {about}{judged}"
 
 
-def _fields(record: Record, verdict: Verdict | None) -> dict[str, object]:
+def _fields(record: Record, verdict: FileVerdict | None) -> dict[str, object]:
     fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

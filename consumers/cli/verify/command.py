@@ -22,7 +22,7 @@ from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
-from consumers.cli.verify.verdicts import DEAD, OK, Checks, Verdict, judge
+from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge
 
 __all__ = ["verify"]
 
@@ -78,7 +78,7 @@ def verify(
     settings = session.settings()
     app = app_of(target)
     clock = SystemClock()
-    checks = Checks(
+    checks = FileChecks(
         max_message_bytes=settings.publish.max_message_bytes,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         risk=risk,
@@ -127,14 +127,14 @@ def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _judge(value: _Value, checks: Checks) -> Verdict:
+def _judge(value: _Value, checks: FileChecks) -> FileVerdict:
     if value.overlong:
         detail = f"more than the {checks.max_message_bytes} bytes that are allowed"
-        return Verdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
+        return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
     return judge(Record("", 0, 0, 0, None, value.content), checks)
 
 
-def _as_json(value: _Value, verdict: Verdict) -> dict[str, object]:
+def _as_json(value: _Value, verdict: FileVerdict) -> dict[str, object]:
     fields: dict[str, object] = msgspec.structs.asdict(verdict)
     message = fields.pop("message")
     identity = {"message_id": verdict.message.message_id} if message is not None and verdict.message is not None else {}
@@ -142,7 +142,7 @@ def _as_json(value: _Value, verdict: Verdict) -> dict[str, object]:
     return {**{name: field for name, field in fields.items() if field}, **identity, "file": value.file, **line}
 
 
-def _sentence(value: _Value, verdict: Verdict, *, many: bool) -> str:
+def _sentence(value: _Value, verdict: FileVerdict, *, many: bool) -> str:
     place = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
     if verdict.message is None:
         return f"{place if many else ''}{verdict.sentence()}"

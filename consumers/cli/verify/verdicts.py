@@ -11,21 +11,20 @@ from typing import Final
 import msgspec
 
 from bus import gates
-from bus.errors import ContractError
 from bus.payloads.payload_types import Registry, Risk
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 
-__all__ = ["Checks", "Verdict", "judge"]
+__all__ = ["FileChecks", "FileVerdict", "judge"]
 
 OK: Final = "ok"
 DEAD: Final = "dead"
 SKIPPED: Final = "skipped"
 
 
-class Checks(msgspec.Struct, frozen=True, kw_only=True):
+class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     """What to check besides size, parse and integrity; None leaves a gate out."""
 
     max_message_bytes: int
@@ -41,7 +40,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Callable[[], int] | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """`ok`, `dead` with gate and reason, or `skipped` because it is addressed to somebody else."""
 
     verdict: str
@@ -61,45 +60,45 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.reason} ({self.gate}){place}: {printable(self.detail)}"
 
 
-def judge(record: Record, checks: Checks) -> Verdict:
+def judge(record: Record, checks: FileChecks) -> FileVerdict:
     """The verdict on *record*; the first gate that refuses decides."""
-    message: Message | None = None
-    try:
-        gates.size_gate(record, checks.max_message_bytes)
-        message = gates.parse_gate(record)
-        gates.integrity_gate(message)
-        if checks.recipient is not None and not gates.is_addressed(message, checks.recipient, ()):
-            return Verdict(verdict=SKIPPED, gate="recipient", message=message)
-        _judge_meaning(message, checks)
-    except ContractError as error:
-        return Verdict(
-            verdict=DEAD,
-            gate=gate_of(error.reason),
-            reason=error.reason,
-            pointer=error.pointer,
-            detail=error.text,
-            message=message,
-        )
-    return Verdict(verdict=OK, message=message)
+    now_ms = None if checks.now_ms is None else checks.now_ms()
+    case = gates.Case(
+        record=record,
+        expected_type=msgspec.UNSET if checks.message_type is None else checks.message_type,
+        key=msgspec.UNSET if checks.key is None else checks.key,
+        now_ms=now_ms,
+        append_ms=now_ms or 0,
+    )
+    match gates.judge(case, _gate_checks(checks)):
+        case gates.Passed(message=message):
+            return FileVerdict(verdict=OK, message=message)
+        case gates.NotAddressed(message=message):
+            return FileVerdict(verdict=SKIPPED, gate="recipient", message=message)
+        case gates.Failed(error=error, message=message):
+            return FileVerdict(
+                verdict=DEAD,
+                gate=gate_of(error.reason),
+                reason=error.reason,
+                pointer=error.pointer,
+                detail=error.text,
+                message=message,
+            )
 
 
-def _judge_meaning(message: Message, checks: Checks) -> None:
-    if checks.namespace is not None or checks.message_type is not None or checks.key is not None:
-        gates.audience_gate(
-            message,
-            checks.namespace or message.metadata.namespace,
-            checks.message_type or message.message_type,
-            message.key if checks.key is None else checks.key,
-        )
-    gates.authenticity_gate(message, _risk(message, checks), None)
-    if checks.schemas is not None:
-        gates.schema_gate(message, checks.schemas)
-    if checks.now_ms is not None:
-        now_ms = checks.now_ms()
-        gates.lifetime_gate(message, now_ms=now_ms, append_ms=now_ms, max_ttl_ms=checks.max_ttl_ms)
+def _gate_checks(checks: FileChecks) -> gates.Checks:
+    recipient, schemas = checks.recipient, checks.schemas
+    return gates.Checks(
+        max_message_bytes=checks.max_message_bytes,
+        is_addressed=None if recipient is None else lambda message: gates.is_addressed(message, recipient, ()),
+        namespace=checks.namespace,
+        risk_of=lambda message: _risk(message, checks),
+        kind_of=None if schemas is None else lambda message: gates.known_type(message, schemas),
+        max_ttl_ms=checks.max_ttl_ms,
+    )
 
 
-def _risk(message: Message, checks: Checks) -> Risk:
+def _risk(message: Message, checks: FileChecks) -> Risk:
     if checks.risk is not None:
         return checks.risk
     kind = checks.registry.get(message.message_type)
