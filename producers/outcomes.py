@@ -6,12 +6,14 @@ log, `PublishUnknown` may be, and what was accepted and not answered is a `Reque
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from bus.errors import BusError
-from bus.protocol.sealing import Message
+
+if TYPE_CHECKING:
+    from bus.protocol.sealing import Message
 
 __all__ = [
     "PublishError",

@@ -21,7 +21,7 @@ from consumers.crashes.crash_rules import Death, Key, Mark, Toll, after, is_give
 from consumers.crashes.running_messages import HANDLER, INBOX, Slots
 from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, Place
 from consumers.deadletters.records import Control, Failure, read_control
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
 
 if TYPE_CHECKING:
@@ -284,4 +284,4 @@ def _refused(record: Record, partition: Partition, control: Control, error: Cont
     """The delivery of a record that is not to be judged any more."""
     place = record.partition, record.offset, record.topic
     size = len(record.value or b"") + len(record.key or b"")
-    return Delivery(record=record, partition=partition, control=control, key=place, size=size, refusal=error)
+    return Refused(record=record, partition=partition, control=control, key=place, size=size, error=error)

@@ -138,7 +138,7 @@ def _scan(request: ResearchRequest) -> ScanResult:
     parts = [(package, scan(Path(package.__file__ or "").parent)) for package in (bus, producers, consumers)]
     return ScanResult(
         findings=tuple(
-            msgspec.structs.replace(found, file=f"{package.__name__}/{found.file}")
+            msgspec.structs.replace(found, file=f"{package.__name__.replace('.', '/')}/{found.file}")
             for package, part in parts
             for found in part.findings
         ),

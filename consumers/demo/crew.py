@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from consumers import cli
+from consumers.demo import agents
 from consumers.demo.agents import NOTES_VARIABLE
 
 __all__ = ["Crew"]
@@ -33,7 +35,7 @@ class Crew:
     def start(self, role: str) -> int:
         """Start a worker of *role*; its process id."""
         self._started += 1
-        command = [sys.executable, "-m", "consumers.cli", "worker", f"consumers.demo.agents:{role}"]
+        command = [sys.executable, "-m", cli.__name__, "worker", f"{agents.__name__}:{role}"]
         # Supervised: it drains when its standard input ends, that is, when the demo is gone, however it went.
         command += ["--bus", self._url, "--namespace", self._namespace, "--supervised"]
         # A killed agent's work moves on within seconds, on a log of either kind.

@@ -38,6 +38,7 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_configured
 from bus.transports.read_all import scan
+from consumers import cli
 from consumers.app import App
 from consumers.context import Context
 from producers.connection import connect
@@ -117,9 +118,9 @@ class _Crew:
         self._command = [
             sys.executable,
             "-m",
-            "consumers.cli",
+            cli.__name__,
             "worker",
-            "consumers.demo.payments:app",
+            f"{__package__}.payments:app",
             "--bus",
             settings.bus.url,
         ]

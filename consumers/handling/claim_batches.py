@@ -18,7 +18,7 @@ from consumers.handling.claims import Asked, Claims, Ended, Hold
 from consumers.handling.exclusive import Solitude
 from consumers.inbox.base import Key
 from consumers.settling.dispositions import Outcomes
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane, Lanes
 
 __all__ = ["STALE_S", "Parking"]
@@ -50,9 +50,8 @@ class Parking:
         self._ends: list[Ended] = []
         self._waking = False
 
-    def ask(self, key: Key, lane: Lane[Delivery]) -> None:
-        """For a claim on the head of *lane*, which is back with the answer in `asked`."""
-        delivery = lane.head
+    def ask(self, key: Key, lane: Lane[Delivery], delivery: Accepted) -> None:
+        """Ask for a claim on *delivery*, the head of *lane*, which comes back with the answer in `asked`."""
         delivery.asked = asked = self._claims.asked(key, delivery, lane)
         delivery.partition.parked += 1
         self._lanes.ask()
@@ -60,13 +59,13 @@ class Parking:
         if len(self._asks) == 1:
             asyncio.get_running_loop().call_soon(self._send_asks)
 
-    def finish(self, hold: Hold, lane: Lane[Delivery]) -> None:
-        """Make durable that the head of *lane* is done and has nothing to send; then the next one has its turn."""
+    def finish(self, hold: Hold, lane: Lane[Delivery], delivery: Accepted) -> None:
+        """Make durable that *delivery*, the head of *lane*, is done and has nothing to send; then the next one runs."""
         # It is at work until then: whoever wants to run alone waits for it.
         self._solitude.inside += 1
-        lane.head.partition.parked += 1
+        delivery.partition.parked += 1
         self._lanes.settle()
-        self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, hold=hold))
+        self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
         if len(self._ends) == 1:
             asyncio.get_running_loop().call_soon(self._send_ends)
 
@@ -89,7 +88,7 @@ class Parking:
         for end in ends:
             self._solitude.leave(alone=False)
             lane = end.lane
-            delivery = lane.head
+            delivery = end.delivery
             if end.answer is True:
                 try:
                     self._done(lane, delivery)

@@ -18,13 +18,12 @@ import msgspec
 from bus.clock import Clock, Rarely
 from bus.errors import InboxError
 from bus.failpoints import reach
-from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Inbox, Key, Transaction
+from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Conflict, CrashLoop, End, Inbox, Key, Transaction
 from consumers.settling.durable_append import GaveUpError
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane
 from consumers.state.partition import Partition
 
@@ -67,10 +66,9 @@ class Claims:
         """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
         self._said = Rarely(clock)
 
-    def key_of(self, delivery: Delivery) -> Key | None:
+    def key_of(self, delivery: Accepted) -> Key | None:
         """The row that its message stands under; None where nothing is to be remembered about it."""
         message, subscription = delivery.message, delivery.subscription
-        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
         if subscription.dedup == "off":
             return None
         by_id = subscription.dedup == "always"
@@ -82,10 +80,9 @@ class Claims:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
-    def asked(self, key: Key, delivery: Delivery, lane: Lane[Delivery]) -> Asked:
+    def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> Asked:
         """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
         message = delivery.message
-        assert message is not None  # noqa: S101 - it gave the key
         content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
         return Asked(
             key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
@@ -96,14 +93,15 @@ class Claims:
         self._inbox.claim_soon(asks, told)
 
     async def claim(
-        self, key: Key, delivery: Delivery, message: Message, *, alone: bool = False, after: InboxError | None = None
+        self, key: Key, delivery: Accepted, *, alone: bool = False, after: InboxError | None = None
     ) -> Claim:
-        """Ask for *message*, which is to run *alone* in this process or not, for as long as it takes; *after* the store
-        has failed once.
+        """Ask for *delivery*, which is to run *alone* in this process or not, for as long as it takes.
+
+        *after* is the error with which the store has failed once.
 
         Raises GaveUpError when its partition has gone meanwhile.
         """
-        keep_until_ms = delivery.expires_ms + self._keep_ms
+        message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
         content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
 
         async def ask() -> Claim:
@@ -122,10 +120,10 @@ class Claims:
             self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
 
-    async def done_before(self, delivery: Delivery) -> Done | None:
+    async def done_before(self, delivery: Accepted) -> AlreadyDone | None:
         """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises
         GaveUpError."""
-        if delivery.message is None or delivery.subscription is None or (key := self.key_of(delivery)) is None:
+        if (key := self.key_of(delivery)) is None:
             return None
         content_hash = delivery.message.verification.content_hash
         found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
@@ -145,7 +143,7 @@ class Claims:
         self._inbox.finish_soon(ends, told)
 
     async def finish(
-        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
+        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Accepted, *, after: InboxError | None = None
     ) -> bool:
         """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result
         stands there already. Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's
@@ -193,15 +191,13 @@ class Claims:
             self._owed.append((hold.key, hold.token))
             _log.warning("inbox.release_failed", error=str(error))
 
-    async def _is_done(self, hold: Hold, delivery: Delivery) -> bool:
+    async def _is_done(self, hold: Hold, delivery: Accepted) -> bool:
         """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost
         then, and what was done must not be called a failure."""
-        message = delivery.message
-        # It gave the key, and was to be committed.
-        assert message is not None and hold.transaction is not None  # noqa: S101, PT018
+        assert hold.transaction is not None  # noqa: S101 - it was to be committed
         await hold.transaction.rollback()
         # Until it is given up this process counts as running it, and is given no other claim.
-        if not isinstance(await self.claim(hold.key, delivery, message), Done):
+        if not isinstance(await self.claim(hold.key, delivery), AlreadyDone):
             return False
         await self._release(hold)
         return True
@@ -299,7 +295,12 @@ async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
     return begun
 
 
-_NAMES: dict[type[Claim], str] = {Claimed: "new", Done: "duplicate", Conflict: "conflict", CrashLoop: "crash_loop"}
+_NAMES: dict[type[Claim], str] = {
+    Claimed: "new",
+    AlreadyDone: "duplicate",
+    Conflict: "conflict",
+    CrashLoop: "crash_loop",
+}
 
 
 class Hold(msgspec.Struct):
@@ -325,4 +326,5 @@ class Ended(End, kw_only=True, eq=False, gc=False):
     """The result, of the head of *lane*, that is being made durable while no runner waits."""
 
     lane: Lane[Delivery]
+    delivery: Accepted
     hold: Hold

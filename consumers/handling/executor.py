@@ -1,21 +1,19 @@
-"""Execution: driving one lane's deliveries to their outcomes.
+"""The executor: drives a lane's deliveries to their outcomes.
 
-Owns the order in which a delivery is asked about, run and settled: its lifetime, what it depends on, the inbox, the
-handler, its result. Each outcome is `consumers.settling.dispositions`', claims are `consumers.handling.claims`', slots
-and deadlines `consumers.handling.slots`'.
+Reads top to bottom as the life of one delivery: what may keep it from running (policies), who runs it (the inbox's
+claim), the run, and what it came to, which is one `Outcome` that is settled in one place. Slots and deadlines are
+`consumers.handling.slots`', outcomes `consumers.settling.dispositions`'.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from bus.clock import Clock
 from bus.errors import ContractError, InboxError
 from bus.failpoints import reach
-from bus.gates import EXPIRY_TOLERANCE_MS
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
@@ -27,352 +25,329 @@ from consumers.handler_errors import HandlerCutError
 from consumers.handling.claim_batches import STALE_S, Parking
 from consumers.handling.claims import Asked, Claims, Ended, Hold
 from consumers.handling.exclusive import Solitude
+from consumers.handling.run_policies import EXPIRED_S, RunPolicy
 from consumers.handling.slots import Runner
 from consumers.inbox.base import Ask, Claimed, End, Suspect
 from consumers.receiving.verification import Intake
-from consumers.resilience.circuit_breaker import Dependencies
-from consumers.resilience.failure_brake import Braking
-from consumers.settling.dispositions import Outcomes
+from consumers.settling.dispositions import Outcomes, blamed, refused
 from consumers.settling.durable_append import GaveUpError
+from consumers.settling.outcome import AWAIT_INBOX, DONE, DROPPED, Dead, Done, MoveToTier, Outcome, PassOn, RetryInLane
 from consumers.settling.outputs import Output, seal_outputs
-from consumers.state.delivery import Delivery
-from consumers.state.in_flight import Flight
+from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.lane_timers import Waiting
 from consumers.state.lanes import Lane, Lanes
 from producers.publisher import Publisher
 from producers.requests.requester import Requests
 
-__all__ = ["Contexts", "Execution"]
+__all__ = ["Executor"]
 
-_FRESH_S, _MOMENT_S = 0.5, 0.01
-_EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
-"""So long after the end of its life a message is expired for certain."""
+_AGAIN_S: Final = 0.5
 _AFTER_DONE: Final = frozenset({"lifetime", "policy"})
 """The gates that a message which is done is not asked."""
-_PARKED: Final = math.inf
-"""Instead of seconds to wait: the lane comes back when the inbox has answered."""
+_STALE: Final = RetryInLane(STALE_S)
 
 
-class Execution:
-    """Drives lanes for one worker."""
+class Executor:
+    """Drives lanes for one worker. *policies* are asked in their order before each run."""
 
     def __init__(
         self,
         plan: Plan,
         outcomes: Outcomes,
         *,
+        policies: Sequence[RunPolicy],
         publisher: Publisher,
-        contexts: Contexts,
+        requests: Requests,
         intake: Intake,
-        flight: Flight,
         lanes: Lanes[Delivery],
+        timers: Waiting,
+        exclusive: Solitude,
+        claims: Claims | None,
+        batches: Parking | None,
+        guard: Witness,
         clock: Clock,
         metrics: Metrics,
-        waiting: Waiting,
-        dependencies: Dependencies,
-        braking: Braking,
-        solitude: Solitude,
-        claims: Claims | None,
-        parking: Parking | None,
-        witness: Witness,
     ) -> None:
         self._plan = plan
         self._outcomes = outcomes
+        self._policies = tuple(policies)
         self._publisher = publisher
-        self._contexts = contexts
+        self._requests = requests
         self._intake = intake
-        self._flight = flight
         self._lanes = lanes
+        self._timers = timers
+        self._exclusive = exclusive
+        self._claims = claims
+        self._batches = batches
+        self._guard = guard
         self._clock = clock
         self._meters = metrics.meters(plan.group)
-        self._waiting = waiting
-        self._dependencies = dependencies
-        self._braking = braking
-        self._claims = claims
-        self._solitude = solitude
-        self._parking = parking
-        self._witness = witness
 
-    async def drive(self, lane: Lane[Delivery], runner: Runner) -> None:
+    async def run_lane(self, lane: Lane[Delivery], slot: Runner) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
-        delivery = lane.head
         while True:
-            runner.delivery = delivery
-            partition = delivery.partition
+            delivery = slot.delivery = lane.head
             wait_s = None
             try:
-                if delivery.asked is not None:
-                    wait_s = await self._go_on(lane, delivery.asked, runner)
-                elif partition.draining or partition.closed:
-                    self._flight.drop(delivery)
-                elif delivery.refusal is None and delivery.requeue is None:
-                    wait_s = await (self._instead(delivery) or self._handle(lane, runner))
+                outcome = await self._outcome_of(lane, delivery, slot)
+                if outcome is AWAIT_INBOX:
+                    return
+                self._tell_policies(delivery, outcome)
+                if outcome is DONE:
+                    self._outcomes.succeeded(delivery)
                 else:
-                    wait_s = await self._turn_away(lane)
+                    wait_s = await self._outcomes.settle(delivery, outcome)
             except GaveUpError:
-                self._flight.drop(delivery)
-            if wait_s == _PARKED:
+                self._tell_policies(delivery, DROPPED)
+                self._outcomes.drop(delivery)
+            if wait_s is not None and self._wait(lane, delivery, wait_s):
                 return
-            if wait_s is not None and self._waits(lane, wait_s):
-                return
-            # However it ended.
-            self._dependencies.release(delivery.message)
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready or self._lanes.back or runner.aside:
+            if self._lanes.ready or self._lanes.back or slot.aside:
                 self._lanes.release(lane, following.priority)
                 return
-            delivery = following
 
-    def _waits(self, lane: Lane[Delivery], wait_s: float) -> bool:
-        """Have *lane* wait, to be tried again here; False for one whose partition has gone, and what waited for it with
-        it."""
-        if lane.head.partition.closed:
-            self._flight.drop(lane.head)
-            return False
-        # The run that failed may have changed its payload, and the next one shall not begin in the middle.
-        self._intake.read_anew(lane.head)
-        self._waiting.add(lane, wait_s)
-        return True
+    # Before a run.
 
-    async def _turn_away(self, lane: Lane[Delivery]) -> float | None:
-        """Send its head back to its tier while it may wait there, and bury what was refused or would be due only after
-        the end of its life."""
-        delivery = lane.head
-        if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
-            if delivery.refusal is not None:
-                await self._outcomes.pass_on(delivery, delivery.requeue)
-            else:
-                await self._outcomes.move(delivery, delivery.requeue, delivery.control)
-        else:
-            late = ContractError("it was to wait beyond the end of its life", "/routing/expires_at", "expired")
-            return await self._refuse(delivery, delivery.refusal or late)
-        return None
+    async def _outcome_of(self, lane: Lane[Delivery], delivery: Delivery, slot: Runner) -> Outcome:
+        if isinstance(delivery, Accepted):
+            if delivery.asked is not None:
+                return await self._resume(lane, delivery, delivery.asked, slot)
+            if not (delivery.partition.draining or delivery.partition.closed):
+                outcome = self._instead(delivery)
+                if outcome is None:
+                    return await self._claim_and_run(lane, delivery, slot)
+                return await self._unless_done(delivery, outcome)
+        elif isinstance(delivery, Refused) and not (delivery.partition.draining or delivery.partition.closed):
+            return await self._unless_done(delivery.otherwise, self._outcome_of_refusal(delivery))
+        return DROPPED
 
-    async def _refuse(self, delivery: Delivery, error: ContractError) -> float | None:
-        """Bury *delivery*, unless it is done: clocks and policies may have moved on since, and what it sent may not
-        have left."""
-        if self._claims is not None and gate_of(error.reason) in _AFTER_DONE:
-            done = await self._claims.done_before(delivery)
-            if done is not None:
-                return await self._outcomes.repeat(delivery, self._claims.heard(done))
-        await self._outcomes.refuse(delivery, error)
-        return None
-
-    def _instead(self, delivery: Delivery) -> Awaitable[float | None] | None:
-        """What becomes of *delivery*, whose turn it is, where its handler is not to run now: seconds to wait, or None
-        when it is settled."""
-        message = delivery.message
-        assert message is not None  # noqa: S101 - every gate passed
-        if (self._witness.tolls or self._witness.orders) and (failure := self._witness.end_of(delivery)) is not None:
-            return self._outcomes.bury(delivery, failure)
+    def _instead(self, delivery: Accepted) -> Outcome | None:
+        """What becomes of *delivery*, whose turn it is, where its handler is not to run now."""
+        if delivery.requeue is not None:
+            if self._intake.remaining_s(delivery) > 0:
+                return MoveToTier(delivery.requeue, delivery.control)
+            return _late()
+        if delivery.unreadable is not None:
+            return refused(delivery.unreadable)
         now_s = self._clock.monotonic_s()
-        if now_s - delivery.taken_s > _FRESH_S:
-            # It passed the lifetime gate when it was taken; since then it has waited.
-            try:
-                self._intake.check_lifetime(delivery, message, self._clock.now_ms())
-            except ContractError as error:
-                return self._refuse(delivery, error)
-            delivery.ends_s = now_s + self._intake.remaining_s(delivery)
-        wait_s = self._braking.delay_s(delivery.label) if self._braking.enabled else 0.0
-        if not wait_s and self._dependencies.any_down:
-            # Last, for whoever gets 0 of it may be the one that tries for all, and must not sleep then.
-            wait_s = self._dependencies.delay_s(message.message_type, message.message_id)
-        return (
-            self._outcomes.wait(delivery, min(wait_s, delivery.ends_s - now_s + _EXPIRED_S + _MOMENT_S))
-            if wait_s
-            else None
-        )
+        for policy in self._policies:
+            if not policy.idle and (outcome := policy.before_run(delivery, now_s)) is not None:
+                return outcome
+        return None
 
-    async def _go_on(self, lane: Lane[Delivery], asked: Ask | End, runner: Runner) -> float | None:
-        """The inbox has answered: run it if nobody has, or insist where the store has failed."""
-        delivery, claims = lane.head, self._claims
+    def _outcome_of_refusal(self, delivery: Refused) -> Outcome:
+        if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
+            return PassOn(delivery.requeue)
+        return refused(delivery.error)
+
+    async def _unless_done(self, delivery: Accepted | None, outcome: Outcome) -> Outcome:
+        """*outcome*, unless the inbox knows *delivery* as done.
+
+        Clocks and policies may have moved on since then, and what it sent may not have left.
+        """
+        if self._claims is None or delivery is None or not isinstance(outcome, Dead):
+            return outcome
+        if gate_of(outcome.failure.reason) not in _AFTER_DONE:
+            return outcome
+        done = await self._claims.done_before(delivery)
+        return outcome if done is None else self._outcomes.outcome_of_claim(delivery, self._claims.heard(done))
+
+    # Who runs it.
+
+    async def _claim_and_run(self, lane: Lane[Delivery], delivery: Accepted, slot: Runner) -> Outcome:
+        """Run *delivery*; where the inbox is to be asked first, AWAIT_INBOX, and `_resume` goes on with its answer."""
+        if (
+            self._batches is not None
+            and self._claims is not None
+            and (key := self._claims.key_of(delivery)) is not None
+        ):
+            self._batches.ask(key, lane, delivery)
+            return AWAIT_INBOX
+        if self._guard.tolls and self._guard.is_suspect(delivery):
+            async with self._exclusive.alone():
+                return await self._run(lane, delivery, slot, None)
+        return await self._run_beside_others(lane, delivery, slot, None)
+
+    async def _resume(self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: Runner) -> Outcome:
+        """The inbox has answered: run the message if nobody has, or ask again where the store has failed."""
+        claims, answer = self._claims, asked.answer
         delivery.asked = None
         delivery.partition.parked -= 1
-        message, answer = delivery.message, asked.answer
-        assert message is not None and claims is not None  # noqa: S101, PT018 - it was asked
         if isinstance(answer, Exception) and not isinstance(answer, InboxError):
             raise answer
+        failed = answer if isinstance(answer, InboxError) else None
+        assert claims is not None  # noqa: S101 - it was asked
         if isinstance(asked, Ended):
-            return await self._insist(asked.hold, delivery, runner, answer if isinstance(answer, InboxError) else None)
+            return await self._store_again(asked.hold, delivery, slot, failed)
         assert isinstance(asked, Asked)  # noqa: S101 - a lane waits for nothing else
         claim = asked.answer
         if claim is None or isinstance(claim, Exception):
-            claim = await claims.claim(
-                asked.key, delivery, message, after=answer if isinstance(answer, InboxError) else None
-            )
+            claim = await claims.claim(asked.key, delivery, after=failed)
         else:
             claims.heard(claim)
-        if isinstance(claim, Claimed):
-            return await self._handle(lane, runner, Hold(asked.key, claim.token, asked.identity))
         if isinstance(claim, Suspect):
-            async with self._solitude.alone():
-                claim = await claims.claim(asked.key, delivery, message, alone=True)
+            async with self._exclusive.alone():
+                claim = await claims.claim(asked.key, delivery, alone=True)
                 if isinstance(claim, Claimed):
-                    return await self._run(lane, runner, Hold(asked.key, claim.token, asked.identity))
-        # It was let through as a probe, perhaps, and will not be one.
-        self._dependencies.release(message)
-        return await self._outcomes.repeat(delivery, claim)
+                    return await self._run(lane, delivery, slot, Hold(asked.key, claim.token, asked.identity))
+        elif isinstance(claim, Claimed):
+            return await self._run_beside_others(lane, delivery, slot, Hold(asked.key, claim.token, asked.identity))
+        return self._outcomes.outcome_of_claim(delivery, claim)
 
-    async def _handle(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None = None) -> float | None:
-        """`_run` beside others, after a claim where there is to be one: then it is _PARKED until it has that."""
-        if (
-            hold is None
-            and self._parking is not None
-            and self._claims is not None
-            and (key := self._claims.key_of(lane.head)) is not None
-        ):
-            self._parking.ask(key, lane)
-            return _PARKED
-        if hold is None and self._witness.tolls and self._witness.is_suspect(lane.head):
-            async with self._solitude.alone():
-                return await self._run(lane, runner, None)
-        if self._solitude.closed:
-            await self._solitude.enter(alone=False)
+    # The run.
+
+    async def _run_beside_others(
+        self, lane: Lane[Delivery], delivery: Accepted, slot: Runner, hold: Hold | None
+    ) -> Outcome:
+        exclusive = self._exclusive
+        if exclusive.closed:
+            await exclusive.enter(alone=False)
         else:
             # Without a coroutine in between: most messages go this way.
-            self._solitude.inside += 1
+            exclusive.inside += 1
         try:
-            return await self._run(lane, runner, hold)
+            return await self._run(lane, delivery, slot, hold)
         finally:
-            self._solitude.leave(alone=False)
+            exclusive.leave(alone=False)
 
-    async def _run(self, lane: Lane[Delivery], runner: Runner, hold: Hold | None) -> float | None:
-        """Run the handler and settle the head of *lane*; seconds to wait instead, when it shall be tried again there,
-        or _PARKED."""
-        delivery = lane.head
-        message, subscription = delivery.message, delivery.subscription
-        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
+    async def _run(self, lane: Lane[Delivery], delivery: Accepted, slot: Runner, hold: Hold | None) -> Outcome:
+        """Run the handler of *delivery*, and say what that came to."""
+        subscription, partition = delivery.subscription, delivery.partition
         started_s = self._clock.monotonic_s()
-        remaining_s = delivery.ends_s - started_s + _EXPIRED_S
-        # Whoever has gone on meanwhile may have handled the next of its key; or the store, or its turn, has let it wait
-        # beyond its life.
-        if (subscription.order == "key_strict" and delivery.partition.in_doubt()) or remaining_s <= 0:
+        remaining_s = delivery.ends_s - started_s + EXPIRED_S
+        # Another worker may have handled the next of its key; or the store, or its turn, has let it wait too long.
+        if (subscription.order == "key_strict" and partition.in_doubt()) or remaining_s <= 0:
             await self._release(hold)
-            return _FRESH_S
-        if delivery.partition.draining or delivery.partition.closed:
+            return RetryInLane(_AGAIN_S)
+        if partition.draining or partition.closed:
             # It had to wait for its turn.
-            await self._let_go(delivery, hold)
-            return None
+            await self._release(hold)
+            return DROPPED
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
-        context = self._contexts.of(message, delivery, deadline_s, hold) if subscription.takes_context else None
+        context = self._context(delivery, deadline_s, hold) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
             try:
-                returned = await runner.call(
-                    subscription.handler, arguments, deadline_s, delivery, kept=hold is not None
-                )
+                returned = await slot.call(subscription.handler, arguments, deadline_s, delivery, kept=hold is not None)
             finally:
-                self._has_run(delivery, runner, hold, context, started_s)
+                self._has_run(delivery, slot, hold, context, started_s)
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
-                outputs = await self._sealed(message, drafts, returned, hold)
-            if self._dependencies.any_down:
-                self._dependencies.succeeded(message)
-            if not outputs and self._parks(hold, lane):
-                return _PARKED
-            if hold is not None and not await self._finish(hold, outputs, delivery, runner):
-                return STALE_S
+                outputs = await self._sealed(delivery.message, drafts, returned, hold)
+            if not outputs and self._store_later(hold, lane, delivery):
+                return AWAIT_INBOX
+            if hold is not None and not await self._store(hold, outputs, delivery, slot):
+                return _STALE
         except (HandlerCutError, GaveUpError):
-            await self._let_go(delivery, hold)
-            return None
+            await self._release(hold)
+            return DROPPED
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
             await self._release(hold)
-            return await self._outcomes.fail(delivery, message, subscription, error)
-        if outputs:
-            await self._outcomes.done(delivery, outputs)
-        else:
-            self._outcomes.succeeded(delivery)
-        return None
+            return self._outcome_of_failure(delivery, blamed(error))
+        return Done(outputs) if outputs else DONE
 
-    async def _sealed(
-        self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None
-    ) -> Sequence[NewRecord]:
-        """What a run sends, as records. What no topic takes is found out before a result is committed. Raises
-        ContractError, PublishRejected."""
-        outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
-        if hold is not None:
-            await self._outcomes.check(outputs)
-        return outputs
+    def _context(self, delivery: Accepted, deadline_s: float, hold: Hold | None) -> Context:
+        claims = self._claims
+        return Context(
+            delivery.message,
+            attempt=delivery.control.attempt + 1,
+            deadline_s=deadline_s,
+            publisher=self._publisher,
+            requests=self._requests,
+            clock=self._clock,
+            # The inbox's transaction is there only for a run that holds a claim.
+            begin=None if hold is None or claims is None else partial(claims.begin, hold, delivery.partition),
+            has_inbox=claims is not None,
+        )
 
     def _has_run(
-        self, delivery: Delivery, runner: Runner, hold: Hold | None, context: Context | None, started_s: float
+        self, delivery: Accepted, slot: Runner, hold: Hold | None, context: Context | None, started_s: float
     ) -> None:
-        runner.seen_s = self._clock.monotonic_s()
-        self._meters[delivery.label].handler_seconds.observe(runner.seen_s - started_s)
+        slot.seen_s = self._clock.monotonic_s()
+        self._meters[delivery.label].handler_seconds.observe(slot.seen_s - started_s)
         if hold is not None:
             hold.over = True
         if context is not None:
             context.over = True
 
-    def _parks(self, hold: Hold | None, lane: Lane[Delivery]) -> bool:
-        """Have a result without outputs made durable while nobody waits, if that can be."""
-        if hold is None or hold.transaction is not None or self._parking is None or self._solitude.closed:
+    async def _sealed(
+        self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None
+    ) -> Sequence[NewRecord]:
+        """What a run sends, as records. Raises ContractError, PublishRejected.
+
+        What no topic takes is found out before a result is committed.
+        """
+        outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
+        if hold is not None:
+            await self._outcomes.check(outputs)
+        return outputs
+
+    # What it came to.
+
+    def _outcome_of_failure(self, delivery: Accepted, error: Exception) -> Outcome:
+        for policy in self._policies:
+            if (outcome := policy.after_failure(delivery, error)) is not None:
+                return outcome
+        return self._outcomes.outcome_of_failure(delivery, error)
+
+    def _store_later(self, hold: Hold | None, lane: Lane[Delivery], delivery: Accepted) -> bool:
+        """Have a result without outputs made durable while no slot waits, if that can be."""
+        if hold is None or hold.transaction is not None or self._batches is None or self._exclusive.closed:
             return False
-        self._parking.finish(hold, lane)
+        self._tell_policies(delivery, DONE)
+        self._batches.finish(hold, lane, delivery)
         return True
 
-    async def _insist(self, hold: Hold, delivery: Delivery, runner: Runner, after: InboxError | None) -> float | None:
-        """Its result was not to be made durable at first."""
+    async def _store_again(self, hold: Hold, delivery: Accepted, slot: Runner, after: InboxError | None) -> Outcome:
+        """Store a result that the inbox refused, or failed to store, at first."""
         try:
-            if not await self._finish(hold, (), delivery, runner, after):
-                return STALE_S
+            return DONE if await self._store(hold, (), delivery, slot, after) else _STALE
         except GaveUpError:
-            await self._let_go(delivery, hold)
-            return None
-        self._outcomes.succeeded(delivery)
-        return None
+            await self._release(hold)
+            return DROPPED
 
-    async def _finish(
+    async def _store(
         self,
         hold: Hold,
         outputs: Sequence[NewRecord],
-        delivery: Delivery,
-        runner: Runner,
+        delivery: Accepted,
+        slot: Runner,
         after: InboxError | None = None,
     ) -> bool:
-        """Make the result durable; False when what counts is what stands in the inbox by now: another worker's, or this
-        one's own."""
-        runner.step_aside()
+        """Make the result durable; False where another result counts: another worker's, or this one's own."""
+        slot.step_aside()
         assert self._claims is not None  # noqa: S101 - it gave the claim
         if not await self._claims.finish(hold, outputs, delivery, after=after):
             return False
         reach("inboxed")
         return True
 
-    async def _let_go(self, delivery: Delivery, hold: Hold | None) -> None:
-        """The next owner of the partition runs it."""
-        await self._release(hold)
-        self._flight.drop(delivery)
-
     async def _release(self, hold: Hold | None) -> None:
         if hold is not None and self._claims is not None:
             await self._claims.release(hold)
 
+    def _tell_policies(self, delivery: Delivery, outcome: Outcome) -> None:
+        for policy in self._policies:
+            if not policy.idle:
+                policy.after_run(delivery, outcome)
 
-class Contexts:
-    """Makes one for each run that takes one."""
+    def _wait(self, lane: Lane[Delivery], delivery: Delivery, wait_s: float) -> bool:
+        """Have *lane* wait, to be tried again here; False where its partition has gone, and *delivery* with it."""
+        if delivery.partition.closed:
+            self._outcomes.drop(delivery)
+            return False
+        if isinstance(delivery, Accepted):
+            # The run that failed may have changed its payload, and the next one must not begin in the middle.
+            self._intake.read_again(delivery)
+        self._timers.add(lane, wait_s)
+        return True
 
-    def __init__(self, *, publisher: Publisher, requests: Requests, clock: Clock, claims: Claims | None) -> None:
-        self._publisher = publisher
-        self._requests = requests
-        self._clock = clock
-        self._claims = claims
 
-    def of(self, message: Message, delivery: Delivery, deadline_s: float, hold: Hold | None) -> Context:
-        """The context of a run of *delivery*, which has *message*, until *deadline_s* of the clock."""
-        return Context(
-            message,
-            attempt=delivery.control.attempt + 1,
-            deadline_s=deadline_s,
-            publisher=self._publisher,
-            requests=self._requests,
-            clock=self._clock,
-            begin=None
-            if hold is None or self._claims is None
-            else partial(self._claims.begin, hold, delivery.partition),
-            has_inbox=self._claims is not None,
-        )
+def _late() -> Dead:
+    error = ContractError("it was to wait beyond the end of its life", "/routing/expires_at", "expired")
+    return refused(error)

@@ -17,7 +17,7 @@ from bus.clock import Clock, Timer
 from bus.telemetry.logs import get_logger
 from consumers.crashes.crash_guard import Witness
 from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane, Lanes
 
 __all__ = ["Runner", "Runners", "Work"]
@@ -180,7 +180,7 @@ class Runners:
         """What *task* handles, if it is a runner's and its handler is at work. From any thread."""
         runner = next((runner for runner in tuple(self._runners) if runner.task is task and runner.in_handler), None)
         delivery = None if runner is None else runner.delivery
-        if delivery is None or delivery.message is None or delivery.subscription is None:
+        if not isinstance(delivery, Accepted):
             return None
         handler = delivery.subscription.handler
         name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"

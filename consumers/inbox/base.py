@@ -25,9 +25,9 @@ __all__ = [
     "Claimed",
     "Conflict",
     "CrashLoop",
-    "Done",
+    "AlreadyDone",
     "End",
-    "Held",
+    "ClaimedElsewhere",
     "Inbox",
     "Key",
     "SomeAsk",
@@ -74,7 +74,7 @@ class Suspect(msgspec.Struct, frozen=True):
     """
 
 
-class Done(msgspec.Struct, frozen=True):
+class AlreadyDone(msgspec.Struct, frozen=True):
     """It was done before, and this is all that it sent: send the same bytes again, run nothing."""
 
     outputs: tuple[NewRecord, ...]
@@ -82,7 +82,7 @@ class Done(msgspec.Struct, frozen=True):
     """Of the message that was done; others under its key are answered for it."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class ClaimedElsewhere(msgspec.Struct, frozen=True):
     """A worker that is alive has it; ask again after *wait_s* seconds."""
 
     wait_s: float
@@ -101,7 +101,7 @@ class CrashLoop(msgspec.Struct, frozen=True):
     deaths: int
 
 
-Claim: TypeAlias = Claimed | Suspect | Done | Held | Conflict | CrashLoop
+Claim: TypeAlias = Claimed | Suspect | AlreadyDone | ClaimedElsewhere | Conflict | CrashLoop
 
 
 class Ask(msgspec.Struct, eq=False, gc=False):
@@ -187,7 +187,7 @@ class Inbox(Protocol):
         process counts as running it.
         """
 
-    async def find_done(self, key: Key, content_hash: str) -> Done | None:
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
         """What was done under *key* with that content; None where nothing was. Claims nothing."""
 
     async def finish(

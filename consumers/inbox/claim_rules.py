@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from consumers.inbox.base import Claim, Claimed, Conflict, CrashLoop, Done, Held, Suspect
+from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
 from consumers.inbox.row_encoding import decode_outputs
 
 __all__ = [
@@ -105,21 +105,21 @@ def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decisi
     """
     if row is None:
         # A row that was forgotten while its run went on is still somebody's.
-        return Decision(None, Held(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
+        return Decision(None, ClaimedElsewhere(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
     if row.content_hash != asker.content_hash:
         return Decision(None, Conflict(row.content_hash))
     if row.state == "done":
-        return Decision(None, Done(decode_outputs(row.outputs), row.message_id))
+        return Decision(None, AlreadyDone(decode_outputs(row.outputs), row.message_id))
     if asker.running:
-        return Decision(None, Held(WAIT_S))
+        return Decision(None, ClaimedElsewhere(WAIT_S))
     return _reclaimed(row, asker, holder_rest_s)
 
 
-def found_done(row: Row | None, content_hash: str) -> Done | None:
+def found_done(row: Row | None, content_hash: str) -> AlreadyDone | None:
     """What *row* says was done with that content."""
     if row is None or row.state != "done" or row.content_hash != content_hash:
         return None
-    return Done(decode_outputs(row.outputs), row.message_id)
+    return AlreadyDone(decode_outputs(row.outputs), row.message_id)
 
 
 def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:
@@ -148,7 +148,7 @@ def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
     if _ended_in_order(row, asker, holder_rest_s):
         return _claimed(_freed(row), asker)
     if holder_rest_s is not None and holder_rest_s > 0:
-        return Decision(None, Held(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
+        return Decision(None, ClaimedElsewhere(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
     row = _reopened(_died(row), asker)
     return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, CrashLoop(row.deaths))
 

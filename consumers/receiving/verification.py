@@ -7,13 +7,16 @@ what follows from the verdict.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType
+from bus.payloads.payload_types import PayloadType, Risk
 from bus.protocol.fast_parse import Moulds
+from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
@@ -22,7 +25,7 @@ from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import View
 from consumers.resilience.retry_clock import LogClock
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.partition import Partition
 
 __all__ = ["Intake"]
@@ -45,10 +48,28 @@ class Intake:
         self._clock = clock
         self._log_clock = log_clock
         self._moulds: Moulds[_Passed] = Moulds()
+        self._checks = gates.Checks(
+            max_message_bytes=view.max_message_bytes,
+            own_headers=CONTROL_HEADERS,
+            prove=view.registry.prove,
+            is_addressed=lambda message: gates.is_addressed(message, view.agent_id, view.roles),
+            namespace=view.namespace,
+            risk_of=self._risk_of,
+            verifier=view.verifier,
+            kind_of=lambda message: gates.known_type(message, view.registry),
+            max_hops=view.max_hops,
+            max_ttl_ms=view.max_ttl_ms,
+            policy=view.policy,
+            group=view.group,
+        )
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """The delivery of *record*, refused or not; None when it is addressed to somebody else."""
-        return self._judge_alike(record, partition, now_ms) or self._judge_any(record, partition, now_ms)
+        return self._judge_alike(record, partition, now_ms) or self._judge_fully(record, partition, now_ms)
+
+    def _risk_of(self, message: Message) -> Risk:
+        kind = self._view.registry.get(message.message_type)
+        return kind.risk if kind is not None else "medium"
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every
@@ -88,7 +109,7 @@ class Intake:
         except BaseException:  # noqa: BLE001
             return None
         subscription, priority = passed.subscription, message.routing.priority
-        return Delivery(
+        return Accepted(
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
@@ -103,79 +124,86 @@ class Intake:
             expires_ms=cast.expires_ms,
         )
 
-    def _judge_any(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
-        size = size_of(record)
-        delivery = Delivery(
+    def _judge_fully(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        """Walk every gate for *record*."""
+        view, is_own = self._view, partition.own
+        control = read_control(record) if is_own else Control(record.topic, record.partition, record.offset)
+        case = gates.Case(
             record=record,
-            partition=partition,
-            control=control,
-            key=(record.partition, record.offset, record.topic),
-            size=size,
+            is_own=is_own,
+            expected_type=partition.expected_type or _origin_type(control),
+            key=record.key,
         )
-        try:
-            return self._pass(delivery, now_ms)
-        except ContractError as error:
-            delivery.refusal = _alone(error)
-            if error.reason == "unknown_type" and partition.tier is not None:
-                delivery.requeue = partition.tier
-            return delivery
+        place = (record.partition, record.offset, record.topic)
+        facts: dict[str, Any] = {"record": record, "partition": partition, "control": control, "key": place}
+        facts["size"] = size_of(record)
+        verdict = gates.judge(case, self._checks, last="schema")
+        if isinstance(verdict, gates.NotAddressed):
+            return None
+        message = verdict.message
+        if message is not None and not (
+            isinstance(verdict, gates.Failed) and gate_of(verdict.error.reason) == "integrity"
+        ):
+            facts |= {
+                "message": message,
+                "label": view.registry.label(message.message_type),
+                "sealed_ms": parse_ms(message.metadata.timestamp) or 0,
+                "expires_ms": max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms),
+            }
+        if isinstance(verdict, gates.Failed):
+            return self._refused(facts, verdict.error)
+        accepted = self._accepted(facts, verdict)
+        if accepted is None:
+            text = f"{verdict.message.message_type} has no handler here"
+            return self._refused(facts, ContractError(text, "/metadata/message_type", "unknown_type"))
+        # What the inbox knows as done is not asked what follows.
+        case.now_ms, case.extend_until_ms = now_ms, control.extend_until_ms
+        case.append_ms = self._append_ms(accepted)
+        verdict = gates.judge(case, self._checks, first="lifetime")
+        if isinstance(verdict, gates.Failed):
+            return self._refused(facts, verdict.error, accepted)
+        self._schedule(accepted, now_ms)
+        self._remember(accepted, case.kind)
+        return accepted
 
-    def read_anew(self, delivery: Delivery) -> None:
+    def _accepted(self, facts: dict[str, Any], verdict: gates.Passed) -> Accepted | None:
+        """The delivery that *facts* and *verdict* make; None where nobody handles its type."""
+        message, kind = verdict.message, verdict.kind
+        subscription = self._view.subscriptions.get(message.message_type)
+        if subscription is None or kind is None or verdict.payload is None:
+            return None
+        facts = facts | {"size": facts["size"] + _decoded_bytes(kind, message.value)}
+        if message.routing.priority is not None:
+            facts["priority"] = message.routing.priority
+        if subscription.order != "none":
+            facts["key"] = (message.message_type, facts["record"].key)
+        return Accepted(**facts, subscription=subscription, payload=verdict.payload)
+
+    def _refused(self, facts: dict[str, Any], error: ContractError, otherwise: Accepted | None = None) -> Refused:
+        tier = facts["partition"].tier
+        # Another worker of the group may know the type.
+        requeue = tier if error.reason == "unknown_type" else None
+        return Refused(**facts, requeue=requeue, error=error, otherwise=otherwise)
+
+    def read_again(self, delivery: Accepted) -> None:
         """Give *delivery*, which passed every gate, a payload that no run has changed."""
-        if delivery.message is None or delivery.subscription is None:
-            return
         delivery.message = msgspec.structs.replace(delivery.message, payload=None)
         try:
             _, delivery.payload = gates.schema_gate(delivery.message, self._view.registry)
         except ContractError as error:
-            delivery.refusal = _alone(error)
+            error.__cause__ = error.__context__ = None
+            delivery.unreadable = error.with_traceback(None)
 
     def label(self, partition: Partition) -> str:
         """The metric label of what comes from *partition*."""
         return self._view.registry.label(partition.expected_type or "")
 
-    def _pass(self, delivery: Delivery, now_ms: int) -> Delivery | None:
-        view, record = self._view, delivery.record
-        gates.size_gate(record, view.max_message_bytes, CONTROL_HEADERS if delivery.partition.own else ())
-        # Where keys are configured nothing typed is built of what nobody has proven yet: it would run code of its type
-        # on a stranger's data.
-        message = gates.parse_gate(record, view.registry if view.verifier is None else None)
-        gates.integrity_gate(message)
-        delivery.message = message
-        delivery.sealed_ms = parse_ms(message.metadata.timestamp) or 0
-        delivery.expires_ms = max(parse_ms(message.routing.expires_at) or 0, delivery.control.extend_until_ms)
-        delivery.label = view.registry.label(message.message_type)
-        if not gates.is_addressed(message, view.agent_id, view.roles):
-            return None
-        expected = delivery.partition.expected_type or _origin_type(delivery.control)
-        gates.audience_gate(message, view.namespace, expected, record.key)
-        kind = view.registry.get(message.message_type)
-        gates.authenticity_gate(message, kind.risk if kind else "medium", view.verifier)
-        found, delivery.payload = gates.schema_gate(message, view.registry)
-        delivery.size += _decoded_bytes(found, message.value)
-        # Known before the gates that what was done is not asked.
-        delivery.subscription = subscription = view.subscriptions.get(message.message_type)
-        self.check_lifetime(delivery, message, now_ms)
-        gates.policy_gate(message, view.policy, view.group)
-        if subscription is None:
-            raise ContractError(f"{message.message_type} has no handler here", "/metadata/message_type", "unknown_type")
-        if message.routing.priority is not None:
-            delivery.priority = message.routing.priority
-        self._schedule(delivery, message, subscription, now_ms)
-        if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
-            self._moulds.learn(message, kind, _Passed(kind, subscription, delivery.label))
-        return delivery
-
-    def check_lifetime(self, delivery: Delivery, message: Message, now_ms: int) -> None:
-        """The lifetime gate; raises ContractError."""
-        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was
-        # judged at the first.
-        append_ms = delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
+    def check_lifetime(self, delivery: Accepted, now_ms: int) -> None:
+        """The lifetime gate once more; raises ContractError."""
         gates.lifetime_gate(
-            message,
+            delivery.message,
             now_ms=now_ms,
-            append_ms=append_ms,
+            append_ms=self._append_ms(delivery),
             max_hops=self._view.max_hops,
             max_ttl_ms=self._view.max_ttl_ms,
             extend_until_ms=delivery.control.extend_until_ms,
@@ -185,9 +213,12 @@ class Intake:
         """Seconds of lifetime left to what was parsed."""
         return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
-    def _schedule(self, delivery: Delivery, message: Message, subscription: Subscription, now_ms: int) -> None:
-        if subscription.order != "none":
-            delivery.key = (message.message_type, delivery.record.key)
+    def _append_ms(self, delivery: Accepted) -> int:
+        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was
+        # judged at the first.
+        return delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
+
+    def _schedule(self, delivery: Accepted, now_ms: int) -> None:
         control, tier = delivery.control, delivery.partition.tier
         if not control.not_before_ms or tier is None:
             return
@@ -197,17 +228,16 @@ class Intake:
             delivery.requeue = tier
             delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
 
+    def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
+        """Have the next message like *delivery* verified the short way."""
+        message = delivery.message
+        if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
+            self._moulds.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
+
 
 def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
     """What a payload takes besides its bytes, where that is worth counting."""
     return kind.weight.of(value) if len(value) > kind.small_bytes else 0
-
-
-def _alone(refusal: ContractError) -> ContractError:
-    """*refusal* without the way it came: a frame in that has the delivery, and both would wait in memory for the
-    garbage collector."""
-    refusal.__cause__ = refusal.__context__ = None
-    return refusal.with_traceback(None)
 
 
 def _origin_type(control: Control) -> str | None:

@@ -1,7 +1,7 @@
-"""Outcomes: what becomes of one delivery, made durable and counted.
+"""Dispositions: outcomes of runs, decided from claims and failures, and carried out.
 
-Owns the four ends of a run: done with its outputs sent, tried again in its lane or a tier, dead with its requester
-told, or turned away before it ran. The decision about a failure is `consumers.resilience.retry`'s, durability
+Owns making an outcome durable and counted: done with its outputs sent, tried again in its lane or a tier, or dead with
+its requester told. The schedule of retries is `consumers.resilience.retry`'s, durability of appends
 `consumers.settling.durable_append`'s, running handlers `consumers.handling.executor`'s.
 """
 
@@ -19,7 +19,6 @@ from bus.clock import Clock, Ration
 from bus.errors import (
     BusError,
     ContractError,
-    DependencyDown,
     HandlerError,
     RecordTooLargeError,
     SettingMissing,
@@ -27,29 +26,26 @@ from bus.errors import (
     text_of,
 )
 from bus.failpoints import reach
-from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import retry_topic
 from bus.transports.base import Admin, NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
-from consumers.declaration import Subscription
 from consumers.group_plan import Plan
 from consumers.handler_errors import HandlerTimeoutError
-from consumers.inbox.base import Claim, Conflict, CrashLoop, Done, Held
+from consumers.inbox.base import AlreadyDone, Claim, ClaimedElsewhere, Conflict, CrashLoop
 from consumers.receiving.verification import Intake
-from consumers.resilience.circuit_breaker import Dependencies
-from consumers.resilience.failure_brake import Braking
-from consumers.resilience.retry import Decision, Die, Tier, WaitInLane, decide
+from consumers.resilience.retry import Decision, Die, Tier, WaitInLane, WaitInTier, decide
 from consumers.settling.durable_append import Settlement
 from consumers.settling.late_answers import LateAnswers
+from consumers.settling.outcome import AwaitInbox, Dead, Done, Dropped, MoveToTier, Outcome, PassOn, RetryInLane
 from consumers.settling.outputs import made_out_to, report_of, wants_report
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Accepted, Delivery
 from consumers.state.in_flight import Flight
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 
-__all__ = ["Outcomes"]
+__all__ = ["Outcomes", "blamed", "refused", "wait_outside"]
 
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
@@ -57,7 +53,7 @@ _log = get_logger("handler")
 
 
 class Outcomes:
-    """Settles the deliveries of one group."""
+    """Carries out outcomes for the deliveries of one group."""
 
     def __init__(
         self,
@@ -70,8 +66,6 @@ class Outcomes:
         flight: Flight,
         clock: Clock,
         metrics: Metrics,
-        dependencies: Dependencies,
-        braking: Braking,
         late: LateAnswers,
         randomness: Callable[[], float] = random.random,
     ) -> None:
@@ -85,18 +79,120 @@ class Outcomes:
         self._flight = flight
         self._clock = clock
         self._metrics = metrics
-        self._dependencies = dependencies
-        self._braking = braking
         self._late = late
         self._randomness = randomness
         self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
+
+    async def settle(self, delivery: Delivery, outcome: Outcome) -> float | None:
+        """Make *outcome* durable. Returns the seconds after which the lane tries again, None where that is settled.
+
+        Raises GaveUpError where the partition has gone meanwhile.
+        """
+        match outcome:
+            case Done(outputs=outputs):
+                await self._finish(delivery, outputs)
+            case RetryInLane(delay_s=delay_s, control=control):
+                if control is not None:
+                    delivery.control = control
+                    self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
+                return delay_s
+            case MoveToTier(tier=tier, control=control):
+                await self._move(delivery, tier, control)
+            case PassOn(tier=tier):
+                await self._move(delivery, tier, delivery.control, await self._next_partition(delivery, tier))
+            case Dead(failure=failure, control=control):
+                delivery.control = control or delivery.control
+                await self._bury(delivery, failure)
+            case Dropped():
+                self.drop(delivery)
+            case AwaitInbox():
+                raise AssertionError("a lane that waits for the inbox is not settled")
+        return None
+
+    def succeeded(self, delivery: Delivery) -> None:
+        """Settle *delivery* as done, with nothing to send."""
+        self._flight.done(delivery)
+        reach("settled")
+
+    def drop(self, delivery: Delivery) -> None:
+        """Let go of *delivery*, whose partition goes away: its next owner settles it."""
+        self._flight.drop(delivery)
 
     async def check(self, outputs: Sequence[NewRecord]) -> None:
         """Raise ContractError where the log would never take one of *outputs*."""
         await self._settlement.check(outputs)
 
-    async def done(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
-        """The handler went through, now or the first time: *outputs* leave, and the message is done."""
+    # Decisions.
+
+    def outcome_of_claim(self, delivery: Accepted, answer: Claim) -> Outcome:
+        """What the inbox's *answer* makes of *delivery* where nothing is to be run."""
+        match answer:
+            case AlreadyDone(outputs=outputs):
+                try:
+                    return Done(made_out_to(self._publisher, delivery.message, outputs), ran=False)
+                except (ContractError, SigningError) as error:
+                    return self.outcome_of_failure(delivery, error)
+            case ClaimedElsewhere(wait_s=wait_s):
+                return wait_outside(delivery, wait_s)
+            case Conflict(content_hash=first):
+                text = f"its idempotency key was used for other content, {first}"
+                return refused(ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
+            case CrashLoop(deaths=deaths):
+                text = f"{deaths} workers died while they ran it alone"
+                return Dead(Failure(reason="crash_loop", error="CrashLoop", text=text))
+            case _:
+                raise AssertionError(f"{type(answer).__name__} asks for a run")
+
+    def outcome_of_failure(self, delivery: Accepted, error: Exception) -> Outcome:
+        """What becomes of *delivery*, whose run ended with *error*; says so in the log."""
+        attempt = delivery.control.attempt + 1
+        decision = self._decide(delivery, error, attempt)
+        self._log_failure(delivery, error, attempt, decision)
+        now_ms = self._clock.now_ms()
+        control = msgspec.structs.replace(
+            delivery.control,
+            attempt=attempt,
+            error=type(error).__name__,
+            first_failed_at_ms=delivery.control.first_failed_at_ms or now_ms,
+        )
+        match decision:
+            case WaitInLane(delay_s=delay_s):
+                return RetryInLane(delay_s, control)
+            case Die(reason=reason, text=text):
+                why = text_of(error)
+                failure = Failure(
+                    reason=reason,
+                    error=type(error).__name__,
+                    text=why if why == text else f"{text}: {why}",
+                    pointer=_pointer_of(error),
+                    exception=error,
+                )
+                return Dead(failure, control)
+            case WaitInTier(tier=tier, delay_s=delay_s):
+                # Said only where the tier alone would let it go too early: it is this machine's clock, and that may
+                # jump.
+                due_ms = now_ms + round(delay_s * 1000) if delay_s > tier.delay_s else 0
+                return MoveToTier(tier, msgspec.structs.replace(control, not_before_ms=due_ms))
+
+    def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
+        if _breaks_contract(error) is not None:
+            # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
+            return Die("rejected", "what it sends or asks for is refused")
+        subscription = delivery.subscription
+        return decide(
+            error,
+            attempt=attempt,
+            policy=subscription.retry or self._plan.retry,
+            asked=delivery.message.routing.retry,
+            # A failing message that must hold its key waits where it is, however long.
+            tiers=() if subscription.order == "key_strict" else self._plan.tiers,
+            remaining_s=self._intake.remaining_s(delivery),
+            randomness=self._randomness(),
+        )
+
+    # Carrying them out.
+
+    async def _finish(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
         try:
             if outputs:
                 undecided = await self._send(outputs, delivery)
@@ -106,50 +202,9 @@ class Outcomes:
                     return
         except RecordTooLargeError as error:
             text = f"its output is too large for the log: {error}"
-            await self.bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
+            await self._bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
             return
         self.succeeded(delivery)
-
-    def succeeded(self, delivery: Delivery) -> None:
-        """It is done, and there is nothing to send."""
-        self._flight.done(delivery)
-        if self._braking.enabled:
-            self._braking.done(delivery.label)
-        reach("settled")
-
-    async def repeat(self, delivery: Delivery, answer: Claim) -> float | None:
-        """Nothing is to be run: do again what was done then, or what else the inbox's *answer* says; seconds to wait in
-        the lane, or None."""
-        match answer:
-            case Done(outputs=outputs):
-                return await self._done_before(delivery, outputs)
-            case Held(wait_s=wait_s):
-                return await self.wait(delivery, wait_s)
-            case Conflict(content_hash=first):
-                text = f"its idempotency key was used for other content, {first}"
-                await self.refuse(delivery, ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
-            case CrashLoop(deaths=deaths):
-                text = f"{deaths} workers died while they ran it alone"
-                await self.bury(delivery, Failure(reason="crash_loop", error="CrashLoop", text=text))
-        return None
-
-    async def _done_before(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> float | None:
-        message, subscription = delivery.message, delivery.subscription
-        assert message is not None and subscription is not None  # noqa: S101, PT018 - every gate passed
-        try:
-            outputs = made_out_to(self._publisher, message, outputs)
-        except (ContractError, SigningError) as error:
-            return await self.fail(delivery, message, subscription, error)
-        await self.done(delivery, outputs)
-        return None
-
-    async def wait(self, delivery: Delivery, wait_s: float) -> float | None:
-        """Wait for something outside, without using an attempt: in the lane, or again in the tier it came from, whose
-        head it must not block."""
-        if delivery.partition.tier is None:
-            return wait_s
-        await self.move(delivery, delivery.partition.tier, delivery.control)
-        return None
 
     async def _send(self, outputs: Sequence[NewRecord], delivery: Delivery) -> Sequence[NewRecord]:
         started_s = self._clock.monotonic_s()
@@ -163,71 +218,8 @@ class Outcomes:
             self._metrics.publish_seconds.of(label).observe(elapsed_s)
         return undecided
 
-    async def fail(
-        self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception
-    ) -> float | None:
-        """A run ended with *error*: try again in the lane after the seconds answered, or None when that is settled
-        elsewhere."""
-        attempt = delivery.control.attempt + 1
-        if (breach := _breaks_contract(error)) is not None and breach.reason == "signature_missing":
-            # No sender is to blame for it, and no repetition would help before the setting is there.
-            error = SettingMissing("signer", breach.text)
-        if isinstance(error, DependencyDown):
-            wait_s = self._dependencies.blame(error, message.message_type, message.message_id)
-            if wait_s is not None:
-                return await self.wait(delivery, wait_s)
-        else:
-            self._dependencies.release(message)
-        decision = self._decide(delivery, message, subscription, error, attempt)
-        self._log_failure(delivery, error, attempt, decision)
-        now_ms = self._clock.now_ms()
-        control = msgspec.structs.replace(
-            delivery.control,
-            attempt=attempt,
-            error=type(error).__name__,
-            first_failed_at_ms=delivery.control.first_failed_at_ms or now_ms,
-        )
-        delivery.control = control
-        if isinstance(decision, WaitInLane):
-            self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
-            return decision.delay_s
-        if isinstance(decision, Die):
-            why = text_of(error)
-            text = why if why == decision.text else f"{decision.text}: {why}"
-            failure = Failure(
-                reason=decision.reason,
-                error=type(error).__name__,
-                text=text,
-                pointer=_pointer_of(error),
-                exception=error,
-            )
-            await self.bury(delivery, failure)
-            return None
-        # Said only where the tier alone would let it go too early: it is this machine's clock, and that may jump.
-        due_ms = now_ms + round(decision.delay_s * 1000) if decision.delay_s > decision.tier.delay_s else 0
-        await self.move(delivery, decision.tier, msgspec.structs.replace(control, not_before_ms=due_ms))
-        return None
-
-    def _decide(
-        self, delivery: Delivery, message: Message, subscription: Subscription, error: Exception, attempt: int
-    ) -> Decision:
-        if _breaks_contract(error) is not None:
-            # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
-            return Die("rejected", "what it sends or asks for is refused")
-        return decide(
-            error,
-            attempt=attempt,
-            policy=subscription.retry or self._plan.retry,
-            asked=message.routing.retry,
-            # A failing message that must hold its key waits where it is, however long.
-            tiers=() if subscription.order == "key_strict" else self._plan.tiers,
-            remaining_s=self._intake.remaining_s(delivery),
-            randomness=self._randomness(),
-        )
-
-    async def pass_on(self, delivery: Delivery, tier: Tier) -> None:
-        """Append *delivery*, whose type is unknown here, to the next partition of *tier*: it may be a worker's that
-        knows it.
+    async def _next_partition(self, delivery: Delivery, tier: Tier) -> int | None:
+        """The partition of *tier* behind that of *delivery*; None for the one of its key.
 
         In the one of its key it would come back here until it expires. The next, and not any: what was passed on twice
         stays together.
@@ -237,29 +229,22 @@ class Outcomes:
             with contextlib.suppress(BusError):
                 self._counts[topic] = len(await self._admin.ranges(topic))
         count = self._counts.get(topic)
-        await self.move(delivery, tier, delivery.control, (delivery.record.partition + 1) % count if count else None)
+        return (delivery.record.partition + 1) % count if count else None
 
-    async def move(self, delivery: Delivery, tier: Tier, control: Control, partition: int | None = None) -> None:
-        """Append *delivery* to *tier*, to the *partition* of its key unless one is given."""
+    async def _move(self, delivery: Delivery, tier: Tier, control: Control, partition: int | None = None) -> None:
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
+        delivery.control = control
         try:
             await self._settlement.send([reappend(delivery.record, control, topic, partition)], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
-            await self.bury(delivery, failure)
+            await self._bury(delivery, failure)
             return
         reach("retried")
         self._flight.moved(delivery, tier.name)
         reach("settled")
 
-    async def refuse(self, delivery: Delivery, error: ContractError) -> None:
-        """A gate has refused *delivery*."""
-        await self.bury(
-            delivery, Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer)
-        )
-
-    async def bury(self, delivery: Delivery, failure: Failure) -> None:
-        """*delivery* dies, and its requester is told."""
+    async def _bury(self, delivery: Delivery, failure: Failure) -> None:
         await self._settlement.bury(delivery, failure)
         reach("buried")
         undecided = await self._report(delivery, failure)
@@ -270,7 +255,6 @@ class Outcomes:
 
     def _died(self, delivery: Delivery, failure: Failure) -> None:
         self._flight.dead(delivery, failure.reason)
-        self._braking.dead(delivery.label, failure.reason)
         reach("settled")
 
     async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
@@ -289,23 +273,40 @@ class Outcomes:
             return ()
         return undecided
 
-    def _log_failure(self, delivery: Delivery, error: Exception, attempt: int, decision: Decision) -> None:
-        message_id = delivery.message.message_id if delivery.message else None
+    def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: Decision) -> None:
         facts: dict[str, Any] = {
-            "message_id": message_id,
+            "message_id": delivery.message.message_id,
             "type": delivery.label,
             "attempt": attempt,
             "error": f"{type(error).__name__}: {text_of(error)}"[:300],
         }
         again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
-        if isinstance(error, HandlerError | HandlerTimeoutError | BusError) or attempt > 1:
-            _log.warning("handler.failed", again_in_s=again_in_s, **facts)
-        else:
-            # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as
-            # many messages.
-            _log.warning(
-                "handler.failed", again_in_s=again_in_s, exc_info=error if self._traces.take() else None, **facts
-            )
+        # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as
+        # many messages.
+        with_trace = not isinstance(error, HandlerError | HandlerTimeoutError | BusError) and attempt == 1
+        exc_info = error if with_trace and self._traces.take() else None
+        _log.warning("handler.failed", again_in_s=again_in_s, exc_info=exc_info, **facts)
+
+
+def refused(error: ContractError) -> Dead:
+    """The outcome of a delivery that a gate has refused with *error*."""
+    return Dead(Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
+
+
+def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
+    """Wait for something outside without using an attempt: in the lane, or again in the tier that it came from.
+
+    In a tier it must not block the head.
+    """
+    tier = delivery.partition.tier
+    return RetryInLane(wait_s) if tier is None else MoveToTier(tier, delivery.control)
+
+
+def blamed(error: Exception) -> Exception:
+    """*error*, or what it means: where only a signer is missing no sender is to blame, and the message waits."""
+    breach = _breaks_contract(error)
+    missing = breach is not None and breach.reason == "signature_missing"
+    return SettingMissing("signer", breach.text) if missing and breach is not None else error
 
 
 def _breaks_contract(error: BaseException) -> ContractError | None:

@@ -14,6 +14,7 @@ from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 from consumers.handler_errors import HandlerCutError
 from consumers.handling.slots import Runner, Runners
+from consumers.state.delivery import Accepted
 from consumers.state.partition import Partition
 
 __all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]
@@ -69,12 +70,7 @@ def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os
     """End the process if one of these holds a key whose order is strict."""
     for runner in running:
         delivery = runner.delivery
-        if (
-            runner.in_handler
-            and delivery is not None
-            and delivery.subscription is not None
-            and delivery.subscription.order == "key_strict"
-        ):
+        if runner.in_handler and isinstance(delivery, Accepted) and delivery.subscription.order == "key_strict":
             _log.critical(
                 "worker.ends",
                 type=delivery.label,

@@ -18,7 +18,8 @@ from consumers.group_plan import Plan
 from consumers.handling.claim_batches import Parking
 from consumers.handling.claims import Claims
 from consumers.handling.exclusive import Solitude
-from consumers.handling.executor import Contexts, Execution
+from consumers.handling.executor import Executor
+from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, LifetimePolicy
 from consumers.handling.slots import Runners
 from consumers.inbox.base import Inbox
 from consumers.receiving.receiver import Admission
@@ -120,8 +121,6 @@ def assemble(
         flight=flight,
         clock=clock,
         metrics=metrics,
-        dependencies=dependencies,
-        braking=braking,
         late=late,
     )
     solitude = Solitude()
@@ -129,25 +128,30 @@ def assemble(
     parking = (
         None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
     )
-    execution = Execution(
+    # Asked in this order before each run; the breaker last, see there.
+    policies = (
+        CrashPolicy(witness),
+        LifetimePolicy(intake, clock),
+        BrakePolicy(braking),
+        BreakerPolicy(dependencies),
+    )
+    executor = Executor(
         plan,
         outcomes,
+        policies=policies,
         publisher=publisher,
-        contexts=Contexts(publisher=publisher, requests=requests, clock=clock, claims=claims),
+        requests=requests,
         intake=intake,
-        flight=flight,
         lanes=lanes,
+        timers=waiting,
+        exclusive=solitude,
+        claims=claims,
+        batches=parking,
+        guard=witness,
         clock=clock,
         metrics=metrics,
-        waiting=waiting,
-        dependencies=dependencies,
-        braking=braking,
-        solitude=solitude,
-        claims=claims,
-        parking=parking,
-        witness=witness,
     )
-    runners = Runners(lanes, execution.drive, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
+    runners = Runners(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
     return Parts(
         partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late
     )

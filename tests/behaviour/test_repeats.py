@@ -147,7 +147,7 @@ async def test_another_message_under_a_done_key_passes_every_gate_first() -> Non
         late = make_publisher(
             bus.transport, settings, bus.publisher.sealer.origin.sender, clock=bus.clock, metrics=Metrics()
         )
-        record = late.seal(Draft(payload=Order(1), idempotency_key="one", ttl_s=30)).record
+        record = late.sealer.seal(Draft(payload=Order(1), idempotency_key="one", ttl_s=30)).record
         bus.clock.advance(60)
         await bus.transport.append([record], timeout_s=5)
         await bus.settle()
@@ -257,7 +257,7 @@ async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idem
         payer = make_publisher(
             bus.transport, settings, "payer@tests", clock=bus.clock, metrics=Metrics(), signer=Keys()
         )
-        sealed = payer.seal(Draft(payload=Transfer(1), idempotency_key=idempotency_key))
+        sealed = payer.sealer.seal(Draft(payload=Transfer(1), idempotency_key=idempotency_key))
         for _ in range(2):
             await payer.send(sealed)
             await bus.settle()

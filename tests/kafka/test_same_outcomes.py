@@ -95,9 +95,9 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
         "keyed": sealed("keyed", key="a" * 256).record,
         "for nobody here": sealed("skipped", to="somebody@else").record,
         "for this agent": sealed("addressed", to="parity@svc").record,
-        "expired": past.seal(Draft(payload=Job(how="expired"), ttl_s=60)).record,
+        "expired": past.sealer.seal(Draft(payload=Job(how="expired"), ttl_s=60)).record,
         "other namespace": msgspec.structs.replace(
-            elsewhere.seal(Draft(payload=Job(how="moved"))).record, topic=job_topic
+            elsewhere.sealer.seal(Draft(payload=Job(how="moved"))).record, topic=job_topic
         ),
         "altered data": altered(sealed("altered"), b"1.5", b"9.5"),
         "altered metadata": altered(sealed("sender"), b"tester@svc", b"sneaky@svc"),

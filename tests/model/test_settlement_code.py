@@ -417,10 +417,10 @@ def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
 
 
 def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:
-    async def move(self: outcomes.Outcomes, delivery: Delivery, tier: Tier, control: object) -> None:
+    async def move(self: outcomes.Outcomes, delivery: Delivery, tier: Tier, *_: object) -> None:
         self._flight.moved(delivery, tier.name)
 
-    patch.setattr(outcomes.Outcomes, "move", move)
+    patch.setattr(outcomes.Outcomes, "_move", move)
 
 
 def asks_no_inbox(patch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import click
 
 from bus.settings import loading as bus_settings
 from bus.telemetry.terminal import printable
+from consumers import cli
 from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.session import Session, with_session
@@ -186,12 +187,11 @@ def _python(arguments: Sequence[str]) -> list[str]:
 
     With our packages even where the current directory has some of the same names.
     """
-    import bus
-
-    home = str(Path(str(bus.__file__)).resolve().parent.parent)
+    # Beside the outermost package: the checkout, or where sealbus is installed.
+    home = str(Path(__file__).resolve().parents[__name__.count(".")])
     start = (
         f"import sys; p = {home!r}; p in sys.path or sys.path.insert(0, p); "
-        "from consumers.cli import main; main(prog_name='sealbus')"
+        f"from {cli.__name__} import main; main(prog_name='sealbus')"
     )
     return [sys.executable, "-P", "-c", start, *arguments]
 

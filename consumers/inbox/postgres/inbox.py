@@ -21,7 +21,7 @@ from bus.errors import BusError, ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
-from consumers.inbox.base import Claim, Claimed, Done, Held, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.claim_rules import Asker
 from consumers.inbox.lease import Lease
 from consumers.inbox.postgres import statements
@@ -139,7 +139,7 @@ class PostgresInbox:
     async def sync(self) -> None:
         """Every commit there is durable."""
 
-    async def find_done(self, key: Key, content_hash: str) -> Done | None:
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
         async with self._connection() as connection:
             return claim_rules.found_done(
                 await statements.seen_row(connection, key_digest(key_text(key))), content_hash
@@ -210,7 +210,7 @@ class PostgresInbox:
 
     async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
         if identity in self._asking:
-            return Held(claim_rules.SHORTEST_WAIT_S)
+            return ClaimedElsewhere(claim_rules.SHORTEST_WAIT_S)
         self._asking.add(identity)
         try:
             claim: Claim | None = None

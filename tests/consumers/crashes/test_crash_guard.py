@@ -15,7 +15,7 @@ from consumers.crashes.crash_rules import Death, Mark, after
 from consumers.crashes.open import open_roll, state_directory
 from consumers.crashes.process_files import Roll
 from consumers.deadletters.records import Control
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
 
 LARGE = b"x" * 20_000
@@ -45,7 +45,7 @@ class Case:
         delivery = self.judge(Record("agents.a", 0, 7, 0, b"k", value), partition, 0)
         assert delivery is not None
         self.witness.gone(partition)
-        return delivery.refusal.reason if delivery.refusal is not None else ""
+        return delivery.error.reason if isinstance(delivery, Refused) else ""
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from bus.clock import ManualClock, SystemClock
 from bus.errors import InboxError
 from bus.telemetry.metrics import Metrics
 from consumers.handling.claims import Claims, Hold
-from consumers.inbox.base import Claimed, Done, Held
+from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere
 from consumers.inbox.sqlite import SqliteInbox
 from consumers.settling.durable_append import GaveUpError
 from tests.consumers.inbox.stores import LATER_MS, claim, key
@@ -69,7 +69,7 @@ class Case:
             message=message,
         )
         with pytest.raises(GaveUpError):
-            await self.claims.claim(key(name), delivery, message, after=InboxError("no answer"))
+            await self.claims.claim(key(name), delivery, after=InboxError("no answer"))
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(cas
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
     await case.claims.release(Hold(key("one"), token))
-    assert isinstance(await claim(case.other, "one"), Held)
+    assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     await case.claims.give_back()
-    assert isinstance(await claim(case.other, "one"), Held)
+    assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     case.store.failing = False
     await case.claims.give_back()
     assert isinstance(await claim(case.other, "one"), Claimed)
@@ -102,7 +102,7 @@ async def test_what_was_perhaps_claimed_for_a_partition_that_is_gone_is_given_up
     case.store.inbox._running.clear()
     case.store.failing = False
     await _given_up(case, "one")
-    assert isinstance(await claim(case.other, "one"), Held)
+    assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     await case.claims.give_back()
     assert isinstance(await claim(case.other, "one"), Claimed)
 
@@ -116,7 +116,7 @@ async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None
         await _given_up(case, name)
     await case.claims.give_back()
     assert await case.other.finish(key("held"), 1, ())
-    assert await claim(case.other, "done") == Done(())
+    assert await claim(case.other, "done") == AlreadyDone(())
 
 
 async def test_nothing_is_given_up_twice(case: Case) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from bus.clock import SystemClock
-from consumers.inbox.base import Claimed, Done, Inbox, Key
+from consumers.inbox.base import AlreadyDone, Claimed, Inbox, Key
 from consumers.inbox.open import open_inbox
 
 LATER_MS = 4_102_444_800_000
@@ -32,7 +32,7 @@ async def race(inbox: Inbox, count: int) -> None:
         async with free:
             while True:
                 claim = await inbox.claim(key(f"task-{number}"), "hash-1", keep_until_ms=LATER_MS)
-                if isinstance(claim, Done):
+                if isinstance(claim, AlreadyDone):
                     return
                 if isinstance(claim, Claimed):
                     ran.append(number)

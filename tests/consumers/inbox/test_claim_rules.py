@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Suspect
+from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
 from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, NOBODY, Asker, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
@@ -32,11 +32,11 @@ def test_without_a_row_the_first_token_is_given() -> None:
 
 
 def test_a_row_forgotten_under_a_run_is_still_held_by_it() -> None:
-    assert decide(None, asker(running=True), CLOSED) == (None, Held(1.0))
+    assert decide(None, asker(running=True), CLOSED) == (None, ClaimedElsewhere(1.0))
 
 
 def test_what_is_done_answers_with_its_outputs() -> None:
-    assert decide(row(state="done", outputs=encode_outputs(OUTPUTS)), asker(), CLOSED) == (None, Done(OUTPUTS))
+    assert decide(row(state="done", outputs=encode_outputs(OUTPUTS)), asker(), CLOSED) == (None, AlreadyDone(OUTPUTS))
 
 
 @pytest.mark.parametrize("state", ["claimed", "free", "done"])
@@ -47,11 +47,11 @@ def test_other_content_is_a_conflict_in_any_state(state: str, rest_s: float | No
 
 @pytest.mark.parametrize(("rest_s", "wait_s"), [(12.0, 1.0), (0.4, 0.4), (0.001, 0.05)])
 def test_a_living_holder_keeps_it_and_says_when_to_ask_again(rest_s: float, wait_s: float) -> None:
-    assert decide(row(), asker(), rest_s) == (None, Held(wait_s))
+    assert decide(row(), asker(), rest_s) == (None, ClaimedElsewhere(wait_s))
 
 
 def test_what_this_process_runs_it_does_not_run_twice() -> None:
-    assert decide(row(owner=ME), asker(running=True), ALIVE) == (None, Held(1.0))
+    assert decide(row(owner=ME), asker(running=True), ALIVE) == (None, ClaimedElsewhere(1.0))
 
 
 def test_a_release_that_failed_is_no_death() -> None:
@@ -107,7 +107,7 @@ def test_a_redrive_forgives_deaths_once_but_not_suspicion() -> None:
 
 
 def test_a_redrive_does_not_reopen_what_is_done() -> None:
-    assert decide(row(state="done"), asker(reopen=1), CLOSED).claim == Done(())
+    assert decide(row(state="done"), asker(reopen=1), CLOSED).claim == AlreadyDone(())
 
 
 def test_a_free_row_is_claimed_with_a_higher_token_and_kept_for_longer() -> None:

@@ -9,7 +9,18 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.errors import InboxError
-from consumers.inbox.base import Ask, Claim, Claimed, Conflict, CrashLoop, Done, End, Held, Inbox, Key
+from consumers.inbox.base import (
+    AlreadyDone,
+    Ask,
+    Claim,
+    Claimed,
+    ClaimedElsewhere,
+    Conflict,
+    CrashLoop,
+    End,
+    Inbox,
+    Key,
+)
 from consumers.inbox.open import open_inbox
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
 
@@ -19,7 +30,7 @@ async def unheld(inbox: Inbox) -> Claim:
     async with asyncio.timeout(10):
         while True:
             answer = await claim(inbox)
-            if not isinstance(answer, Held):
+            if not isinstance(answer, ClaimedElsewhere):
                 return answer
             await asyncio.sleep(0.02)
 
@@ -35,20 +46,20 @@ async def test_what_is_running_here_is_held(store: Store) -> None:
     inbox = await store.open()
     await claimed(inbox)
     held = await claim(inbox)
-    assert isinstance(held, Held)
+    assert isinstance(held, ClaimedElsewhere)
     assert 0 < held.wait_s <= 1
 
 
 async def test_a_message_that_is_done_answers_with_the_very_outputs(store: Store) -> None:
     inbox = await store.open()
     assert await inbox.finish(key(), (await claimed(inbox)).token, OUTPUTS)
-    assert await claim(inbox) == Done(OUTPUTS)
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
 
 
 async def test_done_without_outputs_is_done(store: Store) -> None:
     inbox = await store.open()
     assert await inbox.finish(key(), (await claimed(inbox)).token, ())
-    assert await claim(inbox) == Done(())
+    assert await claim(inbox) == AlreadyDone(())
 
 
 @pytest.mark.parametrize("state", ["claimed", "free", "done"])
@@ -75,9 +86,9 @@ async def test_an_old_token_neither_finishes_nor_releases(store: Store) -> None:
     new = (await claimed(inbox)).token
     assert not await inbox.finish(key(), old, OUTPUTS)
     await inbox.release(key(), old)
-    assert isinstance(await claim(inbox), Held)
+    assert isinstance(await claim(inbox), ClaimedElsewhere)
     assert await inbox.finish(key(), new, ())
-    assert await claim(inbox) == Done(())
+    assert await claim(inbox) == AlreadyDone(())
 
 
 async def test_finishing_again_with_the_same_result_is_true_and_with_another_is_not(store: Store) -> None:
@@ -86,7 +97,7 @@ async def test_finishing_again_with_the_same_result_is_true_and_with_another_is_
     assert await inbox.finish(key(), token, OUTPUTS)
     assert await inbox.finish(key(), token, OUTPUTS)
     assert not await inbox.finish(key(), token, ())
-    assert await claim(inbox) == Done(OUTPUTS)
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
 
 
 async def test_every_part_of_a_key_counts(store: Store) -> None:
@@ -111,13 +122,13 @@ async def test_a_thousand_at_once(store: Store) -> None:
     answers = await asyncio.gather(*(claim(inbox, f"task-{number}") for number in range(1000)))
     assert answers == [Claimed(1)] * 1000
     assert all(await asyncio.gather(*(inbox.finish(key(f"task-{number}"), 1, OUTPUTS) for number in range(1000))))
-    assert await claim(inbox, "task-999") == Done(OUTPUTS)
+    assert await claim(inbox, "task-999") == AlreadyDone(OUTPUTS)
 
 
 async def test_of_many_who_want_the_same_message_at_once_one_gets_it(store: Store) -> None:
     inbox = await store.open()
     answers = await asyncio.gather(*(claim(inbox) for _ in range(200)))
-    assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["Held"] * 199
+    assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["ClaimedElsewhere"] * 199
 
 
 async def test_a_caller_that_gave_up_leaves_nothing_claimed(store: Store) -> None:
@@ -143,8 +154,8 @@ async def test_rows_whose_time_has_passed_are_forgotten_but_not_under_a_living_r
     assert await inbox.purge() == 3
     assert await inbox.purge() == 0
     assert await claim(inbox, "old-0") == Claimed(1)
-    assert isinstance(await claim(inbox, "running"), Held)
-    assert await claim(inbox, "kept") == Done(())
+    assert isinstance(await claim(inbox, "running"), ClaimedElsewhere)
+    assert await claim(inbox, "kept") == AlreadyDone(())
 
 
 async def test_a_later_claim_keeps_the_row_for_longer(store: Store) -> None:
@@ -194,7 +205,7 @@ async def test_a_transaction_and_the_row_become_durable_together(store: Store) -
     assert await transaction.fetchrow("SELECT number FROM orders WHERE label = $1", "first") == (7,)
     assert await transaction.fetchrow("SELECT number FROM orders WHERE label = $1", "none") is None
     assert await inbox.finish(key(), token, OUTPUTS, transaction)
-    assert await claim(inbox) == Done(OUTPUTS)
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
     assert await labels(inbox) == [(7, "first")]
 
 
@@ -284,14 +295,14 @@ async def test_what_another_living_owner_runs_is_held(shared_store: Store) -> No
     first, second = await shared_store.open("a"), await shared_store.open("b")
     await claimed(first)
     await shared_store.run_out()
-    assert isinstance(await claim(second), Held)
+    assert isinstance(await claim(second), ClaimedElsewhere)
 
 
 async def test_the_dead_ones_message_runs_again_and_the_dead_cannot_finish_it(shared_store: Store) -> None:
     first, second = await shared_store.open("a"), await shared_store.open("b")
     old = await claimed(first)
     await shared_store.die(first)
-    assert isinstance(await claim(second), Held)
+    assert isinstance(await claim(second), ClaimedElsewhere)
     await shared_store.run_out()
     assert await claim(second) == Claimed(token=2, starts=2, alone=False)
     assert not await first.finish(key(), old.token, OUTPUTS)
@@ -321,7 +332,7 @@ async def test_one_who_closed_in_order_leaves_messages_free_and_unsuspected(shar
 async def test_owners_of_one_name_are_not_taken_for_each_other(shared_store: Store) -> None:
     first, second = await shared_store.open("same"), await shared_store.open("same")
     await claimed(first)
-    assert isinstance(await claim(second), Held)
+    assert isinstance(await claim(second), ClaimedElsewhere)
 
 
 async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -> None:
@@ -330,7 +341,7 @@ async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -
     assert child.stdout is not None
     assert b"token=1" in await child.stdout.readline()
     inbox = await shared_store.open()
-    assert isinstance(await claim(inbox), Held)
+    assert isinstance(await claim(inbox), ClaimedElsewhere)
     child.kill()
     await child.wait()
     assert await unheld(inbox) == Claimed(token=2, starts=2, alone=False)
@@ -350,7 +361,7 @@ async def test_two_processes_run_each_of_two_thousand_messages_once(shared_store
 async def test_many_open_a_new_store_at_once(shared_store: Store) -> None:
     inboxes = await asyncio.gather(*(shared_store.open(f"owner {number}") for number in range(6)))
     answers = await asyncio.gather(*(claim(inbox) for inbox in inboxes))
-    assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["Held"] * 5
+    assert sorted(type(answer).__name__ for answer in answers) == ["Claimed"] + ["ClaimedElsewhere"] * 5
 
 
 # --- without waiting --------------------------------------------------------------------------------------------------
@@ -389,11 +400,11 @@ async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool 
 async def test_whoever_does_not_wait_is_told_what_others_are_answered(store: Store) -> None:
     inbox = await store.open()
     assert await asked(inbox) == Claimed(token=1, starts=1, alone=False)
-    assert isinstance(await asked(inbox), Held)
+    assert isinstance(await asked(inbox), ClaimedElsewhere)
     assert await asked(inbox, "hash-2") == Conflict("hash-1")
     assert await finished_soon(inbox, 1) is True
-    assert await asked(inbox) == Done(())
-    assert await claim(inbox) == Done(())
+    assert await asked(inbox) == AlreadyDone(())
+    assert await claim(inbox) == AlreadyDone(())
 
 
 async def test_whoever_does_not_wait_for_its_result_is_told_that_its_claim_was_stale(store: Store) -> None:
@@ -402,7 +413,7 @@ async def test_whoever_does_not_wait_for_its_result_is_told_that_its_claim_was_s
     await inbox.release(key(), old)
     await claimed(inbox)
     assert await finished_soon(inbox, old) is False
-    assert isinstance(await claim(inbox), Held)
+    assert isinstance(await claim(inbox), ClaimedElsewhere)
 
 
 async def test_whoever_does_not_wait_is_told_that_the_inbox_is_closed(store: Store) -> None:
@@ -418,14 +429,14 @@ async def test_many_who_do_not_wait_are_each_told_their_own(shared_store: Store)
     assert await other.finish(key("done"), done, OUTPUTS)
     news = [f"new-{number}" for number in range(200)]
     answers = await asyncio.gather(*(asked(inbox, name=name) for name in ("held", "done", "twice", "twice", *news)))
-    assert isinstance(answers[0], Held)
-    assert answers[1] == Done(OUTPUTS)
-    assert sorted(type(answer).__name__ for answer in answers[2:4]) == ["Claimed", "Held"]
+    assert isinstance(answers[0], ClaimedElsewhere)
+    assert answers[1] == AlreadyDone(OUTPUTS)
+    assert sorted(type(answer).__name__ for answer in answers[2:4]) == ["Claimed", "ClaimedElsewhere"]
     assert answers[4:] == [Claimed(token=1, starts=1, alone=False)] * 200
     assert await other.finish(key("held"), held, ())
     results = await asyncio.gather(*(finished_soon(inbox, 1, name) for name in (*news, "held")))
     assert results == [True] * 200 + [False]
-    assert await claim(other, "new-7") == Done(())
+    assert await claim(other, "new-7") == AlreadyDone(())
 
 
 async def test_of_many_in_one_question_each_is_told_once_and_its_own(shared_store: Store) -> None:
@@ -435,8 +446,8 @@ async def test_of_many_in_one_question_each_is_told_once_and_its_own(shared_stor
     asks = [Ask(key(name), "hash-1", LATER_MS) for name in names]
     told = await asked_together(inbox, asks)
     assert sorted(map(id, told)) == sorted(map(id, asks))
-    assert isinstance(asks[0].answer, Held)
-    assert sorted(type(ask.answer).__name__ for ask in asks[1:3]) == ["Claimed", "Held"]
+    assert isinstance(asks[0].answer, ClaimedElsewhere)
+    assert sorted(type(ask.answer).__name__ for ask in asks[1:3]) == ["Claimed", "ClaimedElsewhere"]
     assert [ask.answer for ask in asks[3:]] == [Claimed(token=1, starts=1, alone=False)] * 300
 
 
@@ -448,4 +459,4 @@ async def test_of_two_who_ask_for_the_same_many_at_once_each_message_has_one(sha
     ]
     answers = list(zip((*names, *names[::-1]), await asyncio.gather(*asking), strict=True))
     assert sorted(name for name, answer in answers if isinstance(answer, Claimed)) == sorted(names)
-    assert all(isinstance(answer, Claimed | Held) for _, answer in answers)
+    assert all(isinstance(answer, Claimed | ClaimedElsewhere) for _, answer in answers)

@@ -15,7 +15,7 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
-from consumers.inbox.base import Ask, Claimed, Done
+from consumers.inbox.base import AlreadyDone, Ask, Claimed
 from consumers.inbox.postgres import PostgresInbox
 from consumers.inbox.postgres.bulk import Asked
 from consumers.inbox.postgres.statements import PURGE
@@ -55,7 +55,7 @@ async def test_a_restart_of_the_server_is_an_inbox_error_and_then_nothing(
         with pytest.raises(InboxError):
             await call
     postgres.start()
-    assert await claim(inbox, "done") == Done(OUTPUTS)
+    assert await claim(inbox, "done") == AlreadyDone(OUTPUTS)
     assert await inbox.finish(key("running"), running, ())
 
 
@@ -72,7 +72,7 @@ async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbo
     finally:
         postgres.thaw()
     assert await inbox.finish(key(), token, OUTPUTS)
-    assert await claim(inbox) == Done(OUTPUTS)
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
 
 
 async def test_a_statement_that_the_server_is_at_work_on_is_waited_for(inbox: PostgresInbox, url: str) -> None:
@@ -176,7 +176,7 @@ async def test_a_handler_may_have_set_another_search_path(inbox: PostgresInbox, 
     await transaction.execute("SET LOCAL search_path = customer")
     await transaction.execute("INSERT INTO orders VALUES (1)")
     assert await inbox.finish(key(), token, OUTPUTS, transaction)
-    assert await claim(inbox) == Done(OUTPUTS)
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
     assert await operator.fetchval("SELECT count(*) FROM customer.orders") == 1
     await operator.close()
 

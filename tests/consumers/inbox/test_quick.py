@@ -15,7 +15,7 @@ import pytest
 from bus.clock import ManualClock
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules as rules
-from consumers.inbox.base import Ask, Claimed, Done, Held
+from consumers.inbox.base import AlreadyDone, Ask, Claimed, ClaimedElsewhere
 from consumers.inbox.claim_rules import Asker
 from consumers.inbox.sqlite import MEMORY, SqliteInbox
 from consumers.inbox.sqlite import bulk as quick
@@ -108,7 +108,7 @@ async def test_known_and_unknown_keys_in_one_group_of_any_size(tmp_path: Path, c
         assert await inbox.finish(key(name), (await claimed(inbox, name)).token, OUTPUTS)
     names = [f"task-{number}" for number in range(count)]
     answers = await asyncio.gather(*(claim(inbox, name) for name in names))
-    assert answers == [Done(OUTPUTS) if name in known else Claimed(1) for name in names]
+    assert answers == [AlreadyDone(OUTPUTS) if name in known else Claimed(1) for name in names]
     # All are asked about; those that were done before have another result, which stays.
     finished = await asyncio.gather(
         *(inbox.finish(key(name), 1, OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names))
@@ -116,7 +116,8 @@ async def test_known_and_unknown_keys_in_one_group_of_any_size(tmp_path: Path, c
     assert finished == [name not in known for name in names]
     answers = await asyncio.gather(*(claim(inbox, name) for name in names))
     assert answers == [
-        Done(OUTPUTS if name in known else OUTPUTS[1:] if number % 2 else ()) for number, name in enumerate(names)
+        AlreadyDone(OUTPUTS if name in known else OUTPUTS[1:] if number % 2 else ())
+        for number, name in enumerate(names)
     ]
     await inbox.close()
 
@@ -127,7 +128,7 @@ async def test_a_row_that_was_forgotten_under_its_run_is_still_somebodys(tmp_pat
     with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection, connection:
         connection.execute("DELETE FROM sealbus_inbox")
     connection.close()
-    assert isinstance(await claim(inbox), Held)
+    assert isinstance(await claim(inbox), ClaimedElsewhere)
     assert not await inbox.finish(key(), 1, ())
     await inbox.close()
 
@@ -139,7 +140,7 @@ async def test_jobs_on_one_key_keep_their_order() -> None:
     answers = await asyncio.gather(
         inbox.finish(key(), token, OUTPUTS), claim(inbox), inbox.finish(key(), token, ()), claim(inbox, "other")
     )
-    assert answers == [True, Done(OUTPUTS), False, Claimed(1)]
+    assert answers == [True, AlreadyDone(OUTPUTS), False, Claimed(1)]
     await inbox.close()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Claimed, Conflict, CrashLoop, Done, Held, Suspect
+from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
 from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
@@ -76,7 +76,7 @@ class Inboxes(RuleBasedStateMachine):
         if before is not None and before.content_hash != content:
             assert answer == Conflict(before.content_hash)
         elif key in self.done:
-            assert isinstance(answer, Done)
+            assert isinstance(answer, AlreadyDone)
             assert encode_outputs(answer.outputs) == self.done[key]
         elif isinstance(answer, Claimed):
             assert not any(key in other.running for other in self.living())
@@ -90,7 +90,7 @@ class Inboxes(RuleBasedStateMachine):
             assert answer.deaths == MOST_DEATHS
             assert self.died_alone[key] >= MOST_DEATHS
         else:
-            assert isinstance(answer, Held)
+            assert isinstance(answer, ClaimedElsewhere)
             assert 0 < answer.wait_s <= 1
 
     @precondition(lambda self: any(owner.running for owner in self.living()))

@@ -15,7 +15,7 @@ import pytest
 from bus.clock import ManualClock, SystemClock
 from bus.errors import ConfigurationError, InboxError
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Ask, Claimed, Done, Held
+from consumers.inbox.base import AlreadyDone, Ask, Claimed, ClaimedElsewhere
 from consumers.inbox.sqlite import SqliteInbox
 from tests.consumers.inbox.stores import LATER_MS, claim, claimed, key
 
@@ -57,7 +57,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_works_again(small_disk: Pat
     assert done
     ballast.unlink()
     assert await inbox.finish(key("after"), (await claimed(inbox, "after")).token, ())
-    assert [await claim(inbox, name) for name in done] == [Done(tuple(outputs))] * len(done)
+    assert [await claim(inbox, name) for name in done] == [AlreadyDone(tuple(outputs))] * len(done)
     await inbox.close()
 
 
@@ -253,7 +253,7 @@ async def test_a_wall_clock_that_leaps_takes_nothing_from_the_living(tmp_path: P
     await claimed(one)
     leap_ms = 31 * 86_400_000
     await two.purge()
-    assert isinstance(await claim(two), Held)
+    assert isinstance(await claim(two), ClaimedElsewhere)
     await one.close()
     await two.close()
 

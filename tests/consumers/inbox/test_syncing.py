@@ -16,7 +16,7 @@ import pytest
 from bus.clock import SystemClock
 from bus.errors import InboxError
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Ask, Claimed, Done, End
+from consumers.inbox.base import AlreadyDone, Ask, Claimed, End
 from consumers.inbox.sqlite import SqliteInbox
 from consumers.inbox.sqlite import wal_sync as syncing
 from tests.consumers.inbox.stores import LATER_MS, claim, claimed, key
@@ -94,9 +94,9 @@ async def test_what_was_synchronised_is_known_after_a_crash_of_the_machine(inbox
     await done_soon(inbox, ["before"])
     await inbox.sync()
     await done_soon(inbox, ["after"])
-    assert await claim(inbox, "after") == Done(())
+    assert await claim(inbox, "after") == AlreadyDone(())
     crashed = await opened(disk.copy)
-    assert await claim(crashed, "before") == Done(())
+    assert await claim(crashed, "before") == AlreadyDone(())
     assert isinstance(await claim(crashed, "after"), Claimed)
     await crashed.close()
 
@@ -104,7 +104,7 @@ async def test_what_was_synchronised_is_known_after_a_crash_of_the_machine(inbox
 async def test_a_result_with_outputs_outlives_the_machine_before_it_is_told_of(inbox: SqliteInbox, disk: Disk) -> None:
     assert await inbox.finish(key("task"), (await claimed(inbox, "task")).token, OUTPUTS)
     crashed = await opened(disk.copy)
-    assert await claim(crashed, "task") == Done(tuple(OUTPUTS))
+    assert await claim(crashed, "task") == AlreadyDone(tuple(OUTPUTS))
     await crashed.close()
 
 
@@ -165,7 +165,7 @@ async def test_a_result_that_could_not_be_synchronised_is_told_of_when_it_could(
     with pytest.raises(InboxError, match="may not be on its disk"):
         await inbox.finish(key("task"), token, OUTPUTS)
     assert await inbox.finish(key("task"), token, OUTPUTS)
-    assert await claim(inbox, "task") == Done(tuple(OUTPUTS))
+    assert await claim(inbox, "task") == AlreadyDone(tuple(OUTPUTS))
 
 
 async def test_a_connection_that_is_lost_takes_no_doubt_with_it(inbox: SqliteInbox, disk: Disk) -> None:

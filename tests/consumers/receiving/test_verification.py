@@ -25,7 +25,7 @@ from consumers.group_plan import make_plan
 from consumers.receiving.verification import Intake
 from consumers.resilience.retry import Tier
 from consumers.resilience.retry_clock import LogClock
-from consumers.state.delivery import Delivery
+from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
 
 NOW_MS = ManualClock().now_ms()
@@ -122,8 +122,9 @@ def told(delivery: Delivery | None) -> Any:
     if delivery is None:
         return "skipped"
     seen = {name: getattr(delivery, name) for name in delivery.__struct_fields__}
-    if delivery.refusal is not None:
-        seen["refusal"] = (delivery.refusal.reason, delivery.refusal.pointer, delivery.refusal.text)
+    if isinstance(delivery, Refused):
+        seen["error"] = (delivery.error.reason, delivery.error.pointer, delivery.error.text)
+        seen["otherwise"] = None if delivery.otherwise is None else told(delivery.otherwise)
     if delivery.message is not None:
         seen["message"] = msgspec.structs.replace(delivery.message, payload=None)
     return seen
@@ -217,7 +218,7 @@ def test_a_record_in_a_wrong_place_or_under_a_wrong_key_is_refused(key: bytes | 
     of_old, fresh = experienced(made, *LIKES).judge(given, place, NOW_MS), intake(made).judge(given, place, NOW_MS)
     assert told(of_old) == told(fresh)
     assert fresh is not None
-    assert fresh.refusal is not None
+    assert isinstance(fresh, Refused)
 
 
 def test_a_policy_is_asked_about_each_message() -> None:
@@ -229,7 +230,7 @@ def test_a_policy_is_asked_about_each_message() -> None:
         given = message(message_id=identity)
         delivery = taught.judge(record(given), partition(), NOW_MS)
         assert delivery is not None
-        assert (delivery.refusal.reason if delivery.refusal else None) == reason
+        assert (delivery.error.reason if isinstance(delivery, Refused) else None) == reason
 
 
 @pytest.mark.parametrize("failure", [KeyError("sender"), RuntimeError(), SystemExit(1)])
@@ -242,7 +243,7 @@ def test_what_a_policy_fails_over_is_unauthorized_and_no_other_message_is(failur
         for identity, reason in (("m-1", None), ("m-2", "unauthorized"), ("m-3", None)):
             delivery = judge.judge(record(message(message_id=identity)), partition(), NOW_MS)
             assert delivery is not None
-            assert (delivery.refusal.reason if delivery.refusal else None) == reason
+            assert (delivery.error.reason if isinstance(delivery, Refused) else None) == reason
 
 
 @settings(max_examples=600, deadline=None)

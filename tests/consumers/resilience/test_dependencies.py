@@ -184,7 +184,7 @@ async def test_a_probe_that_is_given_away_before_it_ran_leaves_its_turn_to_other
         first = await bus.publish(Job(number=0), ttl_s=7_200)
         await bus.settle()
         worker = bus._worker
-        (breaker,) = worker.runners._drive.__self__._dependencies._breakers._open.values()
+        (breaker,) = worker._dependencies._breakers._open.values()
         # Let through, it waits for its claim, or for the brake, when its partition goes.
         breaker.begin(first.message_id)
         leaving = worker._partitions.at(first.topic, first.partition)

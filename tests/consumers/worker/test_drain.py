@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from consumers.state.delivery import Accepted
 from consumers.worker.drain import end_if_strict
 
 
+def accepted(order: str) -> Accepted:
+    facts: Any = {"label": "a.b", "subscription": SimpleNamespace(order=order)}
+    rest: Any = dict.fromkeys(("record", "partition", "control", "key", "message", "payload"))
+    return Accepted(**rest, size=0, **facts)
+
+
 def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
-    return SimpleNamespace(
-        in_handler=in_handler, delivery=SimpleNamespace(label="a.b", subscription=SimpleNamespace(order=order))
-    )
+    return SimpleNamespace(in_handler=in_handler, delivery=accepted(order))
 
 
 @pytest.mark.parametrize(

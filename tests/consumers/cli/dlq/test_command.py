@@ -357,7 +357,7 @@ def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
         desk.reject_one(2)
         return True
 
-    monkeypatch.setattr(f"consumers.cli.dlq_{verb}.click.confirm", confirm)
+    monkeypatch.setattr(f"consumers.cli.dlq.{verb}.click.confirm", confirm)
     assert desk.call("dlq", verb).exit_code == 0
     assert desk.states() == {state: 1, "open": 1}
 

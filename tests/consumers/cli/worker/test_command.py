@@ -199,7 +199,7 @@ def test_a_task_of_a_handler_that_exits_is_no_orderly_end(folder: Any) -> None:
 
 
 FULL = """
-from consumers import process
+from consumers.worker import process
 
 async def run_process(*_, **__):
     raise OSError(28, "No space left on device")

@@ -15,10 +15,10 @@ from harness.bugs import Bug
 
 from bus.protocol import sealing
 from consumers.handling.claims import Claims
-from consumers.handling.executor import Execution
+from consumers.handling.executor import Executor
 from consumers.inbox import claim_rules as rules
 from consumers.inbox import open as choosing
-from consumers.inbox.base import Done
+from consumers.inbox.base import AlreadyDone
 from producers.sealing.sealed_record import sealed_as
 
 __all__ = ["BUGS"]
@@ -28,15 +28,15 @@ _numbers = itertools.count()
 
 def outputs_before_row() -> None:
     """Answers leave, and only then is it written down that the message is done."""
-    finish = Execution._finish
+    finish = Executor._store
 
-    async def patched(self: Execution, hold: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
+    async def patched(self: Executor, hold: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
         if outputs:
             await self._outcomes._send(outputs, delivery)
             await asyncio.sleep(0.1)
         return await finish(self, hold, outputs, delivery, *more)
 
-    Execution._finish = patched  # type: ignore[method-assign]
+    Executor._store = patched  # type: ignore[method-assign]
 
 
 def fresh_bytes() -> None:
@@ -45,7 +45,11 @@ def fresh_bytes() -> None:
 
     def patched(self: Claims, claim: Any) -> Any:
         answer = heard(self, claim)
-        return Done(tuple(_anew(output) for output in answer.outputs)) if isinstance(answer, Done) else answer
+        return (
+            AlreadyDone(tuple(_anew(output) for output in answer.outputs))
+            if isinstance(answer, AlreadyDone)
+            else answer
+        )
 
     def _anew(output: Any) -> Any:
         message = sealing.parse(output.value)

@@ -13,12 +13,12 @@ import msgspec
 from harness.bugs import Bug
 
 from bus import gates
-from bus.errors import ContractError
 from bus.transports.sqlite import fetch as reading
 from bus.transports.sqlite import subscription
 from consumers.receiving.verification import Intake
 from consumers.settling import durable_append as settlement
 from consumers.state.assignments import Partitions
+from consumers.state.delivery import Refused
 from consumers.state.lanes import Lanes
 from consumers.worker.worker import Worker
 
@@ -122,7 +122,7 @@ def poison_skipped() -> None:
 
     def patched(self: Intake, record: Any, partition: Any, now_ms: int) -> Any:
         delivery = judge(self, record, partition, now_ms)
-        return None if delivery is not None and isinstance(delivery.refusal, ContractError) else delivery
+        return None if isinstance(delivery, Refused) else delivery
 
     Intake.judge = patched  # type: ignore[method-assign]
 
