@@ -35,8 +35,9 @@ class Dependencies:
         self._names: set[str] = set()
         self._meters = metrics.meters(group)
         self._done: Mapping[str, float] = {}
-        self._done_before: Mapping[str, float] = {}
-        """How much of each type was done at the last look, and at the one before."""
+        """How much of each type was done at the last look."""
+        self._done_s: dict[str, float] = {}
+        """When some of a type was seen to be done last."""
         self._looking: Timer | None = None
         self.any_down = False
         """Whether there is anything to ask, or to tell of a success."""
@@ -59,12 +60,16 @@ class Dependencies:
 
     def watch(self) -> None:
         """Look what was done since the last look; to be called every second or so."""
-        self._done_before, self._done = self._done, {label: meter.done.count for label, meter in self._meters.items()}
+        now_s, before = self._clock.monotonic_s(), self._done
+        self._done = {label: meter.done.count for label, meter in self._meters.items()}
+        self._done_s |= {label: now_s for label, count in self._done.items() if count > before.get(label, 0)}
 
     def _is_lively(self, message_type: str) -> bool:
-        """Whether messages of that type were done since the last look but one."""
-        before = self._done_before.get(message_type)
-        return before is not None and self._meters[message_type].done.count > before
+        """Whether messages of that type were done within the last seconds."""
+        if self._meters[message_type].done.count > self._done.get(message_type, 0):
+            return True
+        done_s = self._done_s.get(message_type)
+        return done_s is not None and self._clock.monotonic_s() - done_s < _LIVELY_S
 
     def succeeded(self, message: Message) -> None:
         """A handler went through."""
@@ -116,6 +121,8 @@ Longer than any wait here, and than the longest of the usual retry tiers, where 
 """
 
 
+_LIVELY_S = 3.0
+"""So long after the last success of a type nobody believes that what it depends on is down."""
 _BASE_S = 1.0
 
 
@@ -126,9 +133,6 @@ _MOST_BLAMED = 10_000
 
 
 _MOST_NEEDED = 64
-
-
-_LIVELY_NEEDED = 3
 
 
 _MOST_DOUBTS = 1_000
@@ -252,7 +256,7 @@ class Breakers:
 
         None when this failure counts as the message's own.
 
-        *lively*: messages of that type were done a moment ago, so that one of them alone is not believed.
+        *lively*: messages of that type were done within the last seconds, so that those that blame are not believed.
         *certain*: no other message's success can speak against it.
         """
         self.release(message_id, now_s, failed=True)
@@ -266,7 +270,9 @@ class Breakers:
             self._blamed.popitem(last=False)
         if breaker is None:
             doubt = self._doubt(dependency, message_type, message_id)
-            if not certain and len(doubt.blamers) < max(doubt.needed(now_s), _LIVELY_NEEDED if lively else 1):
+            # While others of its type go through, those that blame wait for themselves, however many they are: a flood
+            # of messages that blame must not stop the rest.
+            if not certain and (lively or len(doubt.blamers) < doubt.needed(now_s)):
                 return _BASE_S
             doubt.blamers.clear()
             breaker = self._open[dependency] = _Breaker(message_type, now_s)

@@ -84,12 +84,13 @@ def decide(
     tiers: Sequence[Tier],
     remaining_s: float,
     randomness: float,
+    lane_limit_s: float = LANE_LIMIT_S,
 ) -> Decision:
     """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
 
     The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer.
-    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waiting for a dependency is
-    `consumers.resilience.circuit_breaker`'s.
+    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent in
+    the lane; 0 where too many wait there already. Waiting for a dependency is `consumers.resilience.circuit_breaker`'s.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
@@ -101,7 +102,7 @@ def decide(
         delay_s = max(delay_s, error.after_s)
     if delay_s >= remaining_s:
         return Die("retries_exhausted", f"the next attempt in {delay_s:.1f} s would outlive the message")
-    if delay_s < LANE_LIMIT_S or not tiers:
+    if delay_s < lane_limit_s or not tiers:
         return WaitInLane(delay_s, attempt)
     tier = choose_tier(tiers, delay_s)
     # What counts is when it could run: a tier is left when its whole delay has passed.

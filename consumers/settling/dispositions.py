@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ from consumers.group_plan import Plan
 from consumers.handler_errors import HandlerTimeoutError
 from consumers.inbox.base import AlreadyDone, Claim, ClaimedElsewhere, Conflict, CrashLoop
 from consumers.receiving.verification import Intake
-from consumers.resilience.retry import Decision, Die, Tier, WaitInLane, WaitInTier, decide
+from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide
 from consumers.settling.durable_append import Settlement
 from consumers.settling.late_answers import LateAnswers
 from consumers.settling.outcome import AwaitInbox, Dead, Done, Dropped, MoveToTier, Outcome, PassOn, RetryInLane
@@ -67,6 +68,8 @@ class Outcomes:
         clock: Clock,
         metrics: Metrics,
         late: LateAnswers,
+        waiting: Callable[[], int] = int,
+        most_waiting: int = sys.maxsize,
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
@@ -80,6 +83,9 @@ class Outcomes:
         self._clock = clock
         self._metrics = metrics
         self._late = late
+        self._waiting = waiting
+        """How many lanes wait."""
+        self._most_waiting = most_waiting
         self._randomness = randomness
         self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
 
@@ -188,6 +194,8 @@ class Outcomes:
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._intake.remaining_s(delivery),
             randomness=self._randomness(),
+            # What waits in lanes takes room; beyond its share it waits in the log.
+            lane_limit_s=0.0 if self._waiting() >= self._most_waiting else LANE_LIMIT_S,
         )
 
     # Carrying them out.

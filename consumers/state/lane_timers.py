@@ -24,6 +24,9 @@ class Waiting:
         self._wake = wake
         self._timers: dict[Lane[Delivery], Timer] = {}
 
+    def __len__(self) -> int:
+        return len(self._timers)
+
     def add(self, lane: Lane[Delivery], wait_s: float) -> None:
         """*lane* is ready again after *wait_s*."""
         self._timers[lane] = self._clock.call_later(wait_s, lambda: self._end(lane))

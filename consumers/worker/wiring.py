@@ -41,6 +41,10 @@ from producers.requests.requester import Requests
 __all__ = ["Parts", "assemble"]
 
 
+_WAITING_SHARE = 4
+"""This part of the room may be taken by lanes that wait for a retry; more wait in the log, in the group's tiers."""
+
+
 class Parts(NamedTuple):
     """What a worker drives."""
 
@@ -112,6 +116,7 @@ def assemble(
             metrics=metrics,
             hold=partitions.hold,
         )
+    waiting = Waiting(lanes, clock, wake)
     outcomes = Outcomes(
         plan,
         admin=transport.admin,
@@ -122,9 +127,10 @@ def assemble(
         clock=clock,
         metrics=metrics,
         late=late,
+        waiting=waiting.__len__,
+        most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
     )
     solitude = Solitude()
-    waiting = Waiting(lanes, clock, wake)
     parking = (
         None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
     )

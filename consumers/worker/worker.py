@@ -177,26 +177,30 @@ class Worker:
         records = await subscription.poll(
             timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES)
         )
+        # Of one fetch: where several types share the worker, the others are fetched only after it.
+        left_s = _CATCH_UP_S
         for _ in self._admission.admit(records, size):
             self.runners.kick()
             # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with
             # these already.
             await asyncio.sleep(0)
-            if self.lanes.ready > _ENOUGH:
-                await self._catch_up()
+            if self.lanes.ready > _ENOUGH and left_s > 0:
+                left_s -= await self._catch_up(left_s)
         return len(records)
 
-    async def _catch_up(self) -> None:
-        """Let a little while go by in which there is enough to do.
+    async def _catch_up(self, within_s: float) -> float:
+        """Let a little while go by in which there is enough to do; how long that was, at most *within_s*.
 
         What was parsed long before it is handled has left the processor's cache.
         """
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(_CATCH_UP_S, self.flight.landed.set)
+        begun_s = loop.time()
+        timer = loop.call_later(within_s, self.flight.landed.set)
         while self.lanes.ready > _ENOUGH and loop.time() < timer.when():
             self.flight.landed.clear()
             await self.flight.landed.wait()
         timer.cancel()
+        return loop.time() - begun_s
 
     async def commit(self) -> None:
         """Commit every frontier that moved; one commit at a time, never backwards."""

@@ -233,3 +233,23 @@ async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error
         await bus.advance(60)
         assert (asked, bus.dead) == ([1, 1], [])
         assert b"sealbus_breaker_open" in generate_latest(bus.publisher.metrics.registry)
+
+
+async def test_a_flood_of_messages_that_blame_stops_nobody_whose_dependency_is_up() -> None:
+    database = Database()
+    database.up = True
+    app = App("worker@svc")
+
+    @app.on(Job, retry=Retry(attempts=2, base_s=0.1))
+    async def handle(job: Job) -> None:
+        if job.number < 0:
+            raise DependencyDown("db")
+        database.handled.append(job.number)
+
+    async with app.test() as bus:
+        for moment in range(20):
+            for number in range(25):
+                await bus.publish(Job(number=-1 - number), ttl_s=7_200)
+            await bus.publish(Job(number=moment), ttl_s=7_200)
+            await bus.advance(0.5)
+        assert database.handled == list(range(20))

@@ -183,3 +183,17 @@ def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^(Retry needs|backoff 'random' is none)"):
         Retry(**wrong)
+
+
+def test_where_too_many_wait_in_lanes_a_short_wait_is_spent_in_a_tier() -> None:
+    made = decide(
+        RetryLater(after_s=1.5),
+        attempt=1,
+        policy=Retry(),
+        tiers=[Tier("5s", 5.0), Tier("30s", 30.0)],
+        remaining_s=600,
+        randomness=0.0,
+        lane_limit_s=0.0,
+    )
+    assert isinstance(made, WaitInTier)
+    assert made.tier.name == "5s"
