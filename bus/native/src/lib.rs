@@ -21,6 +21,7 @@ fn is_canonical_object(data: &[u8], room: usize) -> bool {
 
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    records::find_neighbours(module)?;
     module.add_function(wrap_pyfunction!(is_canonical_object, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::digest, module)?)?;
     module.add_function(wrap_pyfunction!(sealing::seal_plain, module)?)?;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyImportError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -56,10 +56,22 @@ struct Shape {
 
 static SHAPE: PyOnceLock<Shape> = PyOnceLock::new();
 
+/// The name of our package `bus`: `bus` in a checkout, `sealbus.bus` installed from a wheel.
+static BUS: PyOnceLock<String> = PyOnceLock::new();
+
+/// Learn from the name of this `module` what its neighbours are called.
+pub fn find_neighbours(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let name = module.name()?.to_string();
+    let bus = name.strip_suffix(".native._core").ok_or_else(|| PyImportError::new_err(format!("no place for it: {name}")))?;
+    BUS.get_or_init(module.py(), || bus.to_owned());
+    Ok(())
+}
+
 impl Shape {
     fn get(py: Python<'_>) -> PyResult<&Shape> {
         SHAPE.get_or_try_init(py, || {
-            let cls = &py.import("bus.transports.base")?.getattr("NewRecord")?.cast_into::<PyType>()?;
+            let bus = BUS.get(py).ok_or_else(|| PyImportError::new_err("used before it was imported"))?;
+            let cls = &py.import(format!("{bus}.transports.base"))?.getattr("NewRecord")?.cast_into::<PyType>()?;
             let slot = |name: &str| Slot::of(cls, &PyString::new(py, name));
             Ok(Shape {
                 cls: cls.clone().unbind(),
