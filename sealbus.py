@@ -2,18 +2,18 @@
 
     from sealbus import App, Context, Retry, connect, payload
 
-Owns no behaviour but one check: the packages behind it have generic names (`bus`, `producers`, `consumers`), so it says
-which file hides one of them instead of failing somewhere inside.
+Owns no behaviour.
 """
 
 from __future__ import annotations
 
+# In a checkout only (deploy/wheel_sources.py): there `bus`, `producers` and `consumers` are packages of their own.
 import importlib.util
 from pathlib import Path
 
 
 def _check_packages() -> None:
-    """Raise ImportError naming the file that stands in front of one of our packages."""
+    """Raise ImportError naming the file that hides one of our packages, instead of failing somewhere inside."""
     home = Path(__file__).resolve().parent
     for name in ("bus", "producers", "consumers"):
         spec = importlib.util.find_spec(name)
@@ -21,15 +21,12 @@ def _check_packages() -> None:
         if origin is None and spec is not None and spec.submodule_search_locations:
             origin = Path(next(iter(spec.submodule_search_locations))).resolve()
         if origin != home / name / "__init__.py":
-            found = (
-                "is missing; reinstall sealbus"
-                if origin is None
-                else f"is hidden by {origin}; rename that file or folder"
-            )
+            found = "is missing" if origin is None else f"is hidden by {origin}; rename that file or folder"
             raise ImportError(f"sealbus needs its own package {name!r} beside {home / 'sealbus.py'}, but it {found}")
 
 
 _check_packages()
+# In a wheel, too:
 
 from bus.errors import (  # noqa: E402
     BusError,

@@ -1,0 +1,7 @@
+"""What `sealbus worker agent:app` runs."""
+
+from __future__ import annotations
+
+from consumers.driver import app
+
+__all__ = ["app"]

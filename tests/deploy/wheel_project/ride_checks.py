@@ -1,0 +1,21 @@
+"""The user's own test of the agent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from consumers.driver import Arrived, Ride, app
+from producers.rides import stops
+
+
+async def driven() -> list[Arrived]:
+    async with app.test() as bus:
+        for stop in stops(2):
+            await bus.publish(Ride(stop=stop))
+        await bus.settle()
+        assert not bus.dead
+        return sorted(bus.sent(Arrived), key=lambda arrived: arrived.stop)
+
+
+def test_rides_arrive() -> None:
+    assert asyncio.run(driven()) == [Arrived(stop="north", last=False), Arrived(stop="south", last=True)]
