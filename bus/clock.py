@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "Rarely", "Ration", "SystemClock", "Timer"]
+__all__ = ["Clock", "ManualClock", "Interval", "Ration", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
@@ -119,7 +119,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class Rarely:
+class Interval:
     """Each chore is due at once, and then again when its time has passed."""
 
     def __init__(self, clock: Clock) -> None:

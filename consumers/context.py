@@ -20,7 +20,7 @@ from consumers.inbox.base import Transaction
 from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
-from producers.requests.requester import Requests
+from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions
 
 __all__ = ["Context"]
@@ -64,7 +64,7 @@ class Context:
         attempt: int,
         deadline_s: float,
         publisher: Publisher,
-        requests: Requests,
+        requests: Requester,
         clock: Clock,
         begin: Callable[[], Awaitable[Transaction]] | None,
         has_inbox: bool = False,

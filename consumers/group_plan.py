@@ -19,10 +19,10 @@ from bus.trust.policy import Policy
 from consumers.declaration import Declaration, Subscription
 from consumers.resilience.retry import Retry, Tier
 
-__all__ = ["Plan", "View", "leftover_tiers", "make_plan"]
+__all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """What one group sees the log with."""
 
     namespace: str
@@ -38,7 +38,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     max_ttl_ms: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a group does by default, and what it reads."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     tiers: tuple[Tier, ...]
     topics: tuple[str, ...]
-    view: View
+    view: GroupView
 
     def timeout_of(self, subscription: Subscription) -> float:
         """Seconds that a run of it may take; inf: as long as its message lives."""
@@ -56,11 +56,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
 
 
-def make_plan(app: Declaration, settings: Settings) -> Plan:
+def make_plan(app: Declaration, settings: Settings) -> GroupPlan:
     """The plan of *app* under *settings*."""
     namespace = settings.bus.namespace
     tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
-    return Plan(
+    return GroupPlan(
         namespace=namespace,
         group=app.group,
         agent_id=app.agent_id,
@@ -81,7 +81,7 @@ def make_plan(app: Declaration, settings: Settings) -> Plan:
     )
 
 
-def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
+def leftover_tiers(topics: Iterable[str], plan: GroupPlan) -> dict[str, Tier]:
     """By topic, tiers of this group that exist and are not in the settings any more.
 
     What waits in them must not wait for ever.
@@ -103,8 +103,8 @@ def leftover_tiers(topics: Iterable[str], plan: Plan) -> dict[str, Tier]:
     return found
 
 
-def _make_view(app: Declaration, settings: Settings) -> View:
-    return View(
+def _make_view(app: Declaration, settings: Settings) -> GroupView:
+    return GroupView(
         namespace=settings.bus.namespace,
         group=app.group,
         agent_id=app.agent_id,

@@ -27,12 +27,12 @@ from bus.transports import open_transport
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
-from consumers.handling.slots import Runner
+from consumers.handling.slots import HandlerSlot
 from consumers.worker.process import make_worker
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
-from producers.requests.requester import Requests
+from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class AppBus:
         self.publisher = publisher
         self._app = app
         self._worker = worker
-        self._requests = Requests(publisher, transport, verifier=app.verifier)
+        self._requests = Requester(publisher, transport, verifier=app.verifier)
         self._driving = asyncio.Lock()
         self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
@@ -264,7 +264,7 @@ async def _stop(worker: Worker, clock: ManualClock) -> None:
     await stopping
 
 
-def _waits(runner: Runner, waiting: Set[str]) -> bool:
+def _waits(runner: HandlerSlot, waiting: Set[str]) -> bool:
     """Return whether *runner* waits for time to pass.
 
     For an answer, as the messages *waiting* do, or to try again to make an outcome durable.

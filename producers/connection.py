@@ -30,7 +30,7 @@ from bus.transports.base import Transport
 from bus.trust.policy import Policy
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
-from producers.requests.requester import Requests
+from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions
 from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer
@@ -55,7 +55,7 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self.publisher = publisher
         self.transport = transport
-        self.requests = Requests(publisher, transport, verifier=verifier, policy=policy)
+        self.requests = Requester(publisher, transport, verifier=verifier, policy=policy)
 
     @property
     def namespace(self) -> str:
@@ -122,7 +122,7 @@ class Bus:
         return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the log. Requests that still wait end with a ClosedError."""
+        """Finish what was accepted, then close the log. Requester that still wait end with a ClosedError."""
         self._check_loop()
         await self.requests.close()
         await self.publisher.close()

@@ -19,10 +19,10 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.appending.batcher import Batcher, size_of
-from producers.appending.topic_creation import Preparation
+from producers.appending.topic_creation import TopicCreation
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer
 
 __all__ = ["Publisher", "check_timeout"]
@@ -42,14 +42,14 @@ class Publisher:
         self.metrics = metrics
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
         self.transport = transport
-        self._preparation = Preparation(transport, settings, clock)
-        self._receipts = None if native.core is None else native.core.Receipts(Receipt, Sealed, Appended)
+        self._preparation = TopicCreation(transport, settings, clock)
+        self._receipts = None if native.core is None else native.core.Receipts(Receipt, SealedRecord, Appended)
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
         return await self.send(self.sealer.seal(draft), timeout_s=timeout_s)
 
-    async def send(self, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
+    async def send(self, sealed: SealedRecord, *, timeout_s: float | None = None) -> Receipt:
         """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
@@ -67,7 +67,7 @@ class Publisher:
         accepted.count += 1
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
-    async def submit(self, sealed: Sealed, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
+    async def submit(self, sealed: SealedRecord, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
         """Queue *sealed* as soon as its topic is there and there is room.
 
         What comes of it is for `results_of`. Raises PublishRejected.
@@ -92,7 +92,7 @@ class Publisher:
             raise DeadlineError("the deadline passed before the log took the message up")
         return await self.batcher.submit(records, timeout_s=left_s, size=size)
 
-    def results_of(self, sealed: Sequence[Sealed], outcomes: Sequence[Outcome]) -> list[Result]:
+    def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> list[Result]:
         """What the log's *outcomes* mean for each of *sealed*, counted."""
         results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
         if results is None:
@@ -112,7 +112,7 @@ class Publisher:
             self.metrics.accepted(message_type).count += count
         return results
 
-    def _failure_of(self, sealed: Sealed, outcome: Failure) -> PublishRejected | PublishUnknown:
+    def _failure_of(self, sealed: SealedRecord, outcome: Failure) -> PublishRejected | PublishUnknown:
         if isinstance(outcome, AppendUnknownError):
             self.metrics.published.labels(sealed.message_type, "unknown").inc()
             return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)
@@ -120,7 +120,7 @@ class Publisher:
         return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
-        """See `producers.appending.topic_creation.Preparation.prepare`; takes as long as it takes."""
+        """See `producers.appending.topic_creation.TopicCreation.prepare`; takes as long as it takes."""
         await self._preparation.prepare(topics)
 
     async def close(self) -> None:

@@ -19,11 +19,11 @@ from producers.appending.batcher import size_of
 from producers.outcomes import PublishRejected, Result
 from producers.publisher import Publisher, check_timeout
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Item", "Source", "publish_stream"]
 
-Item: TypeAlias = msgspec.Struct | Draft | Sealed | PublishRejected
+Item: TypeAlias = msgspec.Struct | Draft | SealedRecord | PublishRejected
 """A payload, a payload with options, what was sealed before, or what the source itself refuses.
 
 What is refused keeps its place as that error.
@@ -42,7 +42,7 @@ class _Chunk:
     __slots__ = ("entries", "records", "size", "topics")
 
     def __init__(self) -> None:
-        self.entries: list[Sealed | PublishRejected] = []
+        self.entries: list[SealedRecord | PublishRejected] = []
         self.records: list[NewRecord] = []
         self.topics: set[str] = set()
         self.size = 0
@@ -114,7 +114,7 @@ class _Pump:
             if full:
                 await self._wait_until_taken()
 
-    def _take_in(self, sealed: Sequence[Sealed], records: Sequence[NewRecord], size: int) -> bool:
+    def _take_in(self, sealed: Sequence[SealedRecord], records: Sequence[NewRecord], size: int) -> bool:
         """Add what was sealed in one step; whether the chunk is full."""
         chunk = self._chunk
         chunk.entries += sealed
@@ -145,10 +145,10 @@ class _Pump:
             self._taken.clear()
             await self._taken.wait()
 
-    def _seal(self, item: Item) -> Sealed:
+    def _seal(self, item: Item) -> SealedRecord:
         if isinstance(item, PublishRejected):
             raise item
-        if isinstance(item, Sealed):
+        if isinstance(item, SealedRecord):
             return item
         return self._publisher.sealer.seal(item) if isinstance(item, Draft) else self._publisher.sealer.seal_plain(item)
 
@@ -221,8 +221,8 @@ async def _results(
             for entry in chunk.entries
         ]
     if len(chunk.records) == len(chunk.entries):
-        return publisher.results_of(cast("Sequence[Sealed]", chunk.entries), await outcomes)
+        return publisher.results_of(cast("Sequence[SealedRecord]", chunk.entries), await outcomes)
     answers = iter(
-        publisher.results_of([entry for entry in chunk.entries if isinstance(entry, Sealed)], await outcomes)
+        publisher.results_of([entry for entry in chunk.entries if isinstance(entry, SealedRecord)], await outcomes)
     )
     return [entry if isinstance(entry, PublishRejected) else next(answers) for entry in chunk.entries]

@@ -113,6 +113,15 @@ def test_folders_can_be_taken_in_at_a_glance() -> None:
     assert entries["bus/transports/kafka"] <= 12
 
 
+def test_no_class_name_is_given_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_imports_are_absolute() -> None:
     assert labels(path for path in MODULES if "" in tops(path)) == []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Final
 
 import orjson
@@ -40,6 +41,7 @@ _FOREIGN_EXPONENT: Final = re.compile(rb"e(?:[0-9]|[+-]0|-[1-6](?![0-9])|\+(?:[1
 _SMALL: Final = re.compile(rb"(?<![0-9.])([0-9.]++)e-6(?![0-9])")
 _LONG_EXPONENT: Final = re.compile(rb"e\+(?:1[6-9]|20)(?![0-9])")
 _LONG: Final = re.compile(rb"(?<![0-9.])([0-9](?:\.[0-9]+)?e\+(?:1[6-9]|20)|[0-9]{16,})(?![0-9.])")
+_WIDTHS: Final = {b"%d" % exponent: exponent + 1 for exponent in range(15, 21)}
 _ANY: Final = re.compile(rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
@@ -120,16 +122,14 @@ def _small_texts(mantissas: list[bytes]) -> list[bytes]:
 
 def _long_texts(tokens: list[bytes]) -> list[bytes]:
     """From 1e15 to below 1e21: the shortest digits of the double, filled up with zeros."""
-    written = orjson.dumps(list(map(float, tokens)))[1:-1]
+    # orjson reads integers ten times as quickly as float() does, and doubles as exactly.
+    written = orjson.dumps(list(map(float, orjson.loads(b"[" + b",".join(tokens) + b"]"))))[1:-1]
     if b"e" not in written:
         # All are whole, and written so: many at once, for a hostile document may be nothing but these.
         return written.replace(b".0", b"").split(b",") if tokens else []
-    return [piece[:-2] if piece.endswith(b".0") else _filled_up(piece) for piece in written.split(b",")]
-
-
-def _filled_up(piece: bytes) -> bytes:
-    mantissa, _, exponent = piece.partition(b"e")
-    return mantissa.replace(b".", b"").ljust(int(exponent) + 1, b"0")
+    # Those below 1e16 are written out, with ".0"; no loop of Python's runs over what may be sixty thousand.
+    pieces = (written + b",").replace(b".0,", b"e+15,")[:-1].replace(b".", b"").replace(b"e+", b",").split(b",")
+    return list(map(bytes.ljust, pieces[::2], map(_WIDTHS.__getitem__, pieces[1::2]), repeat(b"0")))
 
 
 _GOLDEN: Final = {

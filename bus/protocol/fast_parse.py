@@ -1,4 +1,4 @@
-"""Moulds: what the plain messages of one sender, type and route share, so that the next one is proven by its text
+"""KnownLayouts: what the plain messages of one sender, type and route share, so that the next one is proven by its text
 alone.
 
 Owns the layout of a plain message, and casting: a record is written as its mould says, with the record's own ids, times
@@ -20,7 +20,7 @@ from bus import native
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing, Verification
 from bus.protocol.sealing import Message, is_canonical_object
 
-__all__ = ["Cast", "Kind", "Mould", "Moulds"]
+__all__ = ["FastParsed", "PayloadCodec", "EnvelopeLayout", "KnownLayouts"]
 
 T = TypeVar("T")
 Shared: TypeAlias = str
@@ -28,7 +28,7 @@ Shared: TypeAlias = str
 hold."""
 
 
-class Kind(Protocol):
+class PayloadCodec(Protocol):
     """A payload type."""
 
     def read(self, data: bytes) -> msgspec.Struct | None:
@@ -45,7 +45,7 @@ _MOST_MOULDS: Final = 512
 _encode = msgspec.json.Encoder().encode
 
 
-class Cast(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class FastParsed(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A message proven by its mould: parsed, canonical, of right shape, its hashes checked."""
 
     message: Message
@@ -57,7 +57,7 @@ class Cast(msgspec.Struct, Generic[T], frozen=True, gc=False):
     expires_ms: int
 
 
-class Mould(msgspec.Struct, Generic[T], frozen=True):
+class EnvelopeLayout(msgspec.Struct, Generic[T], frozen=True):
     """The constant parts of messages that differ in nothing but ids, key, times, data and hashes."""
 
     shared: Shared
@@ -68,24 +68,24 @@ class Mould(msgspec.Struct, Generic[T], frozen=True):
     stated_end: str
     stated_bytes: tuple[bytes, bytes]
     """Both in UTF-8."""
-    kind: Kind
+    kind: PayloadCodec
     known: T
 
 
-class Moulds(Generic[T]):
+class KnownLayouts(Generic[T]):
     """The moulds one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
     def __init__(self) -> None:
-        self._moulds: dict[Shared, Mould[T]] = {}
+        self._moulds: dict[Shared, EnvelopeLayout[T]] = {}
         self._glimpsed: set[Shared] = set()
         self._wanted: Shared | None = None
         self._caster = (
             None
             if native.core is None
-            else native.core.Caster(Cast, Message, Verification, replace, is_canonical_object)
+            else native.core.Caster(FastParsed, Message, Verification, replace, is_canonical_object)
         )
 
-    def learn(self, message: Message, kind: Kind, known: T) -> None:
+    def learn(self, message: Message, kind: PayloadCodec, known: T) -> None:
         """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the
         second time."""
         if self._wanted is None:
@@ -97,12 +97,12 @@ class Moulds(Generic[T]):
             self._moulds[mould.shared] = mould
         self._wanted = None
 
-    def cast(self, value: bytes) -> Cast[T] | None:
+    def cast(self, value: bytes) -> FastParsed[T] | None:
         """The message in *value*, if it is plain, its mould is known and everything is right."""
         self._wanted = None
         if self._caster is None:
             return None
-        found: str | Cast[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
+        found: str | FastParsed[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
         if isinstance(found, str):
             self._miss(found)
             return None
@@ -119,7 +119,7 @@ class Moulds(Generic[T]):
         self._glimpsed.add(shared)
 
 
-def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
+def _make_mould(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayout[T] | None:
     """The mould of an accepted *message*; None when it is not plain."""
     metadata, routing, statement, verification = (
         message.metadata,
@@ -142,7 +142,7 @@ def _make_mould(message: Message, kind: Kind, known: T) -> Mould[T] | None:
     # The statement is closed and has one timestamp; no string can hold the unescaped quotes of its name.
     before, _, after = stated.partition(stamp)
     stated_bytes = f"{before},".encode(), after.encode()
-    return Mould(f"{middle}\0{rest}", metadata, routing, f"{before},", after, stated_bytes, kind, known)
+    return EnvelopeLayout(f"{middle}\0{rest}", metadata, routing, f"{before},", after, stated_bytes, kind, known)
 
 
 def _between(text: str, before: str, after: str) -> str | None:

@@ -13,7 +13,18 @@ from msgspec import Meta
 
 from bus.settings import durations
 
-__all__ = ["Bus", "DeadLetter", "Inbox", "Kafka", "Log", "Publish", "Retry", "Settings", "Topics", "Worker"]
+__all__ = [
+    "BusSettings",
+    "DeadLetterSettings",
+    "InboxSettings",
+    "KafkaSettings",
+    "LogSettings",
+    "PublishSettings",
+    "RetrySettings",
+    "Settings",
+    "TopicSettings",
+    "WorkerSettings",
+]
 
 _MIB = 1_048_576
 # What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
@@ -34,7 +45,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pass
 
 
-class Bus(_Section, frozen=True):
+class BusSettings(_Section, frozen=True):
     """Which log, which part of it, and whether other users of this machine may have a part in its files."""
 
     url: Annotated[
@@ -45,7 +56,7 @@ class Bus(_Section, frozen=True):
     shared_files: bool
 
 
-class Topics(_Section, frozen=True):
+class TopicSettings(_Section, frozen=True):
     """How topics are created.
 
     `create` "auto" means yes on the embedded log and no on Kafka; `retention_bytes` 0 means no limit by size.
@@ -58,7 +69,7 @@ class Topics(_Section, frozen=True):
     retention_bytes: Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class Publish(_Section, frozen=True):
+class PublishSettings(_Section, frozen=True):
     """Lifetimes, and how much may wait unacknowledged."""
 
     ttl_s: Lifetime
@@ -69,7 +80,7 @@ class Publish(_Section, frozen=True):
     buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
 
 
-class Worker(_Section, frozen=True):
+class WorkerSettings(_Section, frozen=True):
     """How much a worker takes on, and how long it waits."""
 
     concurrency: Annotated[int, Meta(ge=1, le=10_000)]
@@ -82,7 +93,7 @@ class Worker(_Section, frozen=True):
     state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
 
 
-class Retry(_Section, frozen=True):
+class RetrySettings(_Section, frozen=True):
     """A group's retry limit, and the tiers its retry topics are named after (`5s`, shortest form, ascending)."""
 
     attempts: Annotated[int, Meta(ge=1, le=100)]
@@ -97,7 +108,7 @@ class Retry(_Section, frozen=True):
         return tuple(map(durations.seconds, self.tiers))
 
 
-class DeadLetter(_Section, frozen=True):
+class DeadLetterSettings(_Section, frozen=True):
     """Whether dead letters carry error texts and traces, which may hold secrets.
 
     And when so many die that a type pauses.
@@ -109,7 +120,7 @@ class DeadLetter(_Section, frozen=True):
     brake_pause_s: Duration
 
 
-class Inbox(_Section, frozen=True):
+class InboxSettings(_Section, frozen=True):
     """Where it is remembered what was done. `local`: accept on Kafka a store that only this machine's workers see."""
 
     url: Annotated[
@@ -124,7 +135,7 @@ class Inbox(_Section, frozen=True):
     local: bool
 
 
-class Kafka(_Section, frozen=True):
+class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
     What sealbus forces on the client has no setting (`bus.transports.kafka.options`).
@@ -146,7 +157,7 @@ class Kafka(_Section, frozen=True):
     poll_timeout_s: Timeout
 
 
-class Log(_Section, frozen=True):
+class LogSettings(_Section, frozen=True):
     """What is logged, and in which form."""
 
     level: Literal["debug", "info", "warning", "error"]
@@ -156,12 +167,12 @@ class Log(_Section, frozen=True):
 class Settings(_Section, frozen=True):
     """All settings, section by section. Durations are seconds."""
 
-    bus: Bus
-    topics: Topics
-    publish: Publish
-    worker: Worker
-    retry: Retry
-    inbox: Inbox
-    deadletter: DeadLetter
-    kafka: Kafka
-    log: Log
+    bus: BusSettings
+    topics: TopicSettings
+    publish: PublishSettings
+    worker: WorkerSettings
+    retry: RetrySettings
+    inbox: InboxSettings
+    deadletter: DeadLetterSettings
+    kafka: KafkaSettings
+    log: LogSettings

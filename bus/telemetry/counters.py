@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-__all__ = ["Gathered", "Tally", "Timing", "Timings"]
+__all__ = ["CounterCollector", "LocalCounter", "LocalHistogram", "LocalHistograms"]
 
 # Whether this process shows when a series began: prometheus_client's own setting, which has no public name.
 _SHOWS_CREATED = any(
@@ -28,7 +28,7 @@ _SHOWS_CREATED = any(
 )
 
 
-class Gathered(Collector):
+class CounterCollector(Collector):
     """A counter that is brought up to date, by *gather*, before it is read."""
 
     # One for all: several series are brought up to date by the same function.
@@ -47,7 +47,7 @@ class Gathered(Collector):
         return self._counter.describe()
 
 
-class Tally:
+class LocalCounter:
     """One series of a counter: a plain number that only grows, told to the series when somebody reads it."""
 
     __slots__ = ("_series", "_told", "count")
@@ -57,14 +57,14 @@ class Tally:
         self.count = self._told = 0
 
     def gather(self) -> None:
-        """Bring the series up to date; called from one thread at a time (`Gathered`)."""
+        """Bring the series up to date; called from one thread at a time (`CounterCollector`)."""
         # Read once: what another thread adds meanwhile is told the next time.
         count = self.count
         self._series.inc(count - self._told)
         self._told = count
 
 
-class Timing:
+class LocalHistogram:
     """The durations of one labelled series."""
 
     __slots__ = ("_bounds", "counts", "created_s", "total_s")
@@ -81,20 +81,20 @@ class Timing:
         self.total_s += seconds
 
 
-class Timings(Collector):
-    """A histogram whose series are `Timing`s."""
+class LocalHistograms(Collector):
+    """A histogram whose series are `LocalHistogram`s."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._name = name
         self._text = text
         self._labels = labels
         self._bounds = bounds
-        self._timings: dict[tuple[str, ...], Timing] = {}
+        self._timings: dict[tuple[str, ...], LocalHistogram] = {}
 
-    def of(self, *values: str) -> Timing:
+    def of(self, *values: str) -> LocalHistogram:
         """The series with these label values."""
         timing = self._timings.get(values)
-        return timing if timing is not None else self._timings.setdefault(values, Timing(self._bounds))
+        return timing if timing is not None else self._timings.setdefault(values, LocalHistogram(self._bounds))
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)

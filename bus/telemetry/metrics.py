@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bus.telemetry.counters import Gathered, Tally, Timing, Timings
+from bus.telemetry.counters import CounterCollector, LocalCounter, LocalHistogram, LocalHistograms
 
-__all__ = ["Accepted", "Meter", "Metrics"]
+__all__ = ["PublishMetrics", "TypeMetrics", "Metrics"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -23,7 +23,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self._accepted: dict[str, Accepted] = {}
+        self._accepted: dict[str, PublishMetrics] = {}
         self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter(
@@ -59,7 +59,7 @@ class Metrics:
         )
         self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
-        self._inbox: dict[tuple[str, str], Tally] = {}
+        self._inbox: dict[tuple[str, str], LocalCounter] = {}
         self.inbox = self._gathered("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
         self.brake_on = self._gauge(
             "brake_on", "1 while a type pauses because too large a share of it died.", "group", "type"
@@ -72,29 +72,29 @@ class Metrics:
             "loop_lag_seconds", "How late the event loop ran at most since the last scrape."
         )
 
-    def accepted(self, message_type: str) -> Accepted:
+    def accepted(self, message_type: str) -> PublishMetrics:
         """What counts every accepted publish of one type."""
         accepted = self._accepted.get(message_type)
         if accepted is None:
-            accepted = self._accepted[message_type] = Accepted(self, message_type)
+            accepted = self._accepted[message_type] = PublishMetrics(self, message_type)
         return accepted
 
-    def meters(self, group: str) -> Mapping[str, Meter]:
+    def meters(self, group: str) -> Mapping[str, TypeMetrics]:
         """By type label, what counts every message of one group; asking makes it."""
         meters = self._meters.get(group)
         if meters is None:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
-    def inbox_knew(self, group: str, result: str) -> Tally:
+    def inbox_knew(self, group: str, result: str) -> LocalCounter:
         """What counts one kind of answers of the inbox of one group."""
         tally = self._inbox.get((group, result))
         if tally is None:
-            tally = self._inbox[group, result] = Tally(self.inbox.labels(group, result))
+            tally = self._inbox[group, result] = LocalCounter(self.inbox.labels(group, result))
         return tally
 
     def _gather(self) -> None:
-        tallies: list[Tally] = [*self._accepted.values(), *self._inbox.values()]
+        tallies: list[LocalCounter] = [*self._accepted.values(), *self._inbox.values()]
         for meters in list(self._meters.values()):
             tallies += (tally for meter in list(meters.values()) for tally in meter.tallies())
         for tally in tallies:
@@ -102,11 +102,11 @@ class Metrics:
 
     def _gathered(self, name: str, text: str, *labels: str) -> Counter:
         counter = Counter(f"sealbus_{name}", text, labels, registry=None)
-        self.registry.register(Gathered(counter, self._gather))
+        self.registry.register(CounterCollector(counter, self._gather))
         return counter
 
-    def _timings(self, name: str, text: str, *labels: str) -> Timings:
-        timings = Timings(f"sealbus_{name}", text, labels, _SECONDS)
+    def _timings(self, name: str, text: str, *labels: str) -> LocalHistograms:
+        timings = LocalHistograms(f"sealbus_{name}", text, labels, _SECONDS)
         self.registry.register(timings)
         return timings
 
@@ -120,7 +120,7 @@ class Metrics:
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
 
-class _Meters(dict[str, "Meter"]):
+class _Meters(dict[str, "TypeMetrics"]):
     """A dict that makes what is missing.
 
     The quickest look-up there is, for something looked up several times a message.
@@ -131,33 +131,33 @@ class _Meters(dict[str, "Meter"]):
         self._metrics = metrics
         self._group = group
 
-    def __missing__(self, message_type: str) -> Meter:
-        meter = self[message_type] = Meter(self._metrics, message_type, self._group)
+    def __missing__(self, message_type: str) -> TypeMetrics:
+        meter = self[message_type] = TypeMetrics(self._metrics, message_type, self._group)
         return meter
 
 
-class Accepted(Tally):
+class PublishMetrics(LocalCounter):
     """What one type counts with every message that the log took, and how long that took."""
 
     __slots__ = ("seconds",)
 
     def __init__(self, metrics: Metrics, message_type: str) -> None:
         super().__init__(metrics.published.labels(message_type, "accepted"))
-        self.seconds: Timing = metrics.publish_seconds.of(message_type)
+        self.seconds: LocalHistogram = metrics.publish_seconds.of(message_type)
 
 
-class Meter:
+class TypeMetrics:
     """What one type and group count with every message."""
 
     __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
 
     def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
-        self.received = Tally(metrics.received.labels(message_type, group))
-        self.done = Tally(metrics.settled.labels(message_type, group, "done", ""))
-        self.skipped = Tally(metrics.settled.labels(message_type, group, "skipped", ""))
-        self.handler_seconds: Timing = metrics.handler_seconds.of(message_type, group)
-        self.end_to_end_seconds: Timing = metrics.end_to_end_seconds.of(message_type, group)
+        self.received = LocalCounter(metrics.received.labels(message_type, group))
+        self.done = LocalCounter(metrics.settled.labels(message_type, group, "done", ""))
+        self.skipped = LocalCounter(metrics.settled.labels(message_type, group, "skipped", ""))
+        self.handler_seconds: LocalHistogram = metrics.handler_seconds.of(message_type, group)
+        self.end_to_end_seconds: LocalHistogram = metrics.end_to_end_seconds.of(message_type, group)
 
-    def tallies(self) -> tuple[Tally, ...]:
+    def tallies(self) -> tuple[LocalCounter, ...]:
         """What has to be gathered."""
         return self.received, self.done, self.skipped

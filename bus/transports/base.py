@@ -34,7 +34,7 @@ __all__ = [
     "Outcome",
     "PartitionRange",
     "Record",
-    "Subscription",
+    "LogSubscription",
     "Told",
     "TopicSpec",
     "Transport",
@@ -200,7 +200,7 @@ class Listener(Protocol):
         """These are another's already: a commit would be refused."""
 
 
-class Subscription(Protocol):
+class LogSubscription(Protocol):
     """One member's view of a group. Not thread-safe; one `poll` at a time."""
 
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
@@ -312,7 +312,7 @@ class Transport(Protocol):
         None where nothing speaks against it, or nothing is known.
         """
 
-    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> Subscription:
+    async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> LogSubscription:
         """Join *group*; partitions arrive through *listener*. Raises TopicMissingError, NameRefusedError."""
 
     async def read(

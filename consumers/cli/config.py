@@ -9,7 +9,7 @@ import click
 
 from bus.settings import loading
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import Session, with_session
+from consumers.cli.session import CommandSession, with_session
 
 __all__ = ["config"]
 
@@ -31,7 +31,7 @@ def config() -> None:
 @config.command()
 @click.option("--origin", is_flag=True, help="Also where each value comes from.")
 @with_session
-def show(session: Session, origin: bool) -> int:
+def show(session: CommandSession, origin: bool) -> int:
     """Show every setting in force; secrets are masked.
 
     \b
@@ -52,7 +52,7 @@ def show(session: Session, origin: bool) -> int:
 
 @config.command()
 @with_session
-def check(session: Session) -> int:
+def check(session: CommandSession) -> int:
     """Check the settings; exit code 78 and a sentence when one is wrong.
 
     \b

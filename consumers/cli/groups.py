@@ -23,7 +23,7 @@ from bus.transports.base import GroupInfo, PartitionRange, Transport
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
-from consumers.cli.session import Session, nearest, with_session
+from consumers.cli.session import CommandSession, nearest, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 
 __all__ = ["groups"]
@@ -71,7 +71,14 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--yes", is_flag=True, help="With --skip-lost or --park: do not ask.")
 @with_session
 def groups(
-    session: Session, group: str | None, *, skip_lost: bool, place: str | None, why: str, dry_run: bool, yes: bool
+    session: CommandSession,
+    group: str | None,
+    *,
+    skip_lost: bool,
+    place: str | None,
+    why: str,
+    dry_run: bool,
+    yes: bool,
 ) -> int:
     """Show groups: members, and per partition its owner, committed offset, end and lag.
 
@@ -111,7 +118,7 @@ def _named(group: str | None, *, skip_lost: bool, place: str | None, why: str) -
     return group
 
 
-def _list(session: Session, settings: Settings, group: str | None) -> int:
+def _list(session: CommandSession, settings: Settings, group: str | None) -> int:
     async def body(_: object) -> int:
         chosen, ranges = await _seen(session, settings, group)
         for info in chosen:
@@ -132,14 +139,14 @@ def _list(session: Session, settings: Settings, group: str | None) -> int:
 
 
 async def _seen(
-    session: Session, settings: Settings, group: str | None
+    session: CommandSession, settings: Settings, group: str | None
 ) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
     async with session.open(settings) as transport:
         chosen = _choose(await transport.admin.groups(), group)
         return chosen, await _ranges(transport, chosen, settings.bus.namespace)
 
 
-def _skip(session: Session, settings: Settings, group: str, *, why: str, dry_run: bool, yes: bool) -> int:
+def _skip(session: CommandSession, settings: Settings, group: str, *, why: str, dry_run: bool, yes: bool) -> int:
     lost: list[_Lost] = []
 
     async def look(_: object) -> int:
@@ -190,7 +197,7 @@ def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
         )
 
 
-def _print_lost(session: Session, lost: Sequence[_Lost]) -> None:
+def _print_lost(session: CommandSession, lost: Sequence[_Lost]) -> None:
     if session.as_json:
         for each in lost:
             print_json(each)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bus.errors import BusError
-from consumers.worker.signals import Insistence
+from consumers.worker.signals import RepeatedSignal
 
 __all__ = ["Interrupts", "execute"]
 
@@ -27,7 +27,7 @@ class Interrupts:
         self.soften: Callable[[], object] | None = None
         self.received = 0
         self._task = task
-        self._insistence = Insistence()
+        self._insistence = RepeatedSignal()
 
     def receive(self, number: int) -> None:
         """A signal came."""

@@ -27,7 +27,7 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import Session, with_session
+from consumers.cli.session import CommandSession, with_session
 from producers.connection import make_publisher
 from producers.outbox.open import open_rows
 from producers.outbox.relay import BATCH, INTERVAL_S, Relay, Round
@@ -59,7 +59,7 @@ def outbox() -> None:
 @click.option("--batch", type=click.IntRange(1, 10_000), default=BATCH, show_default=True, help="Rows read at a time.")
 @click.option("--interval", type=DURATION, default=INTERVAL_S, help="How often to look for new rows.  [default: 250ms]")
 @with_session
-def relay(session: Session, *, database: str, once: bool, batch: int, interval: float) -> int:
+def relay(session: CommandSession, *, database: str, once: bool, batch: int, interval: float) -> int:
     """Publish the committed rows of an outbox, in the order of each key, until interrupted.
 
     One relay works on a database at a time; others stand by and take over within seconds. Whatever is away, database or
@@ -109,7 +109,7 @@ def relay(session: Session, *, database: str, once: bool, batch: int, interval: 
 @outbox.command("list")
 @click.argument("database", metavar="DATABASE_URL")
 @with_session
-def list_(session: Session, *, database: str) -> int:
+def list_(session: CommandSession, *, database: str) -> int:
     """Show what waits in an outbox, topic by topic: how many rows, how old the oldest is, how many were refused for
     ever and why.
 
@@ -156,7 +156,7 @@ def list_(session: Session, *, database: str) -> int:
 
 
 @asynccontextmanager
-async def _opened(session: Session, settings: Settings, *, wait: bool) -> AsyncGenerator[Transport]:
+async def _opened(session: CommandSession, settings: Settings, *, wait: bool) -> AsyncGenerator[Transport]:
     """The log; *wait* for one that cannot be opened yet."""
     async with AsyncExitStack() as stack:
         while True:

@@ -20,7 +20,7 @@ from bus.transports.base import Record, Transport
 from consumers.cli.dlq.places import parse_place
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import Session, nearest
+from consumers.cli.session import CommandSession, nearest
 from consumers.deadletters.journal import Journal, operator, prepare_journal
 from consumers.deadletters.park_orders import FOLLOWED_S, ParkOrder
 from consumers.deadletters.records import Control, read_control
@@ -30,7 +30,9 @@ __all__ = ["park"]
 _MAX_RECORD_BYTES = 64 * 1_048_576
 
 
-def park(session: Session, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool) -> int:
+def park(
+    session: CommandSession, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool
+) -> int:
     """Have the message at *place* buried instead of run.
 
     Raises UsageError for what is no place, BusError where nothing is to be parked.
@@ -122,7 +124,7 @@ def _id(record: Record) -> str:
         return ""
 
 
-def _show(session: Session, order: ParkOrder) -> None:
+def _show(session: CommandSession, order: ParkOrder) -> None:
     if session.as_json:
         print_json(order)
     else:

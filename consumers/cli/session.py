@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bus.transports.base import Transport
     from consumers.app import App
 
-__all__ = ["Session", "app_of", "app_option", "nearest", "registry_of", "with_session"]
+__all__ = ["CommandSession", "app_of", "app_option", "nearest", "registry_of", "with_session"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ R = TypeVar("R")
 _SQLITE: Final = "sqlite:///"
 
 
-class Session:
+class CommandSession:
     """The common options of one call."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Session:
 
 
 def with_session(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the common options; it gets them as a Session, its first argument."""
+    """Give a command the common options; it gets them as a CommandSession, its first argument."""
 
     @functools.wraps(function)
     def command(
@@ -97,7 +97,7 @@ def with_session(function: Callable[..., R]) -> Callable[..., R]:
         **options: Any,
     ) -> R:
         level = log_level or ("debug" if verbose else None)
-        session = Session(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
+        session = CommandSession(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
         return function(session, **options)
 
     wrapped: Callable[..., R] = command

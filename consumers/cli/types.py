@@ -13,7 +13,7 @@ from bus.errors import UnknownTypeError
 from bus.payloads.payload_types import PayloadType
 from consumers.cli.io.payload_examples import example_of
 from consumers.cli.io.printing import encode_json, print_json, print_table
-from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
 
 __all__ = ["types"]
 
@@ -32,7 +32,7 @@ def types() -> None:
 @types.command("list")
 @app_option
 @with_session
-def list_(session: Session, target: str | None) -> int:
+def list_(session: CommandSession, target: str | None) -> int:
     """List message types with version, risk and fields; optional fields have a question mark.
 
     \b
@@ -66,7 +66,7 @@ def list_(session: Session, target: str | None) -> int:
 @click.argument("name", metavar="TYPE")
 @app_option
 @with_session
-def show(session: Session, name: str, target: str | None) -> int:
+def show(session: CommandSession, name: str, target: str | None) -> int:
     """Show the JSON Schema of a message type, and an example of its data.
 
     \b

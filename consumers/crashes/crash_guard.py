@@ -13,21 +13,21 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from bus.clock import Clock, Rarely
+from bus.clock import Clock, Interval
 from bus.errors import ContractError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
-from consumers.crashes.crash_rules import Death, Key, Mark, Toll, after, is_given_up
-from consumers.crashes.running_messages import HANDLER, INBOX, Slots
+from consumers.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up
+from consumers.crashes.running_messages import HANDLER, INBOX, RunningMessages
 from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, Place
 from consumers.deadletters.records import Control, Failure, read_control
 from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
 
 if TYPE_CHECKING:
-    from consumers.crashes.process_files import Roll
+    from consumers.crashes.process_files import ProcessFiles
 
-__all__ = ["Judge", "Witness", "told"]
+__all__ = ["Judge", "CrashGuard", "told"]
 
 Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
 
@@ -45,7 +45,7 @@ _LATELY_MS: Final = 300_000
 _log = get_logger("deaths")
 
 
-class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters, as the inbox's does
+class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters
     """Nobody runs or judges it any more."""
 
     def __init__(self, text: str) -> None:
@@ -57,20 +57,20 @@ class _Slow(NamedTuple):
     partition: Partition
 
 
-class Witness:
+class CrashGuard:
     """Of one worker. Without a *roll*, and before `open`, it notes nothing."""
 
-    def __init__(self, roll: Roll | None, clock: Clock) -> None:
+    def __init__(self, roll: ProcessFiles | None, clock: Clock) -> None:
         self._roll = roll
         self._clock = clock
-        self._slots: Slots | None = None
-        self.tolls: Mapping[Key, Toll] = {}
+        self._slots: RunningMessages | None = None
+        self.tolls: Mapping[RecordPlace, CrashCount] = {}
         """What is held against messages; empty as long as no process dies."""
         self.orders: Mapping[Place, ParkOrder] = {}
         """What operators have set aside."""
-        self._forgiven: dict[Key, Toll] = {}
+        self._forgiven: dict[RecordPlace, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
-        self._said = Rarely(clock)
+        self._said = Interval(clock)
 
     def open(self, count: int, member: str) -> None:
         """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
@@ -141,7 +141,9 @@ class Witness:
         if toll is None or not is_given_up(toll, control.redrive_count):
             return None
         return Failure(
-            reason="crash_loop", error=CrashLoop.__name__, text=f"{toll.deaths} workers died while they ran it alone"
+            reason="crash_loop",
+            error=CrashLoop.__name__,
+            text=f"{toll.deaths} workers died while they ran it alone",
         )
 
     def is_suspect(self, delivery: Delivery) -> bool:
@@ -180,7 +182,7 @@ class Witness:
             return
         now_ms = self._clock.now_ms()
 
-        def strike(tolls: dict[Key, Toll]) -> Mapping[Key, Toll]:
+        def strike(tolls: dict[RecordPlace, CrashCount]) -> Mapping[RecordPlace, CrashCount]:
             for mark in slow:
                 tolls = after(tolls, Death(0, now_ms, (mark,)))
             return tolls
@@ -230,12 +232,12 @@ class Witness:
         )
         return order if order is not None and control.redrive_count <= order.redrives else None
 
-    def _toll_of(self, delivery: Delivery) -> Toll | None:
+    def _toll_of(self, delivery: Delivery) -> CrashCount | None:
         toll = self.tolls.get(_key_of(delivery.control))
         message = delivery.message
         return toll if toll is not None and message is not None and toll.name == message.message_id else None
 
-    def _ended(self, key: Key) -> None:
+    def _ended(self, key: RecordPlace) -> None:
         toll = self.tolls.get(key)
         if toll is not None:
             if not self._forgiven:
@@ -276,8 +278,8 @@ _MOST_TOLD: Final = 16
 _HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
 
 
-def _key_of(control: Control) -> Key:
-    return Key(control.origin_topic, control.origin_partition, control.origin_offset)
+def _key_of(control: Control) -> RecordPlace:
+    return RecordPlace(control.origin_topic, control.origin_partition, control.origin_offset)
 
 
 def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:

@@ -18,7 +18,7 @@ import msgspec
 
 from consumers.inbox.claim_rules import DEATHS_TO_SUSPICION, MOST_DEATHS
 
-__all__ = ["Death", "Key", "Mark", "Toll", "after", "is_given_up", "kept"]
+__all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "kept"]
 
 _KEPT_MS = 30 * 86_400_000
 _MOST_KEPT = 10_000
@@ -26,7 +26,7 @@ _MOST_KEPT = 10_000
 Kind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
-class Key(NamedTuple):
+class RecordPlace(NamedTuple):
     """What deaths are counted for: the place where a message was first read.
 
     While it is *judged*, the place of its record.
@@ -57,9 +57,9 @@ class Mark(msgspec.Struct, frozen=True):
     kind: Kind
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecordPlace:
         """What its deaths are counted for."""
-        return Key(self.topic, self.partition, self.offset, self.kind == "judged")
+        return RecordPlace(self.topic, self.partition, self.offset, self.kind == "judged")
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Death(msgspec.Struct, frozen=True):
     """Its name in the group."""
 
 
-class Toll(msgspec.Struct, frozen=True):
+class CrashCount(msgspec.Struct, frozen=True):
     """What is held against one message."""
 
     topic: str
@@ -90,9 +90,9 @@ class Toll(msgspec.Struct, frozen=True):
     """Of the last one."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecordPlace:
         """What it is counted for."""
-        return Key(self.topic, self.partition, self.offset, self.judged)
+        return RecordPlace(self.topic, self.partition, self.offset, self.judged)
 
     @property
     def suspect(self) -> bool:
@@ -100,7 +100,7 @@ class Toll(msgspec.Struct, frozen=True):
         return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
 
 
-def after(tolls: Mapping[Key, Toll], death: Death) -> dict[Key, Toll]:
+def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordPlace, CrashCount]:
     """The tolls once *death* is counted."""
     judged = any(mark.kind == "judged" for mark in death.running)
     counted = dict(tolls)
@@ -111,28 +111,28 @@ def after(tolls: Mapping[Key, Toll], death: Death) -> dict[Key, Toll]:
     return counted
 
 
-def is_given_up(toll: Toll, redrives: int) -> bool:
+def is_given_up(toll: CrashCount, redrives: int) -> bool:
     """Whether it has had all its tries; a redrive since gives it new ones."""
     return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
 
 
-def kept(tolls: Mapping[Key, Toll], now_ms: int) -> dict[Key, Toll]:
+def kept(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
     """Those that are worth keeping: not too old, and not too many."""
     young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
     return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}
 
 
-def _standing(toll: Toll | None, mark: Mark) -> Toll:
+def _standing(toll: CrashCount | None, mark: Mark) -> CrashCount:
     """What was held against it before. A topic that was made anew has other messages in the same places."""
     if toll is None or toll.name != mark.name:
-        return Toll(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
+        return CrashCount(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
     # Deaths are forgiven once for each redrive; suspicion stays.
     return msgspec.structs.replace(toll, deaths=0, redrives=mark.redrives) if mark.redrives > toll.redrives else toll
 
 
-def _counted(toll: Toll, alone: bool, at_ms: int) -> Toll:
+def _counted(toll: CrashCount, alone: bool, at_ms: int) -> CrashCount:
     return msgspec.structs.replace(toll, starts=toll.starts + 1, deaths=toll.deaths + alone, at_ms=at_ms)
 
 
-def _age(toll: Toll) -> tuple[int, Key]:
+def _age(toll: CrashCount) -> tuple[int, RecordPlace]:
     return toll.at_ms, toll.key

@@ -19,7 +19,7 @@ from bus.telemetry.logs import get_logger
 from consumers.inbox.open import log_file
 
 if TYPE_CHECKING:
-    from consumers.crashes.process_files import Roll
+    from consumers.crashes.process_files import ProcessFiles
 
 __all__ = ["open_roll", "state_directory"]
 
@@ -46,12 +46,12 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
     return None if str(path) == MEMORY else Path(f"{str(path.absolute()).removesuffix('.db')}-workers") / part
 
 
-def open_roll(settings: Settings, group: str) -> Roll | None:
+def open_roll(settings: Settings, group: str) -> ProcessFiles | None:
     """The roll of *group*; None, and a warning, where there is no place for one."""
     if sys.platform == "win32":
         # Its locks do not say who has died.
         return None
-    from consumers.crashes.process_files import Roll
+    from consumers.crashes.process_files import ProcessFiles
 
     path = state_directory(settings, group, os.environ)
     if path is None or (_is_beside_log(settings) and not path.parent.parent.is_dir()):
@@ -70,7 +70,7 @@ def open_roll(settings: Settings, group: str) -> Roll | None:
             "worker.state_dir a directory",
         )
         return None
-    return Roll(path)
+    return ProcessFiles(path)
 
 
 def _is_beside_log(settings: Settings) -> bool:

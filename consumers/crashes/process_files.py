@@ -23,10 +23,10 @@ from typing import Final
 
 import msgspec
 
-from consumers.crashes.crash_rules import Death, Key, Toll, after, kept
-from consumers.crashes.running_messages import Slots, read
+from consumers.crashes.crash_rules import CrashCount, Death, RecordPlace, after, kept
+from consumers.crashes.running_messages import RunningMessages, read
 
-__all__ = ["Roll", "machine"]
+__all__ = ["ProcessFiles", "machine"]
 
 _RUNNING: Final = ".running"
 _TOLLS: Final = "deaths.json"
@@ -39,26 +39,26 @@ _held: set[Path] = set()
 """The files of this very process: whoever opens and closes one of its own lets go of the lock."""
 
 
-class _Written(msgspec.Struct):
-    tolls: list[Toll] = []
+class _WrittenFile(msgspec.Struct):
+    tolls: list[CrashCount] = []
     deaths: list[Death] = []
 
 
-class Roll:
+class ProcessFiles:
     """The directory *path*, which exists. Every method may raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._mine: tuple[Path, int, Slots] | None = None
+        self._mine: tuple[Path, int, RunningMessages] | None = None
 
-    def join(self, count: int, member: str) -> Slots:
+    def join(self, count: int, member: str) -> RunningMessages:
         """Enter this process, the *member* of the group, with *count* slots."""
         with self._turn():
             path = self.path / f"{os.getpid()}-{machine()}-{secrets.token_hex(4)}{_RUNNING}"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                slots = Slots(descriptor, count, member)
+                slots = RunningMessages(descriptor, count, member)
             except OSError:
                 path.unlink()
                 os.close(descriptor)
@@ -96,7 +96,7 @@ class Roll:
                 self._save(tolls, [*written.deaths, *deaths], now_ms)
         return deaths
 
-    def tolls(self) -> dict[Key, Toll]:
+    def tolls(self) -> dict[RecordPlace, CrashCount]:
         """What is held against messages now."""
         return _by_key(self._load())
 
@@ -108,23 +108,27 @@ class Roll:
         """The last ones, whoever has counted them."""
         return [death for death in self._load().deaths if death.at_ms >= since_ms]
 
-    def change(self, change: Callable[[dict[Key, Toll]], Mapping[Key, Toll]], now_ms: int) -> dict[Key, Toll]:
+    def change(
+        self, change: Callable[[dict[RecordPlace, CrashCount]], Mapping[RecordPlace, CrashCount]], now_ms: int
+    ) -> dict[RecordPlace, CrashCount]:
         """What *change* makes of the tolls, and nobody else does meanwhile."""
         with self._turn():
             written = self._load()
             return self._save(change(_by_key(written)), written.deaths, now_ms)
 
-    def _load(self) -> _Written:
+    def _load(self) -> _WrittenFile:
         try:
-            return msgspec.json.decode((self.path / _TOLLS).read_bytes(), type=_Written)
+            return msgspec.json.decode((self.path / _TOLLS).read_bytes(), type=_WrittenFile)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             # Not written yet, or only half of it came through the machine's own end.
-            return _Written()
+            return _WrittenFile()
 
-    def _save(self, tolls: Mapping[Key, Toll], deaths: list[Death], now_ms: int) -> dict[Key, Toll]:
+    def _save(
+        self, tolls: Mapping[RecordPlace, CrashCount], deaths: list[Death], now_ms: int
+    ) -> dict[RecordPlace, CrashCount]:
         left = kept(tolls, now_ms)
         beside = self.path / f"{_TOLLS}.new"
-        beside.write_bytes(msgspec.json.encode(_Written([*left.values()], deaths[-_MOST_DEATHS_KEPT:])))
+        beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MOST_DEATHS_KEPT:])))
         beside.replace(self.path / _TOLLS)
         return left
 
@@ -200,5 +204,5 @@ def machine() -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:8]
 
 
-def _by_key(written: _Written) -> dict[Key, Toll]:
+def _by_key(written: _WrittenFile) -> dict[RecordPlace, CrashCount]:
     return {toll.key: toll for toll in written.tolls}

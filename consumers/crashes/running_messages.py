@@ -18,7 +18,7 @@ from typing import Final
 from consumers.crashes.crash_rules import Kind, Mark
 from consumers.deadletters.records import Control
 
-__all__ = ["HANDLER", "INBOX", "JUDGED", "MOST_SLOTS", "Slots", "read"]
+__all__ = ["HANDLER", "INBOX", "JUDGED", "MOST_SLOTS", "RunningMessages", "read"]
 
 HANDLER: Final = 1
 INBOX: Final = 2
@@ -41,7 +41,7 @@ _KIND: Final = _SLOT.size - 1
 _write = _SLOT.pack_into
 
 
-class Slots:
+class RunningMessages:
     """The slots of this process, a *member* of its group, in the new file behind *descriptor*.
 
     Raises OSError where there is no room for it.

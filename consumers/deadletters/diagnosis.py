@@ -21,7 +21,7 @@ from bus.telemetry.terminal import preview, printable
 from bus.topics.names import read_topic
 from consumers.deadletters.letters import DeadLetter
 
-__all__ = ["Finding", "examine", "nearest_field"]
+__all__ = ["Diagnosis", "examine", "nearest_field"]
 
 _MAX_FOUND: Final = 400
 _ABSENT: Final = object()
@@ -41,7 +41,7 @@ _WORDS: Final = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What the gates say of the stored bytes today.
 
     *reason* is empty where all those that can be asked here let them pass.
@@ -57,7 +57,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence about the field that was probably meant."""
 
 
-def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Finding:
+def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Diagnosis:
     """Run the gates that need no keys, no policy and no handler; lifetime is judged by when the letter died."""
     topic = read_topic(letter.topic)
     case = gates.Case(
@@ -73,7 +73,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
         kind_of=lambda message: registry.get(message.message_type),
     )
     verdict = gates.judge(case, checks)
-    return _told(letter, registry, verdict.error) if isinstance(verdict, gates.Failed) else Finding()
+    return _told(letter, registry, verdict.error) if isinstance(verdict, gates.Failed) else Diagnosis()
 
 
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
@@ -96,7 +96,7 @@ def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
         )
 
 
-def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Finding:
+def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Diagnosis:
     try:
         envelope: Any = msgspec.json.decode(letter.record.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -105,7 +105,7 @@ def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Findi
     is_data = error.pointer.startswith("/data") and kind is not None and isinstance(envelope, dict)
     expected = _expected(kind, error.pointer) if is_data and kind is not None else ""
     nearest = list(nearest_field(kind, envelope["data"], error.pointer)) if is_data and kind is not None else []
-    return Finding(
+    return Diagnosis(
         gate=gate_of(error.reason),
         reason=error.reason,
         pointer=error.pointer,

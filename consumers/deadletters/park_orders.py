@@ -1,4 +1,4 @@
-"""Orders to set a message aside.
+"""ParkOrders to set a message aside.
 
 An operator names a place, and the group's workers bury what lies there instead of running it.
 
@@ -24,7 +24,7 @@ from bus.topics.names import own_topic
 from bus.transports.base import NewRecord, Record, Transport
 from bus.transports.read_all import scan
 
-__all__ = ["PARKED", "FOLLOWED_S", "Orders", "ParkOrder", "Parked", "Place", "follow_orders"]
+__all__ = ["PARKED", "FOLLOWED_S", "ParkOrders", "ParkOrder", "Parked", "Place", "follow_orders"]
 
 FOLLOWED_S: Final = 5.0
 """So often workers look for new orders."""
@@ -74,7 +74,7 @@ class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
         return NewRecord(own_topic(namespace, "_deadletters"), key, canonical.encode(msgspec.to_builtins(self)))
 
 
-class Orders:
+class ParkOrders:
     """The orders to one group, and where reading them goes on."""
 
     def __init__(self, transport: Transport, namespace: str, group: str) -> None:
@@ -97,7 +97,7 @@ class Orders:
         return found
 
 
-async def follow_orders(orders: Orders, told: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock) -> None:
+async def follow_orders(orders: ParkOrders, told: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock) -> None:
     """Tell of *orders* as they come, until cancelled. A log that cannot be read is asked again."""
     while True:
         await clock.sleep(FOLLOWED_S)

@@ -30,12 +30,12 @@ from consumers.deadletters.letter_state import Action, LetterState, States, foll
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.deadletters.redrive_rules import (
     Count,
-    Death,
     Leave,
-    Orders,
     Pace,
     Park,
-    Plan,
+    RedriveCounts,
+    RedrivenDeath,
+    RedriveOrders,
     Result,
     Send,
     Verdict,
@@ -63,7 +63,7 @@ class Redrive:
         settings: Settings,
         clock: Clock,
         selection: Selection,
-        orders: Orders,
+        orders: RedriveOrders,
         *,
         journal: Journal | None = None,
     ) -> None:
@@ -75,14 +75,14 @@ class Redrive:
         self._orders = orders
         self._journal = journal
         self._recorded = States(transport, self._namespace)
-        self._sent_ms: dict[Death, int] = {}
+        self._sent_ms: dict[RedrivenDeath, int] = {}
         self._destinations = Destinations(transport, settings)
 
-    async def plan(self) -> Plan:
+    async def plan(self) -> RedriveCounts:
         """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
         await self._load()
         unended = await unended_runs(self._transport, self._namespace, "redrive")
-        plan = Plan(
+        plan = RedriveCounts(
             unresolved=sum(bool(state.sending) for state in self._states.values()),
             unended=[str(begun) for begun in unended.values()],
             unreachable=self._destinations.unreachable,
@@ -209,7 +209,7 @@ class Redrive:
                 "abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False]
             )
 
-    async def _arrived(self, group: str) -> set[Death]:
+    async def _arrived(self, group: str) -> set[RedrivenDeath]:
         """The deaths that records in the redrive topic of *group* undo, in all their forms."""
         topic = redrive_topic(self._namespace, group)
         if topic not in await self._transport.admin.topics():
@@ -336,7 +336,7 @@ class Redrive:
         return self._journal
 
 
-def _sent(states: Iterable[LetterState]) -> dict[Death, int]:
+def _sent(states: Iterable[LetterState]) -> dict[RedrivenDeath, int]:
     """When each death was undone, as far as states tell."""
     return {
         death_noted(state): parse_ms(state.steps[-1].at) or 0

@@ -23,12 +23,12 @@ from consumers.deadletters.records import Control, is_origin, read_control, reap
 
 __all__ = [
     "Count",
-    "Death",
+    "RedrivenDeath",
     "Leave",
-    "Orders",
+    "RedriveOrders",
     "Pace",
     "Park",
-    "Plan",
+    "RedriveCounts",
     "Result",
     "Send",
     "Twin",
@@ -48,7 +48,7 @@ _LARGEST_PIECE: Final = 500
 _BEATS: Final = 5
 
 
-class Death(msgspec.Struct, frozen=True):
+class RedrivenDeath(msgspec.Struct, frozen=True):
     """One death of one message in one group: two letters that tell the same one are repetitions of an append.
 
     *origin* alone does not say which message: a topic that was deleted and made anew has every place a second time.
@@ -60,12 +60,12 @@ class Death(msgspec.Struct, frozen=True):
     content: str
 
     @property
-    def forms(self) -> tuple[Death, Death]:
+    def forms(self) -> tuple[RedrivenDeath, RedrivenDeath]:
         """It, and what states of older versions tell of it, which hold no content."""
         return self, msgspec.structs.replace(self, content="")
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator asked for besides the selection.
 
     *extend_ms* is the least lifetime that letters get from now on, 0 for none.
@@ -98,25 +98,25 @@ class Leave(msgspec.Struct, frozen=True):
 Verdict: TypeAlias = Send | Park | Twin | Leave
 
 
-def death_of(letter: DeadLetter) -> Death:
+def death_of(letter: DeadLetter) -> RedrivenDeath:
     """Which death *letter* tells of."""
-    return Death(letter.origin, letter.group, letter.redrive_count, letter.content)
+    return RedrivenDeath(letter.origin, letter.group, letter.redrive_count, letter.content)
 
 
-def death_noted(state: LetterState) -> Death:
+def death_noted(state: LetterState) -> RedrivenDeath:
     """Which death the letter in *state* tells of; without content in a state of an older version."""
-    return Death(state.origin, state.group, state.count, state.content)
+    return RedrivenDeath(state.origin, state.group, state.count, state.content)
 
 
-def death_told(record: Record, group: str) -> Death:
+def death_told(record: Record, group: str) -> RedrivenDeath:
     """Which death the *record* of the redrive topic of *group* undoes."""
     control = read_control(record)
     origin = f"{control.origin_topic}/{control.origin_partition}/{control.origin_offset}"
-    return Death(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
+    return RedrivenDeath(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
 
 
 def decide(
-    letter: DeadLetter, known: LetterState | None, orders: Orders, *, sent_ms: int | None, now_ms: int
+    letter: DeadLetter, known: LetterState | None, orders: RedriveOrders, *, sent_ms: int | None, now_ms: int
 ) -> Verdict:
     """What shall become of *letter*; *sent_ms* says when a letter of the same death was sent back, if one was."""
     state = state_of(letter, known)
@@ -183,7 +183,7 @@ class Pace(msgspec.Struct, kw_only=True):
         self.failures = failures
 
 
-def _with_lifetime(letter: DeadLetter, orders: Orders, now_ms: int) -> Verdict:
+def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> Verdict:
     expires_ms = parse_ms(letter.message.routing.expires_at) if letter.message is not None else None
     if expires_ms is None:
         return Send()
@@ -205,7 +205,7 @@ class Count(msgspec.Struct, frozen=True):
     group: str
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class RedriveCounts(msgspec.Struct, kw_only=True):
     """What a redrive would do now, in numbers."""
 
     counts: Counter[Count] = msgspec.field(default_factory=Counter)

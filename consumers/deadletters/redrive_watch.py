@@ -16,7 +16,7 @@ from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Appended, Transport
 from consumers.deadletters.letters import dead_letter_ends, read_dead_letter
-from consumers.deadletters.redrive_rules import Death, death_of
+from consumers.deadletters.redrive_rules import RedrivenDeath, death_of
 
 __all__ = ["Watch"]
 
@@ -39,8 +39,8 @@ class Watch:
         self._namespace = namespace
         self._clock = clock
         self._positions = positions
-        self._expected: set[Death] = set()
-        self._seen: set[Death] = set()
+        self._expected: set[RedrivenDeath] = set()
+        self._seen: set[RedrivenDeath] = set()
         self._behind: dict[str, dict[tuple[str, int], int]] = {}
 
     @classmethod
@@ -48,7 +48,7 @@ class Watch:
         """Watch from now on."""
         return cls(transport, namespace, clock, await dead_letter_ends(transport, namespace))
 
-    def sent(self, sent: Iterable[tuple[Death, Appended]]) -> None:
+    def sent(self, sent: Iterable[tuple[RedrivenDeath, Appended]]) -> None:
         """These deaths were undone by records at these places."""
         for death, place in sent:
             self._expected.add(msgspec.structs.replace(death, count=death.count + 1))

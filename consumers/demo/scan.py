@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = ["Finding", "ScanResult", "Severity", "scan"]
+__all__ = ["ScanFinding", "ScanResult", "Severity", "scan"]
 
 Severity: TypeAlias = Literal["low", "medium", "high", "critical"]
 
@@ -89,7 +89,7 @@ _BUILTINS: Final = frozenset(
 )
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class ScanFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding: *file* with forward slashes and relative to the scanned folder, *line* from 1."""
 
     file: str
@@ -103,13 +103,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
     """Findings by file, line and rule; how many files and lines were parsed; and what was not, "FILE: reason" each."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ScanFinding, ...]
     files_scanned: int
     lines: int
     gaps: tuple[str, ...]
 
 
-class _Place(NamedTuple):
+class _ScanPlace(NamedTuple):
     node: ast.AST
     in_class_body: bool
 
@@ -118,11 +118,11 @@ class _Rule(NamedTuple):
     name: str
     severity: Severity
     suggestion: str
-    hits: Callable[[_Place], Iterator[tuple[ast.AST, str]]]
+    hits: Callable[[_ScanPlace], Iterator[tuple[ast.AST, str]]]
 
 
 class _Report(NamedTuple):
-    findings: list[Finding]
+    findings: list[ScanFinding]
     lines: int
     gap: str
 
@@ -212,9 +212,9 @@ def _reason(error: Exception) -> str:
     return f"{text or type(error).__name__}{line}".encode(errors="replace").decode()
 
 
-def _findings(tree: ast.Module, name: str) -> list[Finding]:
+def _findings(tree: ast.Module, name: str) -> list[ScanFinding]:
     return [
-        Finding(
+        ScanFinding(
             file=name,
             line=getattr(node, "lineno", 1),
             rule=rule.name,
@@ -228,27 +228,27 @@ def _findings(tree: ast.Module, name: str) -> list[Finding]:
     ]
 
 
-def _places(tree: ast.Module) -> Iterator[_Place]:
+def _places(tree: ast.Module) -> Iterator[_ScanPlace]:
     """Every node, without recursion: foreign code may be nested deeper than our own stack."""
-    waiting = [_Place(tree, in_class_body=False)]
+    waiting = [_ScanPlace(tree, in_class_body=False)]
     while waiting:
         place = waiting.pop()
         yield place
         inside = isinstance(place.node, ast.ClassDef) or (
             place.in_class_body and not isinstance(place.node, (*_FUNCTIONS, ast.Lambda))
         )
-        waiting += [_Place(child, inside) for child in ast.iter_child_nodes(place.node)]
+        waiting += [_ScanPlace(child, inside) for child in ast.iter_child_nodes(place.node)]
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-def _markers(source: bytes, name: str) -> list[Finding]:
+def _markers(source: bytes, name: str) -> list[ScanFinding]:
     if not _MARKER_BYTES.search(source):  # tokenizing takes longer than all the rest
         return []
     comments = (token for token in tokenize.tokenize(io.BytesIO(source).readline) if token.type == tokenize.COMMENT)
     return [
-        Finding(
+        ScanFinding(
             file=name,
             line=token.start[0],
             rule="todo",
@@ -261,12 +261,12 @@ def _markers(source: bytes, name: str) -> list[Finding]:
     ]
 
 
-def _bare_except(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _bare_except(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, ast.ExceptHandler) and place.node.type is None:
         yield place.node, "bare except also catches KeyboardInterrupt and SystemExit"
 
 
-def _swallowed_exception(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _swallowed_exception(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     node = place.node
     if (
         isinstance(node, ast.ExceptHandler)
@@ -288,7 +288,7 @@ def _does_nothing(statement: ast.stmt) -> bool:
     )
 
 
-def _mutable_default(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _mutable_default(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, (*_FUNCTIONS, ast.Lambda)):
         arguments = place.node.args
         for default in [*arguments.defaults, *arguments.kw_defaults]:
@@ -304,7 +304,7 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _long_function(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _long_function(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     node = place.node
     if (
         isinstance(node, _FUNCTIONS)
@@ -313,7 +313,7 @@ def _long_function(place: _Place) -> Iterator[tuple[ast.AST, str]]:
         yield node, f"{node.name} is {length} lines long"
 
 
-def _shadowed_builtin(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _shadowed_builtin(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     node, name = place.node, ""
     if isinstance(node, ast.arg):
         name = node.arg
@@ -325,12 +325,12 @@ def _shadowed_builtin(place: _Place) -> Iterator[tuple[ast.AST, str]]:
         yield node, f"{name} hides the builtin of that name"
 
 
-def _eval_or_exec(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _eval_or_exec(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, ast.Call) and (name := _name(place.node.func)) in {"eval", "exec"}:
         yield place.node, f"{name} runs whatever text it is given"
 
 
-def _none_comparison(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _none_comparison(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, ast.Compare):
         sides = [place.node.left, *place.node.comparators]
         for operator, left, right in zip(place.node.ops, sides, sides[1:], strict=False):
@@ -342,12 +342,12 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _assert_on_tuple(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _assert_on_tuple(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, ast.Assert) and isinstance(place.node.test, ast.Tuple) and place.node.test.elts:
         yield place.node, "assert on a tuple is always true"
 
 
-def _duplicate_key(place: _Place) -> Iterator[tuple[ast.AST, str]]:
+def _duplicate_key(place: _ScanPlace) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(place.node, ast.Dict):
         seen: set[object] = set()
         for key in place.node.keys:

@@ -22,7 +22,7 @@ from bus.vocabulary.core import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Trouble", "alter_in_file", "is_locked", "make_trouble"]
 
@@ -98,7 +98,7 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def _altered(sealed: Sealed) -> Sealed:
+def _altered(sealed: SealedRecord) -> SealedRecord:
     """The same message with one word changed, as somebody between publisher and log could."""
     value = (sealed.record.value or b"").replace(b"pay-invoice", b"pay-attacker")
     return msgspec.structs.replace(sealed, record=msgspec.structs.replace(sealed.record, value=value))
@@ -114,7 +114,9 @@ def _task(task_id: str, action: str, *, ttl_s: float | None = None) -> Draft:
     return Draft(payload=payload, ttl_s=ttl_s)
 
 
-async def _append(transport: Transport, record: NewRecord, what: str, expected: str, sealed: Sealed | None) -> Trouble:
+async def _append(
+    transport: Transport, record: NewRecord, what: str, expected: str, sealed: SealedRecord | None
+) -> Trouble:
     (outcome,) = await transport.append([record], timeout_s=10)
     if not isinstance(outcome, Appended):
         raise outcome

@@ -1,4 +1,4 @@
-"""Parking: deliveries that wait for the inbox while no runner waits with them.
+"""ClaimBatcher: deliveries that wait for the inbox while no runner waits with them.
 
 Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is
 asked for by many at once is answered to many at once, and a coroutine that waits for each would cost more than its row.
@@ -14,29 +14,29 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.failpoints import reach
-from consumers.handling.claims import Asked, Claims, Ended, Hold
-from consumers.handling.exclusive import Solitude
+from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
+from consumers.handling.exclusive import ExclusiveGate
 from consumers.inbox.base import Key
-from consumers.settling.dispositions import Outcomes
+from consumers.settling.dispositions import Dispositions
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane, Lanes
 
-__all__ = ["STALE_S", "Parking"]
+__all__ = ["STALE_S", "ClaimBatcher"]
 
 STALE_S = 0.01
 """After so long it is worth looking what another worker has made of a message whose claim it has taken over."""
 
 
-class Parking:
+class ClaimBatcher:
     """Of one worker; *wake* tells it that lanes have changed."""
 
     def __init__(
         self,
-        claims: Claims,
+        claims: InboxClient,
         lanes: Lanes[Delivery],
         *,
-        outcomes: Outcomes,
-        solitude: Solitude,
+        outcomes: Dispositions,
+        solitude: ExclusiveGate,
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
@@ -46,8 +46,8 @@ class Parking:
         self._solitude = solitude
         self._clock = clock
         self._wake = wake
-        self._asks: list[Asked] = []
-        self._ends: list[Ended] = []
+        self._asks: list[ClaimRequest] = []
+        self._ends: list[ResultRequest] = []
         self._waking = False
 
     def ask(self, key: Key, lane: Lane[Delivery], delivery: Accepted) -> None:
@@ -59,13 +59,13 @@ class Parking:
         if len(self._asks) == 1:
             asyncio.get_running_loop().call_soon(self._send_asks)
 
-    def finish(self, hold: Hold, lane: Lane[Delivery], delivery: Accepted) -> None:
+    def finish(self, hold: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Make durable that *delivery*, the head of *lane*, is done and has nothing to send; then the next one runs."""
         # It is at work until then: whoever wants to run alone waits for it.
         self._solitude.inside += 1
         delivery.partition.parked += 1
         self._lanes.settle()
-        self._ends.append(Ended(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
+        self._ends.append(ResultRequest(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
         if len(self._ends) == 1:
             asyncio.get_running_loop().call_soon(self._send_ends)
 
@@ -79,11 +79,11 @@ class Parking:
         ends, self._ends = self._ends, []
         self._claims.finish_soon(ends, self._ended)
 
-    def _answered(self, asks: Sequence[Asked]) -> None:
+    def _answered(self, asks: Sequence[ClaimRequest]) -> None:
         self._lanes.answered([ask.lane for ask in asks])
         self._wake_soon()
 
-    def _ended(self, ends: Sequence[Ended]) -> None:
+    def _ended(self, ends: Sequence[ResultRequest]) -> None:
         self._lanes.settled(len(ends))
         for end in ends:
             self._solitude.leave(alone=False)

@@ -1,4 +1,4 @@
-"""Claims: what a worker asks its inbox, and insists on.
+"""The client of the inbox: what a worker asks its inbox, and insists on.
 
 Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched
 meanwhile, nothing is handled without a claim), giving up later what could not be given up while the store was away, and
@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bus.clock import Clock, Rarely
+from bus.clock import Clock, Interval
 from bus.errors import InboxError
 from bus.failpoints import reach
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
-from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Conflict, CrashLoop, End, Inbox, Key, Transaction
+from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Conflict, End, Inbox, KeepsCrashing, Key, Transaction
 from consumers.settling.durable_append import GaveUpError
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane
 from consumers.state.partition import Partition
 
-__all__ = ["Asked", "Claims", "Ended", "Hold"]
+__all__ = ["ClaimRequest", "InboxClient", "ResultRequest", "ActiveClaim"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _OVER = "the run that this transaction belongs to has ended"
 _log = get_logger("inbox")
 
 
-class Claims:
+class InboxClient:
     """The inbox of one group, as its worker uses it."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Claims:
         """Claims that could not be given up."""
         self._doubtful: list[Ask] = []
         """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
-        self._said = Rarely(clock)
+        self._said = Interval(clock)
 
     def key_of(self, delivery: Accepted) -> Key | None:
         """The row that its message stands under; None where nothing is to be remembered about it."""
@@ -80,15 +80,15 @@ class Claims:
             return None
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
-    def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> Asked:
+    def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
         message = delivery.message
         content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
-        return Asked(
+        return ClaimRequest(
             key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
         )
 
-    def claim_soon(self, asks: Sequence[Asked], told: Callable[[Sequence[Asked]], object]) -> None:
+    def claim_soon(self, asks: Sequence[ClaimRequest], told: Callable[[Sequence[ClaimRequest]], object]) -> None:
         """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
         self._inbox.claim_soon(asks, told)
 
@@ -137,13 +137,13 @@ class Claims:
             reach("claimed")
         return claim
 
-    def finish_soon(self, ends: Sequence[Ended], told: Callable[[Sequence[Ended]], object]) -> None:
+    def finish_soon(self, ends: Sequence[ResultRequest], told: Callable[[Sequence[ResultRequest]], object]) -> None:
         """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it
         since."""
         self._inbox.finish_soon(ends, told)
 
     async def finish(
-        self, hold: Hold, outputs: Sequence[NewRecord], delivery: Accepted, *, after: InboxError | None = None
+        self, hold: ActiveClaim, outputs: Sequence[NewRecord], delivery: Accepted, *, after: InboxError | None = None
     ) -> bool:
         """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result
         stands there already. Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's
@@ -167,7 +167,7 @@ class Claims:
             return False
         return True
 
-    async def release(self, hold: Hold) -> None:
+    async def release(self, hold: ActiveClaim) -> None:
         """Give the claim up in order."""
         await self._release(hold)
         self._abandoned.count += 1
@@ -182,7 +182,7 @@ class Claims:
                 else:
                     await self._again(self._doubtful, self._clear_up)
 
-    async def _release(self, hold: Hold) -> None:
+    async def _release(self, hold: ActiveClaim) -> None:
         try:
             if hold.transaction is not None:
                 await hold.transaction.rollback()
@@ -191,7 +191,7 @@ class Claims:
             self._owed.append((hold.key, hold.token))
             _log.warning("inbox.release_failed", error=str(error))
 
-    async def _is_done(self, hold: Hold, delivery: Accepted) -> bool:
+    async def _is_done(self, hold: ActiveClaim, delivery: Accepted) -> bool:
         """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost
         then, and what was done must not be called a failure."""
         assert hold.transaction is not None  # noqa: S101 - it was to be committed
@@ -219,7 +219,7 @@ class Claims:
             debts.append(debt)
             raise
 
-    async def begin(self, hold: Hold, partition: Partition) -> Transaction:
+    async def begin(self, hold: ActiveClaim, partition: Partition) -> Transaction:
         """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store
         takes to open one: a handler that failed for that would have its work to do again, and a good message would die
         of it.
@@ -248,7 +248,7 @@ class Claims:
         if count:
             _log.info("inbox.purged", rows=count)
 
-    async def _begun(self, hold: Hold) -> Transaction | None:
+    async def _begun(self, hold: ActiveClaim) -> Transaction | None:
         """A new transaction for *hold*, None once its handler has ended."""
         return None if hold.over else await _given(hold, await self._inbox.begin())
 
@@ -285,7 +285,7 @@ class Claims:
             self._hold(partition, False)
 
 
-async def _given(hold: Hold, begun: Transaction) -> Transaction | None:
+async def _given(hold: ActiveClaim, begun: Transaction) -> Transaction | None:
     """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait
     for that."""
     if hold.over:
@@ -299,11 +299,11 @@ _NAMES: dict[type[Claim], str] = {
     Claimed: "new",
     AlreadyDone: "duplicate",
     Conflict: "conflict",
-    CrashLoop: "crash_loop",
+    KeepsCrashing: "crash_loop",
 }
 
 
-class Hold(msgspec.Struct):
+class ActiveClaim(msgspec.Struct):
     """What a run holds in the inbox; *identity* is what the store knows the key by."""
 
     key: Key
@@ -316,15 +316,15 @@ class Hold(msgspec.Struct):
     """Its handler has ended: who asks for the transaction now has no part in it."""
 
 
-class Asked(Ask, kw_only=True, eq=False, gc=False):
+class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):
     """The claim that is asked for, on the head of *lane*, while no runner waits."""
 
     lane: Lane[Delivery]
 
 
-class Ended(End, kw_only=True, eq=False, gc=False):
+class ResultRequest(End, kw_only=True, eq=False, gc=False):
     """The result, of the head of *lane*, that is being made durable while no runner waits."""
 
     lane: Lane[Delivery]
     delivery: Accepted
-    hold: Hold
+    hold: ActiveClaim

@@ -1,4 +1,4 @@
-"""Solitude: handlers run side by side, but for one that must run alone in its process.
+"""The exclusive gate: handlers run side by side, but for one that must run alone in its process.
 
 Owns waiting for the others to end, and making them wait. Does not own who must be alone: see
 `consumers.inbox.claim_rules`.
@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-__all__ = ["Solitude"]
+__all__ = ["ExclusiveGate"]
 
 
-class Solitude:
+class ExclusiveGate:
     """Handlers of one worker enter and leave, and one can be alone.
 
     One that enters alone waits for the rest to leave, and keeps others out meanwhile.

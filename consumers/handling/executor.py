@@ -19,25 +19,25 @@ from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
 from consumers.context import Context
-from consumers.crashes.crash_guard import Witness
-from consumers.group_plan import Plan
+from consumers.crashes.crash_guard import CrashGuard
+from consumers.group_plan import GroupPlan
 from consumers.handler_errors import HandlerCutError
-from consumers.handling.claim_batches import STALE_S, Parking
-from consumers.handling.claims import Asked, Claims, Ended, Hold
-from consumers.handling.exclusive import Solitude
+from consumers.handling.claim_batches import STALE_S, ClaimBatcher
+from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
+from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.run_policies import EXPIRED_S, RunPolicy
-from consumers.handling.slots import Runner
+from consumers.handling.slots import HandlerSlot
 from consumers.inbox.base import Ask, Claimed, End, Suspect
-from consumers.receiving.verification import Intake
-from consumers.settling.dispositions import Outcomes, blamed, refused
+from consumers.receiving.verification import RecordVerifier
+from consumers.settling.dispositions import Dispositions, blamed, refused
 from consumers.settling.durable_append import GaveUpError
 from consumers.settling.outcome import AWAIT_INBOX, DONE, DROPPED, Dead, Done, MoveToTier, Outcome, PassOn, RetryInLane
 from consumers.settling.outputs import Output, seal_outputs
 from consumers.state.delivery import Accepted, Delivery, Refused
-from consumers.state.lane_timers import Waiting
+from consumers.state.lane_timers import LaneTimers
 from consumers.state.lanes import Lane, Lanes
 from producers.publisher import Publisher
-from producers.requests.requester import Requests
+from producers.requests.requester import Requester
 
 __all__ = ["Executor"]
 
@@ -52,19 +52,19 @@ class Executor:
 
     def __init__(
         self,
-        plan: Plan,
-        outcomes: Outcomes,
+        plan: GroupPlan,
+        outcomes: Dispositions,
         *,
         policies: Sequence[RunPolicy],
         publisher: Publisher,
-        requests: Requests,
-        intake: Intake,
+        requests: Requester,
+        intake: RecordVerifier,
         lanes: Lanes[Delivery],
-        timers: Waiting,
-        exclusive: Solitude,
-        claims: Claims | None,
-        batches: Parking | None,
-        guard: Witness,
+        timers: LaneTimers,
+        exclusive: ExclusiveGate,
+        claims: InboxClient | None,
+        batches: ClaimBatcher | None,
+        guard: CrashGuard,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -83,7 +83,7 @@ class Executor:
         self._clock = clock
         self._meters = metrics.meters(plan.group)
 
-    async def run_lane(self, lane: Lane[Delivery], slot: Runner) -> None:
+    async def run_lane(self, lane: Lane[Delivery], slot: HandlerSlot) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
         while True:
             delivery = slot.delivery = lane.head
@@ -111,7 +111,7 @@ class Executor:
 
     # Before a run.
 
-    async def _outcome_of(self, lane: Lane[Delivery], delivery: Delivery, slot: Runner) -> Outcome:
+    async def _outcome_of(self, lane: Lane[Delivery], delivery: Delivery, slot: HandlerSlot) -> Outcome:
         if isinstance(delivery, Accepted):
             if delivery.asked is not None:
                 return await self._resume(lane, delivery, delivery.asked, slot)
@@ -157,7 +157,7 @@ class Executor:
 
     # Who runs it.
 
-    async def _claim_and_run(self, lane: Lane[Delivery], delivery: Accepted, slot: Runner) -> Outcome:
+    async def _claim_and_run(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Outcome:
         """Run *delivery*; where the inbox is to be asked first, AWAIT_INBOX, and `_resume` goes on with its answer."""
         if (
             self._batches is not None
@@ -171,7 +171,7 @@ class Executor:
                 return await self._run(lane, delivery, slot, None)
         return await self._run_beside_others(lane, delivery, slot, None)
 
-    async def _resume(self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: Runner) -> Outcome:
+    async def _resume(self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: HandlerSlot) -> Outcome:
         """The inbox has answered: run the message if nobody has, or ask again where the store has failed."""
         claims, answer = self._claims, asked.answer
         delivery.asked = None
@@ -180,9 +180,9 @@ class Executor:
             raise answer
         failed = answer if isinstance(answer, InboxError) else None
         assert claims is not None  # noqa: S101 - it was asked
-        if isinstance(asked, Ended):
+        if isinstance(asked, ResultRequest):
             return await self._store_again(asked.hold, delivery, slot, failed)
-        assert isinstance(asked, Asked)  # noqa: S101 - a lane waits for nothing else
+        assert isinstance(asked, ClaimRequest)  # noqa: S101 - a lane waits for nothing else
         claim = asked.answer
         if claim is None or isinstance(claim, Exception):
             claim = await claims.claim(asked.key, delivery, after=failed)
@@ -192,15 +192,17 @@ class Executor:
             async with self._exclusive.alone():
                 claim = await claims.claim(asked.key, delivery, alone=True)
                 if isinstance(claim, Claimed):
-                    return await self._run(lane, delivery, slot, Hold(asked.key, claim.token, asked.identity))
+                    return await self._run(lane, delivery, slot, ActiveClaim(asked.key, claim.token, asked.identity))
         elif isinstance(claim, Claimed):
-            return await self._run_beside_others(lane, delivery, slot, Hold(asked.key, claim.token, asked.identity))
+            return await self._run_beside_others(
+                lane, delivery, slot, ActiveClaim(asked.key, claim.token, asked.identity)
+            )
         return self._outcomes.outcome_of_claim(delivery, claim)
 
     # The run.
 
     async def _run_beside_others(
-        self, lane: Lane[Delivery], delivery: Accepted, slot: Runner, hold: Hold | None
+        self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
     ) -> Outcome:
         exclusive = self._exclusive
         if exclusive.closed:
@@ -213,7 +215,9 @@ class Executor:
         finally:
             exclusive.leave(alone=False)
 
-    async def _run(self, lane: Lane[Delivery], delivery: Accepted, slot: Runner, hold: Hold | None) -> Outcome:
+    async def _run(
+        self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
+    ) -> Outcome:
         """Run the handler of *delivery*, and say what that came to."""
         subscription, partition = delivery.subscription, delivery.partition
         started_s = self._clock.monotonic_s()
@@ -251,7 +255,7 @@ class Executor:
             return self._outcome_of_failure(delivery, blamed(error))
         return Done(outputs) if outputs else DONE
 
-    def _context(self, delivery: Accepted, deadline_s: float, hold: Hold | None) -> Context:
+    def _context(self, delivery: Accepted, deadline_s: float, hold: ActiveClaim | None) -> Context:
         claims = self._claims
         return Context(
             delivery.message,
@@ -266,7 +270,7 @@ class Executor:
         )
 
     def _has_run(
-        self, delivery: Accepted, slot: Runner, hold: Hold | None, context: Context | None, started_s: float
+        self, delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None, context: Context | None, started_s: float
     ) -> None:
         slot.seen_s = self._clock.monotonic_s()
         self._meters[delivery.label].handler_seconds.observe(slot.seen_s - started_s)
@@ -276,7 +280,7 @@ class Executor:
             context.over = True
 
     async def _sealed(
-        self, message: Message, drafts: Sequence[Output], returned: object, hold: Hold | None
+        self, message: Message, drafts: Sequence[Output], returned: object, hold: ActiveClaim | None
     ) -> Sequence[NewRecord]:
         """What a run sends, as records. Raises ContractError, PublishRejected.
 
@@ -295,7 +299,7 @@ class Executor:
                 return outcome
         return self._outcomes.outcome_of_failure(delivery, error)
 
-    def _store_later(self, hold: Hold | None, lane: Lane[Delivery], delivery: Accepted) -> bool:
+    def _store_later(self, hold: ActiveClaim | None, lane: Lane[Delivery], delivery: Accepted) -> bool:
         """Have a result without outputs made durable while no slot waits, if that can be."""
         if hold is None or hold.transaction is not None or self._batches is None or self._exclusive.closed:
             return False
@@ -303,7 +307,9 @@ class Executor:
         self._batches.finish(hold, lane, delivery)
         return True
 
-    async def _store_again(self, hold: Hold, delivery: Accepted, slot: Runner, after: InboxError | None) -> Outcome:
+    async def _store_again(
+        self, hold: ActiveClaim, delivery: Accepted, slot: HandlerSlot, after: InboxError | None
+    ) -> Outcome:
         """Store a result that the inbox refused, or failed to store, at first."""
         try:
             return DONE if await self._store(hold, (), delivery, slot, after) else _STALE
@@ -313,10 +319,10 @@ class Executor:
 
     async def _store(
         self,
-        hold: Hold,
+        hold: ActiveClaim,
         outputs: Sequence[NewRecord],
         delivery: Accepted,
-        slot: Runner,
+        slot: HandlerSlot,
         after: InboxError | None = None,
     ) -> bool:
         """Make the result durable; False where another result counts: another worker's, or this one's own."""
@@ -327,7 +333,7 @@ class Executor:
         reach("inboxed")
         return True
 
-    async def _release(self, hold: Hold | None) -> None:
+    async def _release(self, hold: ActiveClaim | None) -> None:
         if hold is not None and self._claims is not None:
             await self._claims.release(hold)
 

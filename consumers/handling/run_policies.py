@@ -11,11 +11,11 @@ from typing import Protocol
 from bus.clock import Clock
 from bus.errors import ContractError, DependencyDown
 from bus.gates import EXPIRY_TOLERANCE_MS
-from consumers.crashes.crash_guard import Witness
-from consumers.receiving.verification import Intake
-from consumers.resilience.circuit_breaker import Dependencies
-from consumers.resilience.failure_brake import Braking
-from consumers.settling.dispositions import refused, wait_outside
+from consumers.crashes.crash_guard import CrashGuard
+from consumers.receiving.verification import RecordVerifier
+from consumers.resilience.circuit_breaker import CircuitBreakers
+from consumers.resilience.failure_brake import FailureBrake
+from consumers.settling.dispositions import Dispositions, refused, wait_outside
 from consumers.settling.outcome import Dead, Done, Outcome
 from consumers.state.delivery import Accepted, Delivery
 
@@ -46,7 +46,7 @@ class RunPolicy(Protocol):
 class CrashPolicy:
     """A message that ended its process too often, or that an operator has set aside, dies instead of running."""
 
-    def __init__(self, guard: Witness) -> None:
+    def __init__(self, guard: CrashGuard) -> None:
         self._guard = guard
 
     @property
@@ -71,7 +71,7 @@ class LifetimePolicy:
 
     idle = False
 
-    def __init__(self, intake: Intake, clock: Clock) -> None:
+    def __init__(self, intake: RecordVerifier, clock: Clock) -> None:
         self._intake = intake
         self._clock = clock
 
@@ -96,7 +96,7 @@ class LifetimePolicy:
 class BrakePolicy:
     """Messages of a type of which too many die wait for a while."""
 
-    def __init__(self, brake: Braking) -> None:
+    def __init__(self, brake: FailureBrake) -> None:
         self._brake = brake
         self.idle = not brake.enabled
 
@@ -122,8 +122,9 @@ class BreakerPolicy:
     The last policy of the list: a message that it lets through may be the one that tries, and must not wait then.
     """
 
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: CircuitBreakers, dispositions: Dispositions) -> None:
         self._dependencies = dependencies
+        self._dispositions = dispositions
 
     @property
     def idle(self) -> bool:
@@ -143,7 +144,7 @@ class BreakerPolicy:
             self._dependencies.release(message)
             return None
         wait_s = self._dependencies.blame(error, message.message_type, message.message_id)
-        return None if wait_s is None else wait_outside(delivery, wait_s)
+        return None if wait_s is None else self._dispositions.wait_after_run(delivery, wait_s)
 
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
         """A run that went through is a probe that succeeded; any other end says nothing."""

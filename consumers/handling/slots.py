@@ -1,4 +1,4 @@
-"""Runners: a fixed number of coroutines that take ready lanes and drive them, without a task or a timer per message.
+"""Slots for handlers: a fixed number of coroutines that take ready lanes, without a task or a timer per message.
 
 Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that must end now; one
 that overruns its deadline is `consumers.deadlines`'s. Does not know what driving a delivery means: that is the `drive`
@@ -15,19 +15,19 @@ from typing import Any, Final, NamedTuple
 
 from bus.clock import Clock, Timer
 from bus.telemetry.logs import get_logger
-from consumers.crashes.crash_guard import Witness
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane, Lanes
 
-__all__ = ["Runner", "Runners", "Work"]
+__all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 
 # Of one slot one runner has its handler at work, the others wait for their outcomes to be durable.
 _MOST_PER_SLOT = 4
 _SLICE_S = 0.01
 
 
-class Work(NamedTuple):
+class RunningHandler(NamedTuple):
     """What a handler is at work on, by names."""
 
     handler: str
@@ -35,7 +35,7 @@ class Work(NamedTuple):
     message_id: str
 
 
-class Runner:
+class HandlerSlot:
     """One slot of concurrency."""
 
     __slots__ = (
@@ -51,7 +51,7 @@ class Runner:
         "task",
     )
 
-    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None], witness: Witness) -> None:
+    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None], witness: CrashGuard) -> None:
         self._watch = watch
         self._witness = witness
         self._step_aside = step_aside
@@ -138,24 +138,24 @@ class Runner:
             self.task.cancel()
 
 
-class Runners:
+class HandlerSlots:
     """Drives the lanes of one worker with at most *concurrency* handlers at a time."""
 
     def __init__(
         self,
         lanes: Lanes[Delivery],
-        drive: Callable[[Lane[Delivery], Runner], Awaitable[None]],
+        drive: Callable[[Lane[Delivery], HandlerSlot], Awaitable[None]],
         *,
         concurrency: int,
         clock: Clock,
-        witness: Witness | None = None,
+        witness: CrashGuard | None = None,
     ) -> None:
         self._lanes = lanes
         self._drive = drive
         self._concurrency = concurrency
         self._clock = clock
-        self._witness = witness or Witness(None, clock)
-        self._runners: set[Runner] = set()
+        self._witness = witness or CrashGuard(None, clock)
+        self._runners: set[HandlerSlot] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = 0
         self._busy = 0
@@ -172,11 +172,11 @@ class Runners:
         """Whether every slot is taken."""
         return self._busy - self._aside >= self._concurrency
 
-    def running(self) -> list[Runner]:
+    def running(self) -> list[HandlerSlot]:
         """The runners whose slot is taken."""
         return [runner for runner in self._runners if runner.delivery is not None]
 
-    def work_of(self, task: asyncio.Task[Any]) -> Work | None:
+    def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
         """What *task* handles, if it is a runner's and its handler is at work. From any thread."""
         runner = next((runner for runner in tuple(self._runners) if runner.task is task and runner.in_handler), None)
         delivery = None if runner is None else runner.delivery
@@ -184,7 +184,7 @@ class Runners:
             return None
         handler = delivery.subscription.handler
         name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
-        return Work(name, delivery.label, delivery.message.message_id)
+        return RunningHandler(name, delivery.label, delivery.message.message_id)
 
     def kick(self) -> None:
         """There are ready lanes: wake or start runners unless some are already on their way.
@@ -212,7 +212,7 @@ class Runners:
         if len(self._runners) >= self._concurrency * _MOST_PER_SLOT:
             return False
         self._waking += 1
-        runner = Runner(self._deadlines.watch, self._stepped_aside, self._witness)
+        runner = HandlerSlot(self._deadlines.watch, self._stepped_aside, self._witness)
         self._runners.add(runner)
         runner.task = asyncio.get_running_loop().create_task(self._run(runner))
         runner.task.add_done_callback(lambda task: self._ended(runner, task))
@@ -257,7 +257,7 @@ class Runners:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
-    async def _run(self, runner: Runner) -> None:
+    async def _run(self, runner: HandlerSlot) -> None:
         started_s = self._clock.monotonic_s()
         self._waking -= 1
         while True:
@@ -301,7 +301,7 @@ class Runners:
         self._idle.append(waiter)
         await waiter
 
-    def _ended(self, runner: Runner, task: asyncio.Task[None]) -> None:
+    def _ended(self, runner: HandlerSlot, task: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
         if task.cancelled():
             failure: BaseException | None = (
@@ -328,7 +328,7 @@ _log = get_logger("handler")
 class Deadlines:
     """Of *runners*, as they come and go."""
 
-    def __init__(self, runners: Collection[Runner], clock: Clock) -> None:
+    def __init__(self, runners: Collection[HandlerSlot], clock: Clock) -> None:
         self._runners = runners
         self._clock = clock
         self._timer: Timer | None = None
@@ -358,7 +358,7 @@ class Deadlines:
             self.watch(min(waiting))
 
 
-def _overrun(runner: Runner) -> float:
+def _overrun(runner: HandlerSlot) -> float:
     """Cut its handler, or tell that it was cut and goes on; seconds after which to look again."""
     if runner.cut is None:
         runner.interrupt(HandlerTimeoutError)

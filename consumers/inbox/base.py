@@ -24,7 +24,7 @@ __all__ = [
     "Claim",
     "Claimed",
     "Conflict",
-    "CrashLoop",
+    "KeepsCrashing",
     "AlreadyDone",
     "End",
     "ClaimedElsewhere",
@@ -95,13 +95,13 @@ class Conflict(msgspec.Struct, frozen=True):
     """Of the content that came first."""
 
 
-class CrashLoop(msgspec.Struct, frozen=True):
+class KeepsCrashing(msgspec.Struct, frozen=True):
     """So many workers died while they ran it alone."""
 
     deaths: int
 
 
-Claim: TypeAlias = Claimed | Suspect | AlreadyDone | ClaimedElsewhere | Conflict | CrashLoop
+Claim: TypeAlias = Claimed | Suspect | AlreadyDone | ClaimedElsewhere | Conflict | KeepsCrashing
 
 
 class Ask(msgspec.Struct, eq=False, gc=False):

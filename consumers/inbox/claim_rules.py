@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
+from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
 from consumers.inbox.row_encoding import decode_outputs
 
 __all__ = [
@@ -144,13 +144,13 @@ def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
     """Of a row that was begun before."""
     if row.state == "free":
         row = _reopened(row, asker)
-        return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(None, CrashLoop(row.deaths))
+        return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(None, KeepsCrashing(row.deaths))
     if _ended_in_order(row, asker, holder_rest_s):
         return _claimed(_freed(row), asker)
     if holder_rest_s is not None and holder_rest_s > 0:
         return Decision(None, ClaimedElsewhere(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
     row = _reopened(_died(row), asker)
-    return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, CrashLoop(row.deaths))
+    return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, KeepsCrashing(row.deaths))
 
 
 def _ended_in_order(row: Row, asker: Asker, holder_rest_s: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""Admission: from fetched records to deliveries in their lanes, some at a time.
+"""The receiver: from fetched records to deliveries in their lanes, some at a time.
 
 Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received
 and skipped, and the pieces a fetch is taken in. Verdicts are `consumers.receiving.verification`'s; fetching and running
@@ -17,16 +17,16 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Record
 from consumers.crashes.crash_guard import Judge
-from consumers.receiving.verification import Intake
+from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.retry import Tier
-from consumers.resilience.retry_clock import LogClock
+from consumers.resilience.retry_clock import RetryClock
 from consumers.state.assignments import Partitions
 from consumers.state.delivery import Delivery
-from consumers.state.in_flight import Flight
+from consumers.state.in_flight import InFlight
 from consumers.state.lanes import Lanes
 from consumers.state.partition import Partition
 
-__all__ = ["Admission"]
+__all__ = ["Receiver"]
 
 # Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of
 # it.
@@ -58,20 +58,20 @@ class _Fetch:
         self.retries: dict[Hashable, bytes | None] = {}
 
 
-class Admission:
+class Receiver:
     """Takes records in for one worker."""
 
     def __init__(
         self,
         partitions: Partitions,
-        intake: Intake,
-        flight: Flight,
+        intake: RecordVerifier,
+        flight: InFlight,
         lanes: Lanes[Delivery],
         *,
         metrics: Metrics,
         group: str,
         clock: Clock,
-        log_clock: LogClock,
+        log_clock: RetryClock,
         judge: Judge | None = None,
     ) -> None:
         self._partitions = partitions

@@ -1,4 +1,4 @@
-"""Intake: from a fetched record to a delivery that carries its verdict.
+"""RecordVerifier: from a fetched record to a delivery that carries its verdict.
 
 Owns running the gates in order for one record, the short way for a record like one that passed them all before, the way
 a retry tier holds records until they are due, and what is skipped. Pure but for the clock it is given. Does not own
@@ -15,7 +15,7 @@ from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Risk
-from bus.protocol.fast_parse import Moulds
+from bus.protocol.fast_parse import KnownLayouts
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
@@ -23,12 +23,12 @@ from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
-from consumers.group_plan import View
-from consumers.resilience.retry_clock import LogClock
+from consumers.group_plan import GroupView
+from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.partition import Partition
 
-__all__ = ["Intake"]
+__all__ = ["RecordVerifier"]
 
 
 class _Passed(msgspec.Struct, frozen=True):
@@ -40,14 +40,14 @@ class _Passed(msgspec.Struct, frozen=True):
     label: str
 
 
-class Intake:
+class RecordVerifier:
     """Judges records for one group."""
 
-    def __init__(self, view: View, clock: Clock, log_clock: LogClock) -> None:
+    def __init__(self, view: GroupView, clock: Clock, log_clock: RetryClock) -> None:
         self._view = view
         self._clock = clock
         self._log_clock = log_clock
-        self._moulds: Moulds[_Passed] = Moulds()
+        self._moulds: KnownLayouts[_Passed] = KnownLayouts()
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,

@@ -15,7 +15,7 @@ from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 
-__all__ = ["Breakers", "Dependencies", "FORGOTTEN_S"]
+__all__ = ["Breakers", "CircuitBreakers", "FORGOTTEN_S"]
 
 _MOST_NAMES = 50
 _OTHER = "other"
@@ -23,7 +23,7 @@ _OTHER = "other"
 _log = get_logger("breaker")
 
 
-class Dependencies:
+class CircuitBreakers:
     """What one group waits for. *let_wait* is told which message types wait now."""
 
     def __init__(self, group: str, clock: Clock, metrics: Metrics, let_wait: Callable[[set[str]], None]) -> None:

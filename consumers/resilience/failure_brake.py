@@ -1,4 +1,4 @@
-"""Braking: what follows when the brake is pulled: partitions rest, and it is said aloud.
+"""FailureBrake: what follows when the brake is pulled: partitions rest, and it is said aloud.
 
 Owns telling partitions, the series and the log lines. The rule is `consumers.resilience.failure_brake`'s.
 """
@@ -12,16 +12,16 @@ from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 
-__all__ = ["Brake", "Braking", "COUNTED"]
+__all__ = ["BrakeRule", "FailureBrake", "COUNTED"]
 
 _log = get_logger("brake")
 
 
-class Braking:
+class FailureBrake:
     """The brake of one group. *rest* is told which message types are not to be fetched now."""
 
     def __init__(
-        self, brake: Brake, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
+        self, brake: BrakeRule, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
     ) -> None:
         self._brake = brake
         self._group = group
@@ -86,7 +86,7 @@ class _Window:
         self.until_s = 0.0
 
 
-class Brake:
+class BrakeRule:
     """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths.
 
     A share of 1 never does.

@@ -17,7 +17,7 @@ import msgspec
 from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 
-__all__ = ["LogClock", "Sightings"]
+__all__ = ["RetryClock", "FirstSeen"]
 
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
@@ -49,7 +49,7 @@ class _Span(msgspec.Struct):
         return min(wall_ms - self.least_ms, self.end_ms)
 
 
-class LogClock:
+class RetryClock:
     """The clock of the log, as one worker sees it.
 
     *own*: append times are this machine's wall clock, as on the embedded log; else they are the brokers'.
@@ -129,7 +129,7 @@ class LogClock:
 _MOST = 1_000
 
 
-class Sightings:
+class FirstSeen:
     """Marks of (last offset seen, monotonic seconds), both rising.
 
     A mark that is forgotten makes nothing due earlier.

@@ -32,39 +32,39 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import retry_topic
 from bus.transports.base import Admin, NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
-from consumers.group_plan import Plan
+from consumers.group_plan import GroupPlan
 from consumers.handler_errors import HandlerTimeoutError
-from consumers.inbox.base import AlreadyDone, Claim, ClaimedElsewhere, Conflict, CrashLoop
-from consumers.receiving.verification import Intake
+from consumers.inbox.base import AlreadyDone, Claim, ClaimedElsewhere, Conflict, KeepsCrashing
+from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide
-from consumers.settling.durable_append import Settlement
+from consumers.settling.durable_append import DurableAppender
 from consumers.settling.late_answers import LateAnswers
 from consumers.settling.outcome import AwaitInbox, Dead, Done, Dropped, MoveToTier, Outcome, PassOn, RetryInLane
 from consumers.settling.outputs import made_out_to, report_of, wants_report
 from consumers.state.delivery import Accepted, Delivery
-from consumers.state.in_flight import Flight
+from consumers.state.in_flight import InFlight
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 
-__all__ = ["Outcomes", "blamed", "refused", "wait_outside"]
+__all__ = ["Dispositions", "blamed", "refused", "wait_outside"]
 
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _log = get_logger("handler")
 
 
-class Outcomes:
+class Dispositions:
     """Carries out outcomes for the deliveries of one group."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: GroupPlan,
         *,
         admin: Admin,
         publisher: Publisher,
-        settlement: Settlement,
-        intake: Intake,
-        flight: Flight,
+        settlement: DurableAppender,
+        intake: RecordVerifier,
+        flight: InFlight,
         clock: Clock,
         metrics: Metrics,
         late: LateAnswers,
@@ -143,7 +143,7 @@ class Outcomes:
             case Conflict(content_hash=first):
                 text = f"its idempotency key was used for other content, {first}"
                 return refused(ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
-            case CrashLoop(deaths=deaths):
+            case KeepsCrashing(deaths=deaths):
                 text = f"{deaths} workers died while they ran it alone"
                 return Dead(Failure(reason="crash_loop", error="CrashLoop", text=text))
             case _:
@@ -180,6 +180,18 @@ class Outcomes:
                 due_ms = now_ms + round(delay_s * 1000) if delay_s > tier.delay_s else 0
                 return MoveToTier(tier, msgspec.structs.replace(control, not_before_ms=due_ms))
 
+    def wait_after_run(self, delivery: Accepted, wait_s: float) -> Outcome:
+        """Wait for something outside after a run, without using an attempt: in a tier where too many wait in lanes."""
+        tiers = self._plan.tiers
+        may_move = self._is_crowded() and tiers and delivery.subscription.order != "key_strict"
+        if may_move and delivery.partition.tier is None and self._intake.remaining_s(delivery) > tiers[0].delay_s:
+            return MoveToTier(tiers[0], delivery.control)
+        return wait_outside(delivery, wait_s)
+
+    def _is_crowded(self) -> bool:
+        """Whether what waits in lanes has taken its share of the room: more of it waits in the log."""
+        return self._waiting() >= self._most_waiting
+
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
         if _breaks_contract(error) is not None:
             # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
@@ -194,8 +206,7 @@ class Outcomes:
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._intake.remaining_s(delivery),
             randomness=self._randomness(),
-            # What waits in lanes takes room; beyond its share it waits in the log.
-            lane_limit_s=0.0 if self._waiting() >= self._most_waiting else LANE_LIMIT_S,
+            lane_limit_s=0.0 if self._is_crowded() else LANE_LIMIT_S,
         )
 
     # Carrying them out.

@@ -19,14 +19,14 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletters.records import Failure, bury, stub
-from consumers.resilience.retry_clock import LogClock
+from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Delivery
 from consumers.state.partition import Partition
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["GaveUpError", "Settlement"]
+__all__ = ["GaveUpError", "DurableAppender"]
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
@@ -44,7 +44,7 @@ class GaveUpError(Exception):
     """The partition was given away while an append was being repeated: its next owner settles the message."""
 
 
-class Settlement:
+class DurableAppender:
     """Makes outcomes durable for one group."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Settlement:
         *,
         group: str,
         clock: Clock,
-        log_clock: LogClock,
+        log_clock: RetryClock,
         metrics: Metrics,
         details: bool,
         hold: Callable[[Partition, bool], None],
@@ -112,7 +112,7 @@ class Settlement:
                 )
                 await patience.wait()
 
-    async def seal(self, make: Callable[[], Sealed], partition: Partition, *, within_s: float) -> Sealed:
+    async def seal(self, make: Callable[[], SealedRecord], partition: Partition, *, within_s: float) -> SealedRecord:
         """What *make* seals; while its signer fails it is asked again, for *within_s* seconds.
 
         Raises GaveUpError, PublishRejected.

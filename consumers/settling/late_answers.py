@@ -13,9 +13,9 @@ from typing import Final
 
 from bus.clock import Clock
 from bus.transports.base import NewRecord
-from consumers.settling.durable_append import GaveUpError, Settlement
+from consumers.settling.durable_append import DurableAppender, GaveUpError
 from consumers.state.delivery import Delivery
-from consumers.state.in_flight import Flight
+from consumers.state.in_flight import InFlight
 
 __all__ = ["LateAnswers"]
 
@@ -28,7 +28,7 @@ _MOST: Final = 256
 class LateAnswers:
     """Of one worker."""
 
-    def __init__(self, settlement: Settlement, flight: Flight, clock: Clock) -> None:
+    def __init__(self, settlement: DurableAppender, flight: InFlight, clock: Clock) -> None:
         self._settlement = settlement
         self._flight = flight
         self._clock = clock

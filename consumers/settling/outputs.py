@@ -25,7 +25,7 @@ from bus.transports.base import NewRecord
 from bus.vocabulary.core import ErrorReported
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
@@ -39,7 +39,9 @@ class Output(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def seal_outputs(publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any) -> Sequence[Sealed]:
+def seal_outputs(
+    publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any
+) -> Sequence[SealedRecord]:
     """What a handler has *queued*, then what it *returned*, which answers *message*. Raises PublishRejected."""
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
     sealed = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
@@ -76,7 +78,7 @@ def wants_report(message: Message | None, reason: str) -> bool:
     return message.message_type != "error.reported"
 
 
-def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> Sealed:
+def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> SealedRecord:
     """The `error.reported` that tells the requester. Raises PublishRejected."""
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     report = ErrorReported(

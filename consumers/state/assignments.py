@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bus.clock import Clock
 from bus.topics.names import read_topic
-from bus.transports.base import Assignment, Subscription
+from bus.transports.base import Assignment, LogSubscription
 from consumers.resilience.retry import Tier
 from consumers.state.commit_frontier import MAX_SPAN
 from consumers.state.partition import Partition
@@ -60,7 +60,7 @@ class Partitions:
         self._waiting: set[str] = set()
         self.crowding: set[str] = set()
         """The types that have taken half of the room."""
-        self.subscription: Subscription | None = None
+        self.subscription: LogSubscription | None = None
 
     @property
     def waiting(self) -> Set[str]:

@@ -12,10 +12,10 @@ from bus.clock import Clock
 from bus.telemetry.metrics import Metrics
 from consumers.state.delivery import Delivery
 
-__all__ = ["Flight"]
+__all__ = ["InFlight"]
 
 
-class Flight:
+class InFlight:
     """Accounts of one worker."""
 
     def __init__(self, group: str, clock: Clock, metrics: Metrics, *, max_count: int, max_bytes: int) -> None:

@@ -12,10 +12,10 @@ from bus.clock import Clock, Timer
 from consumers.state.delivery import Delivery
 from consumers.state.lanes import Lane, Lanes
 
-__all__ = ["Waiting"]
+__all__ = ["LaneTimers"]
 
 
-class Waiting:
+class LaneTimers:
     """Taken lanes whose head waits; *wake* tells the runners that one has become ready."""
 
     def __init__(self, lanes: Lanes[Delivery], clock: Clock, wake: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bus.transports.base import Assignment
 from consumers.resilience.retry import Tier
-from consumers.resilience.retry_clock import Sightings
+from consumers.resilience.retry_clock import FirstSeen
 from consumers.state.commit_frontier import MAX_SPAN, Frontier
 
 __all__ = ["Partition"]
@@ -60,7 +60,7 @@ class Partition:
         self.own = own
         """Whether this is one of the bus's own topics, whose control headers are honoured."""
         self.tier = tier
-        self.seen = Sightings()
+        self.seen = FirstSeen()
         """Of a tier: since when its records are known to be there."""
         self.passed_ms = -math.inf
         """Of a tier: when the latest of the records that were let through had been appended, on the monotonic clock."""

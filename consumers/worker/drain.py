@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 from consumers.handler_errors import HandlerCutError
-from consumers.handling.slots import Runner, Runners
+from consumers.handling.slots import HandlerSlot, HandlerSlots
 from consumers.state.delivery import Accepted
 from consumers.state.partition import Partition
 
@@ -29,7 +29,7 @@ _log = get_logger("worker")
 
 
 async def drain(
-    runners: Runners,
+    runners: HandlerSlots,
     partitions: Collection[Partition],
     timeout_s: float,
     clock: Clock,
@@ -60,13 +60,13 @@ async def drain(
     return count
 
 
-def cut(runners: Runners, partitions: Collection[Partition]) -> None:
+def cut(runners: HandlerSlots, partitions: Collection[Partition]) -> None:
     """Cancel what runs for *partitions*."""
     for runner in running_for(runners, partitions):
         runner.interrupt(HandlerCutError)
 
 
-def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os._exit) -> None:
+def end_if_strict(running: Collection[HandlerSlot], end: Callable[[int], object] = os._exit) -> None:
     """End the process if one of these holds a key whose order is strict."""
     for runner in running:
         delivery = runner.delivery
@@ -80,6 +80,6 @@ def end_if_strict(running: Collection[Runner], end: Callable[[int], object] = os
             return
 
 
-def running_for(runners: Runners, partitions: Collection[Partition]) -> list[Runner]:
+def running_for(runners: HandlerSlots, partitions: Collection[Partition]) -> list[HandlerSlot]:
     """The runners that are at work on *partitions*."""
     return [runner for runner in runners.running() if runner.delivery and runner.delivery.partition in partitions]

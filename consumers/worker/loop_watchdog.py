@@ -17,7 +17,7 @@ from typing import Any
 
 from bus.errors import text_of
 from bus.telemetry.logs import get_logger
-from consumers.handling.slots import Work
+from consumers.handling.slots import RunningHandler
 
 __all__ = ["LoopWatch"]
 
@@ -34,7 +34,7 @@ class LoopWatch:
     *work_of* names what a task handles; it is called from another thread.
     """
 
-    def __init__(self, work_of: Callable[[asyncio.Task[Any]], Work | None]) -> None:
+    def __init__(self, work_of: Callable[[asyncio.Task[Any]], RunningHandler | None]) -> None:
         self._work_of = work_of
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None

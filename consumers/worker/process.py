@@ -27,15 +27,15 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from consumers.crashes.crash_guard import Witness
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
-from consumers.deadletters.park_orders import Orders, follow_orders
+from consumers.deadletters.park_orders import ParkOrders, follow_orders
 from consumers.declaration import Declaration
 from consumers.group_plan import make_plan
 from consumers.inbox.open import choose_inbox, has_inbox
 from consumers.worker.loop_watchdog import LoopWatch
 from consumers.worker.metrics_server import MetricsServer
-from consumers.worker.signals import ECHO_S, Insistence
+from consumers.worker.signals import ECHO_S, RepeatedSignal
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
@@ -59,7 +59,7 @@ def make_worker(
     member: str,
     clock: Clock,
     metrics: Metrics,
-    witness: Witness | None = None,
+    witness: CrashGuard | None = None,
 ) -> Worker:
     """A worker of *app* on *transport*, with a publisher of its own for what it sends."""
     settings = in_namespace(settings, app.namespace)
@@ -96,7 +96,7 @@ async def run_process(
     clock = SystemClock()
     metrics = Metrics()
     transport = open_configured(settings, clock=clock)
-    witness = Witness(open_roll(in_namespace(settings, app.namespace), app.group), clock)
+    witness = CrashGuard(open_roll(in_namespace(settings, app.namespace), app.group), clock)
     try:
         check_hash_seed(os.environ)
         check_needs(app, has_inbox=has_inbox(app, settings))
@@ -151,9 +151,9 @@ async def _bury_the_dead(transport: Transport, group: str, members: Collection[s
             )
 
 
-async def _orders(transport: Transport, settings: Settings, group: str, witness: Witness) -> Orders:
+async def _orders(transport: Transport, settings: Settings, group: str, witness: CrashGuard) -> ParkOrders:
     """What operators have set aside, before the first record is read."""
-    orders = Orders(transport, settings.bus.namespace, group)
+    orders = ParkOrders(transport, settings.bus.namespace, group)
     try:
         if await orders.read_on():
             witness.ordered(orders.known)
@@ -195,7 +195,7 @@ def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> It
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     asked: list[int] = []
-    insistence = Insistence(echo_s)
+    insistence = RepeatedSignal(echo_s)
 
     def received(number: int, _: FrameType | None) -> None:
         insists = insistence.grows()

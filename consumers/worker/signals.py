@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["ECHO_S", "Insistence"]
+__all__ = ["ECHO_S", "RepeatedSignal"]
 
 ECHO_S: Final = 0.05
 """So soon after the first, a signal is no second one: nobody presses Ctrl-C so fast."""
 
 
-class Insistence:
+class RepeatedSignal:
     """The signals that one process has got; *echo_s* after the first they begin to count."""
 
     def __init__(self, echo_s: float = ECHO_S, now_s: Callable[[], float] = time.monotonic) -> None:

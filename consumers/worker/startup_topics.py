@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bus.errors import NotPermittedError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Admin, TopicSpec
-from consumers.group_plan import Plan, leftover_tiers
+from consumers.group_plan import GroupPlan, leftover_tiers
 from consumers.resilience.retry import Tier
 
 __all__ = ["find_leftover", "provide"]
@@ -42,7 +42,7 @@ async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             )
 
 
-async def find_leftover(admin: Admin, plan: Plan) -> dict[str, Tier]:
+async def find_leftover(admin: Admin, plan: GroupPlan) -> dict[str, Tier]:
     """By topic, the tiers that the group of *plan* has in the log and no longer in its settings; says which."""
     left = leftover_tiers(await admin.topics(), plan)
     if left:

@@ -12,31 +12,31 @@ from bus.clock import Clock
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Transport
-from consumers.crashes.crash_guard import Witness
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
-from consumers.group_plan import Plan
-from consumers.handling.claim_batches import Parking
-from consumers.handling.claims import Claims
-from consumers.handling.exclusive import Solitude
+from consumers.group_plan import GroupPlan
+from consumers.handling.claim_batches import ClaimBatcher
+from consumers.handling.claims import InboxClient
+from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.executor import Executor
 from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, LifetimePolicy
-from consumers.handling.slots import Runners
+from consumers.handling.slots import HandlerSlots
 from consumers.inbox.base import Inbox
-from consumers.receiving.receiver import Admission
-from consumers.receiving.verification import Intake
-from consumers.resilience.circuit_breaker import Dependencies
-from consumers.resilience.failure_brake import Brake, Braking
-from consumers.resilience.retry_clock import LogClock
-from consumers.settling.dispositions import Outcomes
-from consumers.settling.durable_append import Settlement
+from consumers.receiving.receiver import Receiver
+from consumers.receiving.verification import RecordVerifier
+from consumers.resilience.circuit_breaker import CircuitBreakers
+from consumers.resilience.failure_brake import BrakeRule, FailureBrake
+from consumers.resilience.retry_clock import RetryClock
+from consumers.settling.dispositions import Dispositions
+from consumers.settling.durable_append import DurableAppender
 from consumers.settling.late_answers import LateAnswers
 from consumers.state.assignments import Partitions
 from consumers.state.delivery import Delivery
-from consumers.state.in_flight import Flight
-from consumers.state.lane_timers import Waiting
+from consumers.state.in_flight import InFlight
+from consumers.state.lane_timers import LaneTimers
 from consumers.state.lanes import Lanes
 from producers.publisher import Publisher
-from producers.requests.requester import Requests
+from producers.requests.requester import Requester
 
 __all__ = ["Parts", "assemble"]
 
@@ -49,21 +49,21 @@ class Parts(NamedTuple):
     """What a worker drives."""
 
     partitions: Partitions
-    admission: Admission
-    flight: Flight
+    admission: Receiver
+    flight: InFlight
     lanes: Lanes[Delivery]
-    waiting: Waiting
-    runners: Runners
-    requests: Requests
-    log_clock: LogClock
-    claims: Claims | None
-    dependencies: Dependencies
+    waiting: LaneTimers
+    runners: HandlerSlots
+    requests: Requester
+    log_clock: RetryClock
+    claims: InboxClient | None
+    dependencies: CircuitBreakers
     late: LateAnswers
 
 
 def assemble(
     app: Declaration,
-    plan: Plan,
+    plan: GroupPlan,
     *,
     transport: Transport,
     publisher: Publisher,
@@ -72,7 +72,7 @@ def assemble(
     clock: Clock,
     metrics: Metrics,
     wake: Callable[[], None],
-    witness: Witness,
+    witness: CrashGuard,
 ) -> Parts:
     """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
@@ -80,21 +80,21 @@ def assemble(
     partitions = Partitions(
         plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness
     )
-    requests = Requests(publisher, transport, verifier=app.verifier, policy=app.policy)
+    requests = Requester(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
-    flight = Flight(
+    flight = InFlight(
         group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
     )
-    log_clock = LogClock(clock, own=transport.features.own_clock)
-    intake = Intake(plan.view, clock, log_clock)
+    log_clock = RetryClock(clock, own=transport.features.own_clock)
+    intake = RecordVerifier(plan.view, clock, log_clock)
     judge = witness.judging(intake.judge)
-    admission = Admission(
+    admission = Receiver(
         partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge
     )
-    dependencies = Dependencies(group, clock, metrics, partitions.let_wait)
-    brake = Brake(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
-    braking = Braking(brake, group, clock, metrics, partitions.let_rest)
-    settlement = Settlement(
+    dependencies = CircuitBreakers(group, clock, metrics, partitions.let_wait)
+    brake = BrakeRule(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
+    braking = FailureBrake(brake, group, clock, metrics, partitions.let_rest)
+    settlement = DurableAppender(
         publisher,
         group=group,
         clock=clock,
@@ -107,7 +107,7 @@ def assemble(
     claims = None
     if inbox is not None:
         keep_s = settings.inbox.keep_s
-        claims = Claims(
+        claims = InboxClient(
             inbox,
             namespace=plan.namespace,
             group=group,
@@ -116,8 +116,8 @@ def assemble(
             metrics=metrics,
             hold=partitions.hold,
         )
-    waiting = Waiting(lanes, clock, wake)
-    outcomes = Outcomes(
+    waiting = LaneTimers(lanes, clock, wake)
+    outcomes = Dispositions(
         plan,
         admin=transport.admin,
         publisher=publisher,
@@ -130,16 +130,18 @@ def assemble(
         waiting=waiting.__len__,
         most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
     )
-    solitude = Solitude()
+    solitude = ExclusiveGate()
     parking = (
-        None if claims is None else Parking(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
+        None
+        if claims is None
+        else ClaimBatcher(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
     )
     # Asked in this order before each run; the breaker last, see there.
     policies = (
         CrashPolicy(witness),
         LifetimePolicy(intake, clock),
         BrakePolicy(braking),
-        BreakerPolicy(dependencies),
+        BreakerPolicy(dependencies, outcomes),
     )
     executor = Executor(
         plan,
@@ -157,7 +159,9 @@ def assemble(
         clock=clock,
         metrics=metrics,
     )
-    runners = Runners(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, witness=witness)
+    runners = HandlerSlots(
+        lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, witness=witness
+    )
     return Parts(
         partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late
     )

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from bus.clock import Clock, Rarely
+from bus.clock import Clock, Interval
 from bus.errors import ClosedError, TransportError
 from bus.failpoints import reach
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.specs import group_topics, message_topics, namespace_topics
-from bus.transports.base import Assignment, Subscription, Transport
-from consumers.crashes.crash_guard import Witness
+from bus.transports.base import Assignment, LogSubscription, Transport
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
-from consumers.group_plan import Plan
+from consumers.group_plan import GroupPlan
 from consumers.inbox.base import Inbox
 from consumers.state.assignments import names_of
 from consumers.worker import lag
@@ -50,7 +50,7 @@ class Worker:
     def __init__(
         self,
         app: Declaration,
-        plan: Plan,
+        plan: GroupPlan,
         transport: Transport,
         publisher: Publisher,
         settings: Settings,
@@ -59,7 +59,7 @@ class Worker:
         member: str,
         clock: Clock,
         metrics: Metrics,
-        witness: Witness | None = None,
+        witness: CrashGuard | None = None,
     ) -> None:
         self.app = app
         self._plan = plan
@@ -84,7 +84,7 @@ class Worker:
             clock=clock,
             metrics=metrics,
             wake=self._wake,
-            witness=witness or Witness(None, clock),
+            witness=witness or CrashGuard(None, clock),
         )
         (
             self._partitions,
@@ -300,7 +300,7 @@ class Worker:
     async def _keep(self) -> None:
         """Commit at intervals, refresh the gauges but for the lag's, forget old keys; its death ends `run`."""
         interval_s = self._settings.worker.commit_interval_s
-        rarely = Rarely(self._clock)
+        rarely = Interval(self._clock)
         while True:
             await self._clock.sleep(interval_s)
             await self.keep_up()
@@ -331,7 +331,7 @@ class Worker:
     def _wake(self) -> None:
         self.runners.changed()
 
-    def _joined(self) -> Subscription:
+    def _joined(self) -> LogSubscription:
         if self._partitions.subscription is None:
             raise ClosedError("the worker has not started or has stopped")
         return self._partitions.subscription

@@ -17,7 +17,7 @@ from functools import partial
 from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError, text_of
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
-from producers.appending.byte_budget import Room
+from producers.appending.byte_budget import ByteBudget
 
 __all__ = ["Batcher", "size_of"]
 
@@ -49,7 +49,7 @@ class Batcher:
     def __init__(self, transport: Transport, clock: Clock, *, buffer_bytes: int) -> None:
         self._transport = transport
         self._clock = clock
-        self._room = Room(clock, buffer_bytes)
+        self._room = ByteBudget(clock, buffer_bytes)
         self._pending: deque[_Item] = deque()
         self._flights: dict[asyncio.Task[None], tuple[Sequence[_Item], int]] = {}
         """What is on its way, and how often the log had answered when it left."""

@@ -1,4 +1,4 @@
-"""Room: how many bytes may be sealed and not yet settled, given out first come, first served.
+"""A budget of bytes: how many bytes may be sealed and not yet settled, given out first come, first served.
 
 Owns who waits for room, and for how long. Does not own what is buffered (`producers.appending.batcher`).
 """
@@ -10,7 +10,7 @@ from collections import deque
 
 from bus.clock import Clock
 
-__all__ = ["Room"]
+__all__ = ["ByteBudget"]
 
 
 class _Place:
@@ -27,7 +27,7 @@ class _Place:
             self.granted.set_result(granted)
 
 
-class Room:
+class ByteBudget:
     """*max_bytes* for all; what is larger than that has it to itself. Used from one event loop."""
 
     def __init__(self, clock: Clock, max_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Preparation: the topics of messages exist before anything is sent there.
+"""TopicCreation: the topics of messages exist before anything is sent there.
 
 Owns which topics are known, asking the log for the others and making what is missing, and for how long anybody waits
 for that. Does not own what a message's topic is, nor sending.
@@ -17,10 +17,10 @@ from bus.topics.names import dead_letter_topic, read_topic
 from bus.topics.specs import creates_topics, message_topics
 from bus.transports.base import Transport
 
-__all__ = ["Preparation"]
+__all__ = ["TopicCreation"]
 
 
-class Preparation:
+class TopicCreation:
     """The topics of one publisher; used from one event loop.
 
     The log is asked one question at a time, by a task of its own: all who wait for the same topics share it and its

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from bus.transports.base import Headers, NewRecord, check_topic_name
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Backlog", "NewRow", "PendingRow", "Rows", "row_of", "sealed_of"]
 
@@ -79,14 +79,14 @@ class Rows(Protocol):
         """Let another relay lead."""
 
 
-def row_of(sealed: Sealed, added_ms: int) -> NewRow:
+def row_of(sealed: SealedRecord, added_ms: int) -> NewRow:
     """The row that stands for *sealed*."""
     record = sealed.record
     assert record.value is not None  # noqa: S101 - a sealed message has one
     return NewRow(sealed.message_id, added_ms, record.topic, record.key, record.value, _encode(record.headers))
 
 
-def sealed_of(row: PendingRow) -> Sealed:
+def sealed_of(row: PendingRow) -> SealedRecord:
     """The very record that was sealed.
 
     Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row that stands for none.
@@ -94,4 +94,4 @@ def sealed_of(row: PendingRow) -> Sealed:
     check_topic_name(row.topic)
     headers = _headers.decode(row.headers) if row.headers else ()
     message_type = next((value.decode("utf-8", "replace") for name, value in headers if name == "sb-type"), "other")
-    return Sealed(row.message_id, message_type, NewRecord(row.topic, row.key, row.value, headers))
+    return SealedRecord(row.message_id, message_type, NewRecord(row.topic, row.key, row.value, headers))

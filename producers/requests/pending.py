@@ -19,7 +19,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
 
-__all__ = ["Answer", "Asked", "Waiter", "Waiting"]
+__all__ = ["Answer", "PendingRequest", "Waiter", "PendingRequests"]
 
 _LATE_KEPT = 32
 _ENDED_KEPT = 10_000
@@ -27,7 +27,7 @@ _FEW = 64
 _KNOWN_LABELS = frozenset({"error.reported"})
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PendingRequest(msgspec.Struct, frozen=True):
     """What a request asked for, and which request it was.
 
     An answer of *kind*, from *addressee* where it was addressed to one agent.
@@ -51,7 +51,7 @@ class Waiter:
 
     __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "message", "refused", "sent")
 
-    def __init__(self, asked: Asked, deadline_s: float, cause_id: str | None) -> None:
+    def __init__(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
         self.asked = asked
         self.deadline_s = deadline_s
         self.cause_id = cause_id
@@ -73,7 +73,7 @@ class Waiter:
             self.done.set_result(None)
 
 
-class Waiting:
+class PendingRequests:
     """The open requests of one instance of an agent."""
 
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
@@ -81,7 +81,7 @@ class Waiting:
         self._metrics = metrics
         self._waiters: dict[str, Waiter] = {}
         self._unsent: set[Waiter] = set()
-        self._ended: OrderedDict[str, Asked] = OrderedDict()
+        self._ended: OrderedDict[str, PendingRequest] = OrderedDict()
         self._due: list[tuple[float, int, Waiter]] = []
         self._most_due = _FEW
         self._order = itertools.count()
@@ -93,7 +93,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._waiters) + len(self._unsent)
 
-    def open(self, asked: Asked, deadline_s: float, cause_id: str | None) -> Waiter:
+    def open(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> Waiter:
         """A waiter whose *done* is set at the deadline at the latest; `close` it in any case."""
         waiter = Waiter(asked, deadline_s, cause_id)
         self._unsent.add(waiter)
@@ -138,7 +138,7 @@ class Waiting:
         for waiter in (*self._unsent, *self._waiters.values()):
             waiter.end()
 
-    def asked(self, message_id: str) -> Asked | None:
+    def asked(self, message_id: str) -> PendingRequest | None:
         """What the request *message_id* asked for, also when it has ended.
 
         None for one this instance does not remember.

@@ -25,9 +25,9 @@ from bus.transports.base import PartitionRange, Record, Transport
 from bus.transports.read_all import begun_anew
 from bus.trust.policy import AllowAll, Policy
 from bus.vocabulary.core import ErrorReported
-from producers.requests.pending import Answer, Asked, Waiting
+from producers.requests.pending import Answer, PendingRequest, PendingRequests
 
-__all__ = ["Replies", "View", "believe", "open_reply"]
+__all__ = ["ReplyReader", "ReplyFilter", "believe", "open_reply"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
@@ -44,7 +44,7 @@ _UNCORRELATED: Final = "uncorrelated"
 _log = get_logger("replies")
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Who reads, and what is believed there."""
 
     namespace: str
@@ -57,7 +57,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     max_hops: int = gates.MOST_HOPS
 
 
-def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> Message | None:
+def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadType]) -> Message | None:
     """The message in *record*; None when it is for another instance or agent. Raises ContractError.
 
     *kinds* make it quicker and change no verdict.
@@ -80,7 +80,7 @@ def open_reply(record: Record, view: View, kinds: Mapping[str, PayloadType]) -> 
     return verdict.message if isinstance(verdict, gates.Passed) else None
 
 
-def believe(message: Message, asked: Asked, record: Record, view: View, *, now_ms: int) -> Answer:
+def believe(message: Message, asked: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int) -> Answer:
     """The answer in *message*, which is correlated to a request that *asked* for it. Raises ContractError."""
     _check_relation(message, asked)
     kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
@@ -111,12 +111,12 @@ def _pass(verdict: gates.Verdict) -> None:
         raise verdict.error
 
 
-def _is_for(message: Message, view: View) -> bool:
+def _is_for(message: Message, view: ReplyFilter) -> bool:
     recipient = message.metadata.recipient
     return recipient is not None and (recipient.id, recipient.session_id) == (view.agent_id, view.session_id)
 
 
-def _check_relation(message: Message, asked: Asked) -> None:
+def _check_relation(message: Message, asked: PendingRequest) -> None:
     """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which
     anybody could forge else."""
     if message.metadata.conversation_id != asked.conversation_id:
@@ -126,15 +126,15 @@ def _check_relation(message: Message, asked: Asked) -> None:
         raise ContractError("the request is not its first parent", "/verification/parents", _UNCORRELATED)
 
 
-class Replies:
+class ReplyReader:
     """Reads one reply topic and settles what waits; *restore* makes the topic where it is missing, or says why not."""
 
     def __init__(
         self,
         transport: Transport,
         topic: str,
-        view: View,
-        waiting: Waiting,
+        view: ReplyFilter,
+        waiting: PendingRequests,
         *,
         restore: Callable[[TopicMissingError], Awaitable[object]],
         clock: Clock,

@@ -1,4 +1,4 @@
-"""Requests: a message out, its answer back, or an error that says why there is none; all by one deadline.
+"""Requester: a message out, its answer back, or an error that says why there is none; all by one deadline.
 
 Owns the reply topic and session of one instance of an agent, sending a request and waiting for it. Does not own waiting
 (`producers.requests.pending`), reading and believing answers (`producers.requests.reply_reader`) or publishing.
@@ -26,12 +26,12 @@ from bus.trust.policy import AllowAll, Policy
 from bus.vocabulary.core import ErrorReported
 from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
-from producers.requests.pending import Answer, Asked, Waiter, Waiting
-from producers.requests.reply_reader import Replies, View
+from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
+from producers.requests.reply_reader import ReplyFilter, ReplyReader
 from producers.sealing.options import Draft, RequestOptions, asked_hops, hop_limit
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["Requests"]
+__all__ = ["Requester"]
 
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 _OWN_OPTIONS = ("ttl_s", "reply_to")
@@ -39,7 +39,7 @@ _ENTROPY_BYTES = 10
 _MAX_SAID = 300
 
 
-class Requests:
+class Requester:
     """Asks in the name of one publisher's agent. Opens its reply topic at the first request."""
 
     def __init__(
@@ -60,8 +60,8 @@ class Requests:
             origin, sender=msgspec.structs.replace(origin.sender, session_id=session_id)
         )
         self.topic = reply_topic(origin.namespace, origin.sender.id or "")
-        self.waiting = Waiting(self._clock, publisher.metrics)
-        view = View(
+        self.waiting = PendingRequests(self._clock, publisher.metrics)
+        view = ReplyFilter(
             namespace=origin.namespace,
             agent_id=origin.sender.id or "",
             session_id=session_id,
@@ -71,7 +71,7 @@ class Requests:
             max_ttl_ms=round(origin.max_ttl_s * 1000),
             max_hops=origin.max_hops,
         )
-        self._replies = Replies(
+        self._replies = ReplyReader(
             transport,
             self.topic,
             view,
@@ -98,7 +98,7 @@ class Requests:
         UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
-        asked = Asked(payload_type(reply), _addressee(options))
+        asked = PendingRequest(payload_type(reply), _addressee(options))
         deadline_s = self._clock.monotonic_s() + timeout_s
         waiter = self.waiting.open(asked, deadline_s, cause.message_id if cause is not None else None)
         try:
@@ -192,7 +192,7 @@ class Requests:
                 f"answers need the topic {self.topic}, which is missing and may not be created here: {how} ({error})"
             ) from error
 
-    def _seal(self, draft: Draft, waiter: Waiter, cause: Message | None) -> Sealed:
+    def _seal(self, draft: Draft, waiter: Waiter, cause: Message | None) -> SealedRecord:
         left_s = self._left_s(waiter)
         if left_s <= 0:
             late = DeadlineError("the deadline passed before it was sent")
@@ -214,7 +214,7 @@ class Requests:
             )
             raise PublishRejected(f"refused before sending: {error}", error)
 
-    async def _answer(self, sealed: Sealed, waiter: Waiter, timeout_s: float) -> Answer:
+    async def _answer(self, sealed: SealedRecord, waiter: Waiter, timeout_s: float) -> Answer:
         started_s = self._clock.monotonic_s()
         outcomes = await self._publisher.submit(sealed, timeout_s=max(0.001, self._left_s(waiter)))
         await asyncio.wait((outcomes, waiter.done), return_when=asyncio.FIRST_COMPLETED)
@@ -263,7 +263,7 @@ def _addressee(options: RequestOptions) -> str | None:
     return to.id if isinstance(to, Agent) else to
 
 
-def _opened(answer: Answer, request: Message, reply: type[_Reply], asked: Asked) -> _Reply:
+def _opened(answer: Answer, request: Message, reply: type[_Reply], asked: PendingRequest) -> _Reply:
     if isinstance(answer.payload, reply):
         return answer.payload
     message = answer.message

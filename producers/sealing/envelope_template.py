@@ -21,9 +21,9 @@ from bus.protocol import envelope_rules, sealing
 from bus.protocol.envelope import PROTOCOL, Agent
 from bus.topics.names import message_topic
 from bus.transports.base import Headers, NewRecord
-from producers.sealing.inherited_fields import Heritage
-from producers.sealing.options import Draft, Origin, compose
-from producers.sealing.sealed_record import CONTENT_TYPE, Sealed
+from producers.sealing.inherited_fields import InheritedFields
+from producers.sealing.options import Draft, PublisherIdentity, compose
+from producers.sealing.sealed_record import CONTENT_TYPE, SealedRecord
 
 __all__ = ["EnvelopeTemplate", "TemplateCache", "shared_options"]
 
@@ -60,7 +60,12 @@ class EnvelopeTemplate:
     )
 
     def __init__(
-        self, kind: PayloadType, origin: Origin, draft: Draft | None = None, *, max_message_bytes: int = sys.maxsize
+        self,
+        kind: PayloadType,
+        origin: PublisherIdentity,
+        draft: Draft | None = None,
+        *,
+        max_message_bytes: int = sys.maxsize,
     ) -> None:
         options = {} if draft is None else {name: getattr(draft, name) for name in _SHARED}
         layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
@@ -113,7 +118,7 @@ class EnvelopeTemplate:
         # Whether a longer payload is too heavy is for the exact way to find out.
         most = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
-        return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (Sealed, NewRecord), drafts)
+        return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (SealedRecord, NewRecord), drafts)
 
     def seal(
         self,
@@ -143,7 +148,7 @@ class EnvelopeTemplate:
         data: bytes,
         now_ms: int,
         entropy: bytes,
-        heritage: Heritage,
+        heritage: InheritedFields,
         *,
         idempotency_key: str | None = None,
         key: str | None = None,
@@ -223,7 +228,7 @@ _MOST_TEMPLATES = 512
 class TemplateCache:
     """The templates of one publisher, by class of payload and `shared_options`."""
 
-    def __init__(self, origin: Origin, max_message_bytes: int) -> None:
+    def __init__(self, origin: PublisherIdentity, max_message_bytes: int) -> None:
         self.plain: dict[type, EnvelopeTemplate] = {}
         """Those without options, which are asked for most."""
         self._origin = origin

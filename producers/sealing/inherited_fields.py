@@ -1,4 +1,4 @@
-"""Heritage: what a message has from the one that caused it, as it stands in its envelope.
+"""InheritedFields: what a message has from the one that caused it, as it stands in its envelope.
 
 Owns the texts a template fills in for a caused message: who caused it, conversation, correlation, hops, task and run,
 trace, parents and proof chain. What is inherited passed the gates with the cause, so that its form is not looked at
@@ -14,12 +14,12 @@ from bus.protocol.proof_chain import links_after
 from bus.protocol.sealing import Message
 from producers.sealing.options import DEFAULT_MAX_HOPS, hop_limit, is_traced
 
-__all__ = ["Heritage", "heritage_of"]
+__all__ = ["InheritedFields", "heritage_of"]
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Heritage(msgspec.Struct, frozen=True, gc=False):
+class InheritedFields(msgspec.Struct, frozen=True, gc=False):
     """Pieces of JSON, each with the comma before it, or empty where there is nothing to inherit."""
 
     front: bytes
@@ -58,12 +58,12 @@ class Heritage(msgspec.Struct, frozen=True, gc=False):
         return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops, DEFAULT_MAX_HOPS)
 
 
-def heritage_of(cause: Message, *, answers: bool) -> Heritage:
+def heritage_of(cause: Message, *, answers: bool) -> InheritedFields:
     """What a message inherits from *cause*; *answers* says that it is the answer to it."""
     before, verification = cause.metadata, cause.verification
     traced = is_traced(before)
     correlation = before.message_id if answers else before.correlation_id or before.message_id
-    return Heritage(
+    return InheritedFields(
         front=b'{"causation_id":%b,"conversation_id":%b,"correlation_id":%b,"hops":'
         % (_encode(before.message_id), _encode(before.conversation_id), _encode(correlation)),
         conversation_id=before.conversation_id,

@@ -34,9 +34,9 @@ __all__ = [
     "LAST_MS",
     "PRIORITIES",
     "Draft",
-    "Layers",
+    "EnvelopeLayers",
     "Options",
-    "Origin",
+    "PublisherIdentity",
     "RequestOptions",
     "asked_hops",
     "check_struct",
@@ -117,7 +117,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     rests_on: tuple[Message, ...] = ()
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who publishes, where, and within which limits."""
 
     sender: Agent
@@ -127,7 +127,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     max_hops: int = MOST_HOPS
 
 
-class Layers(msgspec.Struct, frozen=True):
+class EnvelopeLayers(msgspec.Struct, frozen=True):
     """What `bus.protocol.sealing.seal` takes besides the data."""
 
     metadata: Metadata
@@ -158,18 +158,18 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {"retry": RetryPolicy, "authority": 
 def compose(
     draft: Draft,
     kind: PayloadType,
-    origin: Origin,
+    origin: PublisherIdentity,
     *,
     now_ms: int,
     message_id: str,
     cause: Message | None = None,
     answers: bool = False,
-) -> Layers:
+) -> EnvelopeLayers:
     """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming
     the option."""
     _check_types(draft)
     identity = _given(draft.message_id, message_id)
-    return Layers(
+    return EnvelopeLayers(
         _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
         _compose_routing(draft, origin, now_ms=now_ms, message_id=identity, cause=cause),
         _parents(draft, cause),
@@ -180,7 +180,7 @@ def compose(
 def _compose_metadata(
     draft: Draft,
     kind: PayloadType,
-    origin: Origin,
+    origin: PublisherIdentity,
     *,
     now_ms: int,
     message_id: str,
@@ -225,7 +225,9 @@ def is_traced(before: Metadata) -> bool:
     )
 
 
-def _compose_routing(draft: Draft, origin: Origin, *, now_ms: int, message_id: str, cause: Message | None) -> Routing:
+def _compose_routing(
+    draft: Draft, origin: PublisherIdentity, *, now_ms: int, message_id: str, cause: Message | None
+) -> Routing:
     ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
     if not 0 < ttl_s <= origin.max_ttl_s:
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")

@@ -12,12 +12,12 @@ from bus.protocol.identifiers import is_traceparent
 from bus.protocol.sealing import Message
 from bus.transports.base import NewRecord
 
-__all__ = ["CONTENT_TYPE", "Sealed", "record_of", "sealed_as"]
+__all__ = ["CONTENT_TYPE", "SealedRecord", "record_of", "sealed_as"]
 
 CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 
 
-class Sealed(msgspec.Struct, frozen=True, gc=False):
+class SealedRecord(msgspec.Struct, frozen=True, gc=False):
     """A sealed message as the record that carries it."""
 
     message_id: str
@@ -46,6 +46,6 @@ def record_of(message: Message, topic: str) -> NewRecord:
     return NewRecord(topic, message.key, message.value, tuple(headers))
 
 
-def sealed_as(message: Message, topic: str) -> Sealed:
+def sealed_as(message: Message, topic: str) -> SealedRecord:
     """*message* with its record for *topic*."""
-    return Sealed(message.message_id, message.message_type, record_of(message, topic), message)
+    return SealedRecord(message.message_id, message.message_type, record_of(message, topic), message)

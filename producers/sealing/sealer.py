@@ -26,8 +26,8 @@ from bus.transports.base import Headers, NewRecord
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
-from producers.sealing.options import Draft, Origin, check_struct, compose
-from producers.sealing.sealed_record import Sealed, sealed_as
+from producers.sealing.options import Draft, PublisherIdentity, check_struct, compose
+from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer"]
 
@@ -42,7 +42,7 @@ class Sealer:
         self,
         settings: Settings,
         *,
-        origin: Origin,
+        origin: PublisherIdentity,
         clock: Clock,
         signer: Signer | None = None,
         entropy: Callable[[int], bytes] | None = None,
@@ -63,9 +63,9 @@ class Sealer:
         cause: Message | None = None,
         answers: bool = False,
         topic: str | None = None,
-        origin: Origin | None = None,
+        origin: PublisherIdentity | None = None,
         data: bytes | None = None,
-    ) -> Sealed:
+    ) -> SealedRecord:
         """Seal *draft* now. Raises PublishRejected naming the field that receivers would refuse.
 
         *topic* overrides the type's own, *origin* the agent in whose name it is sealed. *data* is the payload's
@@ -96,8 +96,8 @@ class Sealer:
         cause: Message | None = None,
         answers: bool = False,
         topic: str | None = None,
-        origin: Origin | None = None,
-    ) -> Sealed:
+        origin: PublisherIdentity | None = None,
+    ) -> SealedRecord:
         """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
         if kind.risk == "high" and self._signer is None:
             text = f"{kind.name} is of high risk, which nobody accepts unsigned: give `connect` or the App a signer"
@@ -123,7 +123,7 @@ class Sealer:
 
     # The compiled way.
 
-    def seal_plain(self, payload: msgspec.Struct) -> Sealed:
+    def seal_plain(self, payload: msgspec.Struct) -> SealedRecord:
         """`seal` for a payload without any options, which is most of a stream."""
         if self._templates is not None:
             template = self._templates.plain.get(payload.__class__) or self._templates.of(payload)
@@ -133,10 +133,10 @@ class Sealer:
 
     def seal_run(
         self, items: Sequence[object], start: int, *, most: int, room: int
-    ) -> tuple[list[Sealed], list[NewRecord], int]:
+    ) -> tuple[list[SealedRecord], list[NewRecord], int]:
         """Seal *items* from *start* on as long as compiled code seals them in one step.
 
-        At most *most* of them and *room* bytes. Returns their Sealed, their records, and the bytes they take; nothing
+        At most *most* of them and *room* bytes. Returns them sealed, their records, and the bytes they take; nothing
         where the next one has to go through `seal` or `seal_plain`.
         """
         item = items[start]
@@ -147,7 +147,7 @@ class Sealer:
         if template is None or template.compiled is None:
             return [], [], 0
         count = min(most, len(items) - start, _MOST_AT_ONCE)
-        run: tuple[list[Sealed], list[NewRecord], int] = template.compiled.many(
+        run: tuple[list[SealedRecord], list[NewRecord], int] = template.compiled.many(
             items, start, room, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
         )
         return run
@@ -161,7 +161,7 @@ class Sealer:
         cause: Message | None,
         answers: bool,
         topic: str | None,
-    ) -> Sealed | None:
+    ) -> SealedRecord | None:
         """Seal *draft* as a template says; None for what the exact way has to decide."""
         plain_call = cause is None and topic is None and data is None and not answers
         if plain_call:
@@ -189,21 +189,21 @@ class Sealer:
         traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
         return self._sealed(template, filled, topic or template.topic, traced)
 
-    def _in_one_step(self, template: EnvelopeTemplate, item: msgspec.Struct) -> Sealed | None:
+    def _in_one_step(self, template: EnvelopeTemplate, item: msgspec.Struct) -> SealedRecord | None:
         """Seal *item*, a payload or its Draft, with its encoding in one compiled step; None where it takes more."""
         if template.compiled is None:
             return None
-        sealed: Sealed | None = template.compiled.one(item, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES))
+        sealed: SealedRecord | None = template.compiled.one(item, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES))
         return sealed
 
     def _sealed(
         self, template: EnvelopeTemplate, filled: tuple[str, bytes, bytes] | None, topic: str, traced: Headers
-    ) -> Sealed | None:
+    ) -> SealedRecord | None:
         if filled is None or len(filled[2]) > self._max_message_bytes:
             return None
         identity, record_key, value = filled
         headers = (*template.headers, ("sb-id", identity.encode()), *template.further_headers, *traced)
-        return Sealed(identity, template.message_type, NewRecord(topic, record_key, value, headers))
+        return SealedRecord(identity, template.message_type, NewRecord(topic, record_key, value, headers))
 
 
 def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
@@ -218,7 +218,7 @@ def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer:
         raise PublishRejected(str(error), error) from error
     check_namespace(settings.bus.namespace)
     limits = settings.publish
-    origin = Origin(
+    origin = PublisherIdentity(
         sender=sender,
         namespace=settings.bus.namespace,
         ttl_s=limits.ttl_s,

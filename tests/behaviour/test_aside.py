@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from bus.clock import SystemClock
-from consumers.handling.slots import Runner, Runners
+from consumers.handling.slots import HandlerSlot, HandlerSlots
 from consumers.state.lanes import Lane, Lanes
 
 
@@ -16,11 +16,11 @@ class Case:
 
     def __init__(self, concurrency: int) -> None:
         self.lanes: Lanes[Any] = Lanes()
-        self.runners = Runners(self.lanes, self.drive, concurrency=concurrency, clock=SystemClock())
+        self.runners = HandlerSlots(self.lanes, self.drive, concurrency=concurrency, clock=SystemClock())
         self.at_work = self.most_at_work = self.settling = self.most_settling = self.done = 0
         self.durable = asyncio.Event()
 
-    async def drive(self, lane: Lane[Any], runner: Runner) -> None:
+    async def drive(self, lane: Lane[Any], runner: HandlerSlot) -> None:
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
         await asyncio.sleep(0)

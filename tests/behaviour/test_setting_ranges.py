@@ -11,7 +11,7 @@ import pytest
 from bus.settings.loading import _TYPES, load
 from bus.settings.schema import Settings
 from bus.transports.kafka import options_of
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 from sealbus import App, payload
 
 
@@ -61,5 +61,5 @@ async def test_an_app_works_with_whatever_durations_are_allowed(settings: Settin
 
 @pytest.mark.parametrize("settings", [SHORTEST, LONGEST], ids=["the shortest", "the longest"])
 def test_kafkas_protocol_has_room_for_whatever_durations_are_allowed(settings: Settings) -> None:
-    arguments = Options(bootstrap=("localhost:9092",), **options_of(settings)).member("group")
+    arguments = KafkaOptions(bootstrap=("localhost:9092",), **options_of(settings)).member("group")
     assert all(0 < value < 2**31 for name, value in arguments.items() if name.endswith("_ms"))

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from bus.clock import Clock
 from bus.transports import open_transport
-from bus.transports.base import Appended, Assignment, NewRecord, Record, Subscription, TopicSpec, Transport
+from bus.transports.base import Appended, Assignment, LogSubscription, NewRecord, Record, TopicSpec, Transport
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -53,7 +53,7 @@ class Member:
         self.heard: list[tuple[str, Assignment]] = []
         self.drained = asyncio.Event()
         self.drained.set()
-        self.subscription: Subscription
+        self.subscription: LogSubscription
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
         self.heard += [("assigned", assignment) for assignment in assignments]

@@ -17,7 +17,7 @@ from deadly_app import Job
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.read_all import scan
-from consumers.crashes.process_files import Roll
+from consumers.crashes.process_files import ProcessFiles
 from consumers.deadletters.letters import read_dead_letter
 from sealbus import connect
 
@@ -110,4 +110,4 @@ def test_who_is_killed_on_purpose_dies_of_no_message(workers: Workers) -> None:
         process.wait(30)
     assert asyncio.run(letters(workers.url)) == []
     (state,) = workers.folder.glob("log-workers/*")
-    assert Roll(state).tolls() == {}
+    assert ProcessFiles(state).tolls() == {}

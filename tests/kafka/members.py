@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bus.transports.base import Assignment, Record, Subscription
+from bus.transports.base import Assignment, LogSubscription, Record
 
 __all__ = ["MIB", "Listener", "receive"]
 
@@ -31,7 +31,7 @@ class Listener:
         self.held -= set(assignments)
 
 
-async def receive(subscription: Subscription, count: int, within_s: float = 15.0) -> list[Record]:
+async def receive(subscription: LogSubscription, count: int, within_s: float = 15.0) -> list[Record]:
     """Poll until *count* records have come."""
     got: list[Record] = []
     async with asyncio.timeout(within_s):

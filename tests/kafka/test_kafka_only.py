@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 
 from bus.errors import ConfigurationError, RecordTooLargeError, TopicMissingError
 from bus.transports.base import Appended, NewRecord, Record, TopicSpec
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer import consumer as member
 from bus.transports.kafka.consumer.decompression import MOST_BYTES
 from bus.transports.partitioner import partition_of
@@ -246,10 +246,10 @@ async def test_what_the_broker_finds_too_large_is_refused_and_its_neighbours_are
 async def test_a_limit_that_is_lowered_meanwhile_costs_the_large_record_only(opened, topic, admin, monkeypatch) -> None:
     """The limit is not known: the broker refuses the batch, and the sealed neighbours must not go down with it."""
 
-    async def unlimited(_: Link, __: str, facts: object) -> object:
+    async def unlimited(_: ClusterClient, __: str, facts: object) -> object:
         return facts
 
-    monkeypatch.setattr(Link, "_limited", unlimited)
+    monkeypatch.setattr(ClusterClient, "_limited", unlimited)
     transport = opened(compression="none")
     create(admin, topic, max_message_bytes="20000")
     values = [b"a" * 500, b"b" * 30_000, b"c" * 500, *(b"%d" % i * 300 for i in range(100, 200))]

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from members import MIB, Listener, receive
 
 from bus.errors import OffsetOutOfRangeError
-from bus.transports.base import NewRecord, Subscription, TopicSpec
+from bus.transports.base import LogSubscription, NewRecord, TopicSpec
 from bus.transports.kafka import KafkaTransport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ async def filled(transport: KafkaTransport, topic: str, records: Iterable[bytes]
     await transport.append([NewRecord(topic, None, value) for value in records], timeout_s=20)
 
 
-async def joined(transport: KafkaTransport, topic: str, listener: Listener) -> Subscription:
+async def joined(transport: KafkaTransport, topic: str, listener: Listener) -> LogSubscription:
     return await transport.subscribe(group_of(topic), [topic], listener, member="m")
 
 

@@ -11,7 +11,7 @@ from members import MIB
 
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.kafka import KafkaTransport
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer import reader as reading
 
 _COUNT = 20
@@ -41,15 +41,15 @@ async def test_what_a_cancelled_reader_still_fetches_is_not_given_to_the_next(tr
     monkeypatch.setattr(reading, "_FETCH_S", 2.0)
     waiting = asyncio.create_task(offsets(transport, topic, _COUNT, wait_s=30))
     await asyncio.sleep(0.5)
-    spans = Link.spans
+    spans = ClusterClient.spans
 
-    async def late(link: Link, places: Sequence[Any]) -> Any:
+    async def late(link: ClusterClient, places: Sequence[Any]) -> Any:
         # While the next reader asks where the partition ends, the fetch of the one before brings what has come.
         await append(transport, topic, 1)
         await asyncio.sleep(0.5)
         return await spans(link, places)
 
-    monkeypatch.setattr(Link, "spans", late)
+    monkeypatch.setattr(ClusterClient, "spans", late)
 
     waiting.cancel()
 
@@ -59,7 +59,7 @@ async def test_what_a_cancelled_reader_still_fetches_is_not_given_to_the_next(tr
 async def test_a_reader_cancelled_on_its_way_to_another_place_leaves_nothing_out(transport, topic, monkeypatch) -> None:
     assert await offsets(transport, topic, 0, max_records=5) == list(range(5))
     with monkeypatch.context() as patched:
-        patched.setattr(Link, "spans", lambda *_: asyncio.sleep(30))
+        patched.setattr(ClusterClient, "spans", lambda *_: asyncio.sleep(30))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(offsets(transport, topic, 0), 0.5)
 

@@ -22,7 +22,7 @@ from consumers.worker.process import make_worker
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 from sealbus import App, Context, Reject, Retry, RetryLater, payload
 
 
@@ -71,7 +71,7 @@ def make_app(runs: list[str]) -> App:
     return app
 
 
-def altered(sealed: Sealed, old: bytes, new: bytes) -> NewRecord:
+def altered(sealed: SealedRecord, old: bytes, new: bytes) -> NewRecord:
     value = sealed.record.value or b""
     assert old in value
     return msgspec.structs.replace(sealed.record, value=value.replace(old, new))
@@ -80,7 +80,7 @@ def altered(sealed: Sealed, old: bytes, new: bytes) -> NewRecord:
 def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dict[str, NewRecord]:
     """Every kind of record by its name."""
 
-    def sealed(how: str, **options: object) -> Sealed:
+    def sealed(how: str, **options: object) -> SealedRecord:
         return publisher.sealer.seal(Draft(payload=Job(how=how), **options))
 
     good = sealed("good")

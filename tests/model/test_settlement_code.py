@@ -37,7 +37,7 @@ from consumers.inbox.row_encoding import encode_outputs
 from consumers.receiving import receiver as admission
 from consumers.resilience.retry import Tier
 from consumers.settling import dispositions as outcomes
-from consumers.settling.durable_append import Settlement
+from consumers.settling.durable_append import DurableAppender
 from consumers.state.commit_frontier import Frontier
 from consumers.state.delivery import Delivery
 from consumers.worker import worker
@@ -413,18 +413,18 @@ def marks_before_the_work(patch: pytest.MonkeyPatch) -> None:
 def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
     async def bury(*_: object) -> None: ...
 
-    patch.setattr(Settlement, "bury", bury)
+    patch.setattr(DurableAppender, "bury", bury)
 
 
 def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:
-    async def move(self: outcomes.Outcomes, delivery: Delivery, tier: Tier, *_: object) -> None:
+    async def move(self: outcomes.Dispositions, delivery: Delivery, tier: Tier, *_: object) -> None:
         self._flight.moved(delivery, tier.name)
 
-    patch.setattr(outcomes.Outcomes, "_move", move)
+    patch.setattr(outcomes.Dispositions, "_move", move)
 
 
 def asks_no_inbox(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims.Claims, "key_of", lambda *_: None)
+    patch.setattr(claims.InboxClient, "key_of", lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -451,10 +451,10 @@ def lives_that_end_with_the_machine_after_a_commit() -> None:
 
 
 def test_a_worker_that_commits_what_is_not_on_its_disk_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def made_durable(_: claims.Claims) -> bool:
+    async def made_durable(_: claims.InboxClient) -> bool:
         return True
 
     lives_that_end_with_the_machine_after_a_commit()
-    monkeypatch.setattr(claims.Claims, "made_durable", made_durable)
+    monkeypatch.setattr(claims.InboxClient, "made_durable", made_durable)
     with pytest.raises(AssertionError):
         lives_that_end_with_the_machine_after_a_commit()

@@ -18,7 +18,7 @@ from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from producers.outcomes import PublishRejected
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
@@ -149,7 +149,7 @@ def sealer(**flags: object) -> Sealer:
     return make_sealer(settings, "steps@tests", clock=ManualClock())
 
 
-def sealed_by(each: Sealer, item: Any) -> Sealed | str:
+def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
     try:
         sealed = each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
         return msgspec.structs.replace(sealed, made=None)

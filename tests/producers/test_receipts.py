@@ -21,7 +21,7 @@ from bus.transports.base import Appended, NewRecord, Outcome
 from producers.connection import make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.publisher import Publisher
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
 APPENDED = st.builds(
@@ -52,8 +52,8 @@ def publisher() -> Iterator[Opened]:
     asyncio.run(transport.close())
 
 
-def sealed(count: int) -> list[Sealed]:
-    return [Sealed(f"id-{number}", "kind.of", NewRecord("t", b"k", b"{}")) for number in range(count)]
+def sealed(count: int) -> list[SealedRecord]:
+    return [SealedRecord(f"id-{number}", "kind.of", NewRecord("t", b"k", b"{}")) for number in range(count)]
 
 
 def seen(results: Sequence[object]) -> list[object]:
@@ -63,7 +63,7 @@ def seen(results: Sequence[object]) -> list[object]:
 @given(st.lists(APPENDED, max_size=9) | st.lists(APPENDED | FAILED, max_size=9))
 def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: list[Outcome]) -> None:
     messages = sealed(len(outcomes))
-    with mock.patch.object(Sealed, "message", None):
+    with mock.patch.object(SealedRecord, "message", None):
         with mock.patch.object(native, "core", None):
             expected = publisher().results_of(messages, outcomes)
         assert seen(publisher().results_of(messages, outcomes)) == seen(expected)
@@ -81,7 +81,7 @@ def test_a_receipt_says_where_its_own_message_is(publisher: Opened) -> None:
 @pytest.mark.usefixtures("way")
 def test_a_failure_keeps_its_place_and_receipts_are_counted_without_it(publisher: Opened) -> None:
     asked = publisher()
-    with mock.patch.object(Sealed, "message", None):
+    with mock.patch.object(SealedRecord, "message", None):
         results = asked.results_of(sealed(3), (Appended("t", 0, 5, 7), AppendUnknownError("?"), TransportError("no")))
     assert [type(result) for result in results] == [Receipt, PublishUnknown, PublishRejected]
     assert asked.metrics.accepted("kind.of").count == 1

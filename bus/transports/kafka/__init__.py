@@ -15,7 +15,7 @@ from bus.settings.schema import Settings
 from bus.settings.sources import FIXED
 from bus.transports.kafka.cluster.client_log import limit_noise
 from bus.transports.kafka.consumer import record_parsing
-from bus.transports.kafka.options import Options, Security, token_source
+from bus.transports.kafka.options import KafkaOptions, KafkaSecurity, token_source
 from bus.transports.kafka.transport import KafkaTransport
 
 __all__ = ["KafkaTransport", "open_url", "options_of"]
@@ -27,7 +27,7 @@ _MAX_PORT = 65_535
 
 
 def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
-    """Open the cluster behind *url*; *options* are fields of `Options`.
+    """Open the cluster behind *url*; *options* are fields of `KafkaOptions`.
 
     Raises ConfigurationError; connects at first use.
     """
@@ -39,14 +39,14 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
         raise ConfigurationError(f"{url!r} names no broker: write kafka://host:port,host:port")
     limit_noise()
     record_parsing.install()
-    return KafkaTransport(Options(bootstrap=bootstrap, **options), clock=clock)
+    return KafkaTransport(KafkaOptions(bootstrap=bootstrap, **options), clock=clock)
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Fields of `Options` that the settings decide."""
+    """Fields of `KafkaOptions` that the settings decide."""
     kafka = settings.kafka
     return {
-        "security": Security(
+        "security": KafkaSecurity(
             protocol=kafka.security_protocol.upper(),
             mechanism=kafka.sasl_mechanism,
             username=kafka.username or None,

@@ -17,7 +17,7 @@ from aiokafka.abc import AbstractTokenProvider
 
 from bus.errors import ConfigurationError
 
-__all__ = ["Compression", "Options", "Security", "TIMEOUT_S", "TokenSource", "as_bus_records", "token_source"]
+__all__ = ["Compression", "KafkaOptions", "KafkaSecurity", "TIMEOUT_S", "TokenSource", "as_bus_records", "token_source"]
 
 TokenSource: TypeAlias = Callable[[], Awaitable[str]]
 Compression: TypeAlias = str
@@ -37,7 +37,7 @@ _JOIN_MARGIN_S = 5.0
 _BATCH_BYTES = 256 * 1024
 
 
-class Security(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the brokers. *protocol* and *mechanism* have Kafka's own names."""
 
     protocol: str = "PLAINTEXT"
@@ -88,12 +88,12 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # the library has n
         return await self._source()
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is decided about the clients of one transport. Durations are seconds."""
 
     bootstrap: tuple[str, ...]
     client_id: str = "sealbus"
-    security: Security = Security()
+    security: KafkaSecurity = KafkaSecurity()
     compression: Compression = "zstd"
     request_timeout_s: float = TIMEOUT_S
     heartbeat_s: float = 1.0

@@ -23,12 +23,12 @@ from bus.transports.base import (
     check_topic_name,
 )
 from bus.transports.kafka.admin.admin import KafkaAdmin
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.consumer.reader import Reading
 from bus.transports.kafka.consumer.subscription import KafkaSubscription
-from bus.transports.kafka.options import Options
-from bus.transports.kafka.producer.appender import Sending
+from bus.transports.kafka.options import KafkaOptions
+from bus.transports.kafka.producer.appender import Appender
 from bus.transports.kafka.producer.partition_choice import too_large
 
 __all__ = ["KafkaTransport"]
@@ -43,7 +43,7 @@ class KafkaTransport:
     features: Features
     admin: Admin
 
-    def __init__(self, options: Options, *, clock: Clock) -> None:
+    def __init__(self, options: KafkaOptions, *, clock: Clock) -> None:
         self.features = Features(
             name="kafka",
             durable=True,
@@ -54,8 +54,8 @@ class KafkaTransport:
         )
         self._options = options
         self._clock = clock
-        self._link = Link(options, clock)
-        self._sending = Sending(options, self._link, clock)
+        self._link = ClusterClient(options, clock)
+        self._sending = Appender(options, self._link, clock)
         self._reading = Reading(options, self._link, clock)
         self._subscriptions: list[KafkaSubscription] = []
         self._closed: asyncio.Task[None] | None = None

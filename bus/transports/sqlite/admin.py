@@ -12,10 +12,10 @@ from functools import partial
 from bus.clock import Clock
 from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, TopicMissingError
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
-from bus.transports.sqlite.group_commit import Writer
+from bus.transports.sqlite.group_commit import LogWriter
 from bus.transports.sqlite.membership import leave
 from bus.transports.sqlite.read_connection import Reader
-from bus.transports.sqlite.write_transaction import MEMBERSHIP, Log, Topic
+from bus.transports.sqlite.write_transaction import MEMBERSHIP, LogFile, Topic
 from bus.transports.topic_settings import PARTITIONS, compared, settings_of
 
 __all__ = ["SqliteAdmin"]
@@ -24,7 +24,7 @@ __all__ = ["SqliteAdmin"]
 class SqliteAdmin:
     """The admin side of a transport; *ready* is called before each use and raises when the transport is closed."""
 
-    def __init__(self, clock: Clock, writer: Writer, reader: Reader, ready: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, writer: LogWriter, reader: Reader, ready: Callable[[], None]) -> None:
         self._clock = clock
         self._writer = writer
         self._reader = reader
@@ -67,7 +67,7 @@ class SqliteAdmin:
         return {}
 
 
-def _created(log: Log, specs: Sequence[TopicSpec]) -> list[str]:
+def _created(log: LogFile, specs: Sequence[TopicSpec]) -> list[str]:
     _check(specs, log.topics)
     changed = [spec.name for spec in specs if _applied(log, spec, log.topics.get(spec.name))]
     if changed:
@@ -77,7 +77,7 @@ def _created(log: Log, specs: Sequence[TopicSpec]) -> list[str]:
     return changed
 
 
-def _planned(log: Log, specs: Sequence[TopicSpec]) -> list[Change]:
+def _planned(log: LogFile, specs: Sequence[TopicSpec]) -> list[Change]:
     _check(specs, log.topics)
     return [change for spec in specs for change in _changes(spec, log.topics.get(spec.name))]
 
@@ -97,7 +97,7 @@ def _check(specs: Sequence[TopicSpec], existing: Mapping[str, Topic]) -> None:
             raise ConfigurationError(f"topic {spec.name!r} needs at least one partition")
 
 
-def _applied(log: Log, spec: TopicSpec, topic: Topic | None) -> bool:
+def _applied(log: LogFile, spec: TopicSpec, topic: Topic | None) -> bool:
     """Make the topic as it shall be; False when it already is."""
     if not _changes(spec, topic):
         return False
@@ -151,7 +151,7 @@ def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, in
     return {(topic, partition): offset for topic, partition, offset in rows}
 
 
-def _moved(log: Log, group: str, offsets: Mapping[tuple[str, int], int], now_s: float) -> None:
+def _moved(log: LogFile, group: str, offsets: Mapping[tuple[str, int], int], now_s: float) -> None:
     living = "SELECT 1 FROM members WHERE grp = ? AND abs(? - renewed_s) <= timeout_s"
     if log.connection.execute(living, (group, now_s)).fetchone() is not None:
         raise GroupBusyError(f"group {group!r} has members: stop its workers first")
@@ -162,7 +162,7 @@ def _moved(log: Log, group: str, offsets: Mapping[tuple[str, int], int], now_s: 
     )
 
 
-def _expelled(log: Log, group: str, members: Collection[str]) -> None:
+def _expelled(log: LogFile, group: str, members: Collection[str]) -> None:
     for member, name in log.connection.execute("SELECT id, name FROM members WHERE grp = ?", (group,)).fetchall():
         if name in members:
             leave(log, member)

@@ -13,18 +13,18 @@ import msgspec
 from bus.errors import RecordTooLargeError, TopicMissingError
 from bus.transports.base import Appended, NewRecord, Outcome
 from bus.transports.partitioner import murmur2_many, partition_of_hash
-from bus.transports.sqlite.write_transaction import Log
+from bus.transports.sqlite.write_transaction import LogFile
 
 MOST_HEADERS = 128
 MOST_HEADER_BYTES = 65_536
 """A message has half of them at most; a dead letter keeps its message's and adds what it died of."""
 
-__all__ = ["Draft", "append", "drafted"]
+__all__ = ["AppendDraft", "append", "drafted"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False):
+class AppendDraft(msgspec.Struct, frozen=True, gc=False):
     """A record that is small enough, with its headers encoded."""
 
     record: NewRecord
@@ -32,21 +32,23 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-def drafted(record: NewRecord, limit: int) -> Draft | RecordTooLargeError:
+def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
     """*record* made ready, or why it is not taken."""
     size = len(record.key or b"") + len(record.value or b"")
     if not record.headers:
-        return Draft(record, None, size) if size <= limit else _too_large(size, limit)
+        return AppendDraft(record, None, size) if size <= limit else _too_large(size, limit)
     headers = _encode(record.headers)
     if len(record.headers) > MOST_HEADERS or len(headers) > MOST_HEADER_BYTES:
         return RecordTooLargeError(
             f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes"
         )
     size += len(headers)
-    return Draft(record, headers, size) if size <= limit else _too_large(size, limit)
+    return AppendDraft(record, headers, size) if size <= limit else _too_large(size, limit)
 
 
-def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int, turns: Iterator[int]) -> list[Outcome]:
+def append(
+    log: LogFile, drafts: Sequence[AppendDraft | RecordTooLargeError], now_ms: int, turns: Iterator[int]
+) -> list[Outcome]:
     """Stage every draft that can be placed; one outcome each, true once the transaction is committed.
 
     One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
@@ -54,12 +56,12 @@ def append(log: Log, drafts: Sequence[Draft | RecordTooLargeError], now_ms: int,
     outcomes: list[Outcome] = []
     hashes = iter(
         murmur2_many(
-            [draft.record.key for draft in drafts if isinstance(draft, Draft) and draft.record.key is not None]
+            [draft.record.key for draft in drafts if isinstance(draft, AppendDraft) and draft.record.key is not None]
         )
     )
     topics, waiting = log.topics, log.staged
     for draft in drafts:
-        if not isinstance(draft, Draft):
+        if not isinstance(draft, AppendDraft):
             outcomes.append(draft)
             continue
         record = draft.record

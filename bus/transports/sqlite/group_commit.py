@@ -16,17 +16,17 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from bus.errors import BusError, ClosedError, LogFullError, UnreachableError
 from bus.transports.sqlite.errors import is_certain, translated
-from bus.transports.sqlite.write_transaction import Log
+from bus.transports.sqlite.write_transaction import LogFile
 
-__all__ = ["Committed", "InlineWriter", "Job", "ThreadWriter", "Writer"]
+__all__ = ["Committed", "InlineWriter", "WriteJob", "ThreadWriter", "LogWriter"]
 
 T = TypeVar("T")
-Action: TypeAlias = Callable[[Log], Any]
+Action: TypeAlias = Callable[[LogFile], Any]
 Committed: TypeAlias = Callable[[Iterable[int]], object]
 """Told on the loop after each commit which wake-up keys it touched."""
 
 
-class Job:
+class WriteJob:
     """One action waiting for its transaction."""
 
     __slots__ = ("_unclaimed", "action", "future", "uncertain")
@@ -46,23 +46,23 @@ class Job:
         return True
 
 
-Result: TypeAlias = tuple[Job, Any, BaseException | None]
+Result: TypeAlias = tuple[WriteJob, Any, BaseException | None]
 
 
-class Writer(Protocol):
+class LogWriter(Protocol):
     """Where writes go."""
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
         """Queue *action*; *uncertain* is the error for a COMMIT whose outcome is unknown."""
 
-    async def run(self, action: Callable[[Log], T]) -> T:
+    async def run(self, action: Callable[[LogFile], T]) -> T:
         """Queue *action* and wait until it is durable."""
 
     async def close(self) -> None:
         """Finish what was submitted, then close the connection."""
 
 
-def _transacted(log: Log, jobs: Sequence[Job]) -> list[Result]:
+def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
     """Run *jobs* in the transaction that was begun and commit it; each alone when together they fail."""
     try:
         values = [job.action(log) for job in jobs]
@@ -81,15 +81,15 @@ def _transacted(log: Log, jobs: Sequence[Job]) -> list[Result]:
     return [(job, value, None) for job, value in zip(jobs, values, strict=True)]
 
 
-def _each_alone(log: Log, jobs: Sequence[Job]) -> list[Result]:
+def _each_alone(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
     return [result for job in jobs for result in _alone(log, job)]
 
 
-def _alone(log: Log, job: Job) -> list[Result]:
+def _alone(log: LogFile, job: WriteJob) -> list[Result]:
     return _turn(log, lambda: [job])
 
 
-def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
+def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Result]:
     """Run one transaction.
 
     Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it.
@@ -107,7 +107,7 @@ def _turn(log: Log, claimed: Callable[[], Sequence[Job]]) -> list[Result]:
     return []
 
 
-def _told(log: Log, error: Exception) -> Exception:
+def _told(log: LogFile, error: Exception) -> Exception:
     if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return error
     told = translated(error, log.path)
@@ -128,19 +128,19 @@ def _settle(results: Iterable[Result]) -> None:
 class InlineWriter:
     """Writes at once, on the loop: for a log in memory."""
 
-    def __init__(self, log: Log, committed: Committed) -> None:
+    def __init__(self, log: LogFile, committed: Committed) -> None:
         self._log = log
         self._committed = committed
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
-        job = Job(action, asyncio.get_running_loop().create_future(), uncertain)
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
+        job = WriteJob(action, asyncio.get_running_loop().create_future(), uncertain)
         job.claim()
         _settle(_alone(self._log, job))
         if touched := self._log.take_announced():
             self._committed(touched)
         return job
 
-    async def run(self, action: Callable[[Log], T]) -> T:
+    async def run(self, action: Callable[[LogFile], T]) -> T:
         result: T = await self.submit(action).future
         # A caller that only writes must not keep everyone else from running.
         await asyncio.sleep(0)
@@ -154,25 +154,25 @@ class ThreadWriter:
     """Writes on a thread of its own, everything that is queued in one transaction."""
 
     def __init__(
-        self, log: Log, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]
+        self, log: LogFile, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]
     ) -> None:
         self._log = log
         self._committed = committed
         self._announce = announce
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> Job:
+    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
         if self._stopping:
             raise ClosedError("the transport is closed")
         loop = self._started()
-        job = Job(action, loop.create_future(), uncertain)
+        job = WriteJob(action, loop.create_future(), uncertain)
         self._queue.put(job)
         return job
 
-    async def run(self, action: Callable[[Log], T]) -> T:
+    async def run(self, action: Callable[[LogFile], T]) -> T:
         result: T = await self.submit(action).future
         return result
 
@@ -205,7 +205,7 @@ class ThreadWriter:
         while not ending and (first := self._queue.get()) is not None:
             jobs = [first]
 
-            def claimed(jobs: list[Job] = jobs) -> list[Job]:
+            def claimed(jobs: list[WriteJob] = jobs) -> list[WriteJob]:
                 nonlocal ending
                 ending = self._drain(jobs)
                 return [job for job in jobs if job.claim()]
@@ -213,7 +213,7 @@ class ThreadWriter:
             self._report(_turn(self._log, claimed))
         self._log.close()
 
-    def _drain(self, jobs: list[Job]) -> bool:
+    def _drain(self, jobs: list[WriteJob]) -> bool:
         with contextlib.suppress(queue.Empty):
             while (job := self._queue.get_nowait()) is not None:
                 jobs.append(job)

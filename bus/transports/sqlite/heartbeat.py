@@ -11,36 +11,36 @@ from typing import Protocol
 
 from bus.clock import Clock
 from bus.transports.sqlite.background_task import Background
-from bus.transports.sqlite.group_commit import Writer
-from bus.transports.sqlite.membership import Member, Pulse, beat, listen
+from bus.transports.sqlite.group_commit import LogWriter
+from bus.transports.sqlite.membership import HeartbeatResult, Member, beat, listen
 from bus.transports.sqlite.wakeups import Hub, Signal
-from bus.transports.sqlite.write_transaction import Log
+from bus.transports.sqlite.write_transaction import LogFile
 
-__all__ = ["Heart", "Session"]
+__all__ = ["Heartbeat", "MemberSession"]
 
 
-class Session(Protocol):
+class MemberSession(Protocol):
     """What the heart keeps alive."""
 
     def member(self) -> Member:
         """The member as it is now."""
 
-    def apply(self, pulse: Pulse) -> None:
+    def apply(self, pulse: HeartbeatResult) -> None:
         """Take note of what a heartbeat found out."""
 
     def fail(self, error: Exception) -> None:
         """A heartbeat failed: let the owner know."""
 
 
-class Heart:
+class Heartbeat:
     """Beats while there is anybody to keep alive."""
 
-    def __init__(self, clock: Clock, writer: Writer, heartbeat_s: float) -> None:
+    def __init__(self, clock: Clock, writer: LogWriter, heartbeat_s: float) -> None:
         self.hub = Hub(self.poke)
         self._clock = clock
         self._writer = writer
         self._heartbeat_s = heartbeat_s
-        self._sessions: list[Session] = []
+        self._sessions: list[MemberSession] = []
         self._signal = Signal()
         self._background = Background("sealbus-heart", self._live)
 
@@ -48,11 +48,11 @@ class Heart:
         """Beat now: somebody came or went."""
         self._signal.set()
 
-    def add(self, session: Session) -> None:
+    def add(self, session: MemberSession) -> None:
         self._sessions.append(session)
         self.start()
 
-    def discard(self, session: Session) -> None:
+    def discard(self, session: MemberSession) -> None:
         if session in self._sessions:
             self._sessions.remove(session)
 
@@ -86,14 +86,14 @@ class Heart:
         # Datagrams may be lost or impossible, so everybody looks once a heartbeat.
         self.hub.wake_all()
 
-    def _written(self, log: Log, members: Sequence[Member]) -> list[Pulse]:
+    def _written(self, log: LogFile, members: Sequence[Member]) -> list[HeartbeatResult]:
         now_s = self._clock.monotonic_s()
         if self.hub.port is not None:
             listen(log, self.hub.port, now_s, 10 * self._heartbeat_s)
         return beat(log, members, now_s)
 
 
-def _apply(session: Session, pulse: Pulse) -> None:
+def _apply(session: MemberSession, pulse: HeartbeatResult) -> None:
     try:
         session.apply(pulse)
     # One member's fault must not stop the heart of the others; its next poll raises it.

@@ -17,9 +17,21 @@ import msgspec
 from bus.errors import TopicMissingError
 from bus.transports.base import Assignment
 from bus.transports.sqlite.assignment import assign
-from bus.transports.sqlite.write_transaction import MEMBERSHIP, Log
+from bus.transports.sqlite.write_transaction import MEMBERSHIP, LogFile
 
-__all__ = ["Holding", "Member", "Pulse", "Taken", "beat", "commit", "join", "leave", "listen", "release", "unlisten"]
+__all__ = [
+    "Holding",
+    "Member",
+    "HeartbeatResult",
+    "Taken",
+    "beat",
+    "commit",
+    "join",
+    "leave",
+    "listen",
+    "release",
+    "unlisten",
+]
 
 _LISTENER_MARGIN_S = 3600.0
 
@@ -46,7 +58,7 @@ class Taken(msgspec.Struct, frozen=True):
     committed: int
 
 
-class Pulse(msgspec.Struct, frozen=True):
+class HeartbeatResult(msgspec.Struct, frozen=True):
     """What one heartbeat found out for one member. *id* None: another process joined under the same name."""
 
     id: int | None
@@ -61,7 +73,7 @@ class _Lease(msgspec.Struct, frozen=True):
     epoch: int
 
 
-def join(log: Log, member: Member, now_s: float) -> int:
+def join(log: LogFile, member: Member, now_s: float) -> int:
     """Add a member, ending an earlier one of the same name; answers with its id. Raises TopicMissingError."""
     for topic in member.topics:
         if topic not in log.topics:
@@ -78,7 +90,7 @@ def join(log: Log, member: Member, now_s: float) -> int:
     return int(cursor.lastrowid or 0)
 
 
-def leave(log: Log, member_id: int) -> None:
+def leave(log: LogFile, member_id: int) -> None:
     """Free all that a member holds and forget it."""
     log.connection.execute(
         "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?",
@@ -88,7 +100,7 @@ def leave(log: Log, member_id: int) -> None:
     log.touched.add(MEMBERSHIP)
 
 
-def release(log: Log, group: str, member_id: int, holdings: Sequence[Holding]) -> None:
+def release(log: LogFile, group: str, member_id: int, holdings: Sequence[Holding]) -> None:
     """Free leases for whoever they are meant for."""
     log.connection.executemany(
         "UPDATE leases SET owner = NULL WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?",
@@ -97,7 +109,7 @@ def release(log: Log, group: str, member_id: int, holdings: Sequence[Holding]) -
     log.touched.add(MEMBERSHIP)
 
 
-def commit(log: Log, group: str, member_id: int, offsets: Mapping[Holding, int]) -> list[Holding]:
+def commit(log: LogFile, group: str, member_id: int, offsets: Mapping[Holding, int]) -> list[Holding]:
     """Move commits forward where the lease is still this member's; answers with the refused ones."""
     statement = """UPDATE leases SET committed = max(committed, ?)
         WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?"""
@@ -108,7 +120,7 @@ def commit(log: Log, group: str, member_id: int, offsets: Mapping[Holding, int])
     ]
 
 
-def listen(log: Log, port: int, now_s: float, valid_s: float) -> None:
+def listen(log: LogFile, port: int, now_s: float, valid_s: float) -> None:
     """Register a port for wake-ups, renew it when half its time is over, and drop those whose process is gone."""
     latest_s = now_s + valid_s + _LISTENER_MARGIN_S
     stale = log.connection.execute(
@@ -123,23 +135,23 @@ def listen(log: Log, port: int, now_s: float, valid_s: float) -> None:
         log.changed()
 
 
-def unlisten(log: Log, port: int) -> None:
+def unlisten(log: LogFile, port: int) -> None:
     """Take a port off the list."""
     log.connection.execute("DELETE FROM listeners WHERE port = ?", (port,))
     log.changed()
 
 
-def beat(log: Log, members: Sequence[Member], now_s: float) -> list[Pulse]:
+def beat(log: LogFile, members: Sequence[Member], now_s: float) -> list[HeartbeatResult]:
     """Renew *members*, end those of others that expired, and see what each of ours shall hold."""
     ids = [_renewed(log, member, now_s) for member in members]
     _drop_expired(log, now_s)
     return [
-        Pulse(None, now_s, lost=sorted(member.held)) if own is None else _coordinated(log, own, member, now_s)
+        HeartbeatResult(None, now_s, lost=sorted(member.held)) if own is None else _coordinated(log, own, member, now_s)
         for own, member in zip(ids, members, strict=True)
     ]
 
 
-def _renewed(log: Log, member: Member, now_s: float) -> int | None:
+def _renewed(log: LogFile, member: Member, now_s: float) -> int | None:
     if log.connection.execute("UPDATE members SET renewed_s = ? WHERE id = ?", (now_s, member.id)).rowcount:
         return member.id
     taken = log.connection.execute(
@@ -148,13 +160,13 @@ def _renewed(log: Log, member: Member, now_s: float) -> int | None:
     return None if taken else join(log, member, now_s)
 
 
-def _drop_expired(log: Log, now_s: float) -> None:
+def _drop_expired(log: LogFile, now_s: float) -> None:
     rows = log.connection.execute("SELECT id FROM members WHERE abs(? - renewed_s) > timeout_s", (now_s,)).fetchall()
     for (expired,) in rows:
         leave(log, expired)
 
 
-def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
+def _coordinated(log: LogFile, own: int, member: Member, now_s: float) -> HeartbeatResult:
     rows = log.connection.execute("SELECT id, topics FROM members WHERE grp = ?", (member.group,))
     # The column's name.
     interests: dict[int, list[str]] = {id: msgspec.json.decode(topics) for id, topics in rows}  # noqa: A001
@@ -176,7 +188,7 @@ def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
     free = sorted(part for part in target - held if owners.get(part, own) == own)
     if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in held | target):
         release(log, member.group, own, [(part, leases[part].epoch) for part in given_up])
-    return Pulse(
+    return HeartbeatResult(
         own,
         now_s,
         taken=_taken(log, own, member, free),
@@ -185,12 +197,12 @@ def _coordinated(log: Log, own: int, member: Member, now_s: float) -> Pulse:
     )
 
 
-def _leases(log: Log, group: str) -> dict[int, _Lease]:
+def _leases(log: LogFile, group: str) -> dict[int, _Lease]:
     rows = log.connection.execute("SELECT part, owner, epoch FROM leases WHERE grp = ?", (group,))
     return {part: _Lease(owner, epoch) for part, owner, epoch in rows}
 
 
-def _taken(log: Log, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
+def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
     # A group stands where it began before it has settled anything: else it would not miss what retention deletes until

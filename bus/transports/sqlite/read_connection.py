@@ -16,7 +16,7 @@ from bus.databases.sqlite_file import identity_of
 from bus.errors import ClosedError
 from bus.transports.sqlite.errors import check_identity, translated
 from bus.transports.sqlite.schema import open_log
-from bus.transports.sqlite.write_transaction import Log
+from bus.transports.sqlite.write_transaction import LogFile
 
 __all__ = ["InlineReader", "Query", "Reader", "ThreadReader"]
 
@@ -37,7 +37,7 @@ class Reader(Protocol):
 class InlineReader:
     """Reads at once, on the loop and the writer's connection: for a log in memory."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogFile) -> None:
         self._log = log
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:

@@ -14,9 +14,9 @@ from functools import partial
 from bus.clock import Clock
 from bus.errors import BusError
 from bus.transports.sqlite.background_task import Background
-from bus.transports.sqlite.group_commit import Writer
+from bus.transports.sqlite.group_commit import LogWriter
 from bus.transports.sqlite.read_connection import Reader
-from bus.transports.sqlite.write_transaction import Log, Topic
+from bus.transports.sqlite.write_transaction import LogFile, Topic
 
 __all__ = ["Sweeper", "expendable"]
 
@@ -49,7 +49,7 @@ def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[
 class Sweeper:
     """Sweeps every *interval_s* seconds once it is started."""
 
-    def __init__(self, clock: Clock, writer: Writer, reader: Reader, interval_s: float) -> None:
+    def __init__(self, clock: Clock, writer: LogWriter, reader: Reader, interval_s: float) -> None:
         self._clock = clock
         self._writer = writer
         self._reader = reader
@@ -93,7 +93,7 @@ class Sweeper:
         self._compacted_to[part] = end
 
 
-def _trimmed(log: Log, part: int, oldest_ms: int | None, limit: int | None) -> int:
+def _trimmed(log: LogFile, part: int, oldest_ms: int | None, limit: int | None) -> int:
     held, start = log.connection.execute("SELECT bytes, start_offset FROM partitions WHERE id = ?", (part,)).fetchone()
     # Row by row: what is read and stays would fill this connection's cache of pages at every sweep.
     with contextlib.closing(log.connection.execute(_OLDEST, (part, _STEP))) as rows:
@@ -124,7 +124,7 @@ def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[
     return end, [off for (off,) in rows]
 
 
-def _delete(log: Log, part: int, offsets: Sequence[int]) -> None:
+def _delete(log: LogFile, part: int, offsets: Sequence[int]) -> None:
     marks = ", ".join("?" * len(offsets))
     # Question marks and a constant.
     query = f"DELETE FROM records WHERE part = ? AND off IN ({marks}) RETURNING {_SIZE}"  # noqa: S608
@@ -132,6 +132,6 @@ def _delete(log: Log, part: int, offsets: Sequence[int]) -> None:
     _account(log, part, size)
 
 
-def _account(log: Log, part: int, size: int) -> None:
+def _account(log: LogFile, part: int, size: int) -> None:
     # Records added by hand were never counted.
     log.connection.execute("UPDATE partitions SET bytes = max(0, bytes - ?) WHERE id = ?", (size, part))

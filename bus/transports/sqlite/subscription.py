@@ -16,9 +16,9 @@ from bus.clock import Clock
 from bus.errors import ClosedError, FencedError, OffsetOutOfRangeError
 from bus.transports.base import Assignment, Listener, Record
 from bus.transports.sqlite.fetch import Chunk, Want, fetch
-from bus.transports.sqlite.group_commit import Writer
-from bus.transports.sqlite.heartbeat import Heart
-from bus.transports.sqlite.membership import Holding, Member, Pulse, Taken, commit, leave, release
+from bus.transports.sqlite.group_commit import LogWriter
+from bus.transports.sqlite.heartbeat import Heartbeat
+from bus.transports.sqlite.membership import Holding, Member, HeartbeatResult, Taken, commit, leave, release
 from bus.transports.sqlite.read_connection import Reader
 from bus.transports.sqlite.wakeups import Signal
 
@@ -57,9 +57,9 @@ class SqliteSubscription:
         *,
         joined_s: float,
         clock: Clock,
-        writer: Writer,
+        writer: LogWriter,
         reader: Reader,
-        heart: Heart,
+        heart: Heartbeat,
     ) -> None:
         self._member = member
         self._listener = listener
@@ -154,7 +154,7 @@ class SqliteSubscription:
             self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, held
         )
 
-    def apply(self, pulse: Pulse) -> None:
+    def apply(self, pulse: HeartbeatResult) -> None:
         self._renewed_s = max(self._renewed_s, pulse.renewed_s)
         self._lose([held for held in self._held.values() if held.holding in pulse.lost])
         if pulse.id is None:

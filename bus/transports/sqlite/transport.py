@@ -27,17 +27,17 @@ from bus.transports.base import (
     check_topic_name,
 )
 from bus.transports.sqlite.admin import SqliteAdmin
-from bus.transports.sqlite.append import Draft, append, drafted
+from bus.transports.sqlite.append import AppendDraft, append, drafted
 from bus.transports.sqlite.fetch import Place, Want, fetch, locate
-from bus.transports.sqlite.group_commit import InlineWriter, Job, ThreadWriter, Writer
-from bus.transports.sqlite.heartbeat import Heart
+from bus.transports.sqlite.group_commit import InlineWriter, LogWriter, ThreadWriter, WriteJob
+from bus.transports.sqlite.heartbeat import Heartbeat
 from bus.transports.sqlite.membership import Member, join, unlisten
 from bus.transports.sqlite.read_connection import InlineReader, Reader, ThreadReader
 from bus.transports.sqlite.retention import Sweeper
 from bus.transports.sqlite.schema import MEMORY
 from bus.transports.sqlite.subscription import SqliteSubscription
 from bus.transports.sqlite.wakeups import Signal
-from bus.transports.sqlite.write_transaction import Log
+from bus.transports.sqlite.write_transaction import LogFile
 
 __all__ = ["SqliteTransport"]
 
@@ -72,12 +72,12 @@ class SqliteTransport:
         )
         self._clock = clock
         self._session_timeout_s = session_timeout_s
-        log = Log(path, shared_files=shared_files)
-        self._writer: Writer = (
+        log = LogFile(path, shared_files=shared_files)
+        self._writer: LogWriter = (
             InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
         )
         self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
-        self._heart = Heart(clock, self._writer, heartbeat_s)
+        self._heart = Heartbeat(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)
         self._places: dict[tuple[str, int], Place] = {}
@@ -203,7 +203,7 @@ class SqliteTransport:
             )
         return known
 
-    async def _finished(self, job: Job) -> Sequence[Outcome]:
+    async def _finished(self, job: WriteJob) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = await job.future
         if not self.features.between_processes:
             # Written at once, without a wait: let others run.
@@ -217,12 +217,12 @@ class SqliteTransport:
         self._heart.hub.announce(touched, ports)
 
 
-def _joined(log: Log, member: Member, now_s: float) -> tuple[Member, tuple[int, ...]]:
+def _joined(log: LogFile, member: Member, now_s: float) -> tuple[Member, tuple[int, ...]]:
     joined = Member(join(log, member, now_s), member.group, member.name, member.topics, member.timeout_s)
     return joined, tuple(log.topics[name].id for name in member.topics)
 
 
-def _expire(job: Job) -> None:
+def _expire(job: WriteJob) -> None:
     """The deadline of an append: withdraw it, unless the writer has it."""
     if job.future.done():
         return
@@ -234,6 +234,8 @@ def _expire(job: Job) -> None:
         job.future.set_exception(AppendUnknownError("the append was being written when its time was up"))
 
 
-def _failed(drafts: Sequence[Draft | RecordTooLargeError], error: TransportError | AppendUnknownError) -> list[Outcome]:
+def _failed(
+    drafts: Sequence[AppendDraft | RecordTooLargeError], error: TransportError | AppendUnknownError
+) -> list[Outcome]:
     # A new error for each record: one that is raised twice would carry two tracebacks.
-    return [type(error)(*error.args) if isinstance(draft, Draft) else draft for draft in drafts]
+    return [type(error)(*error.args) if isinstance(draft, AppendDraft) else draft for draft in drafts]

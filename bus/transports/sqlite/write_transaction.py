@@ -24,7 +24,7 @@ from bus.transports.sqlite import schema
 from bus.transports.sqlite.errors import check_identity
 from bus.transports.sqlite.schema import MEMORY, open_log
 
-__all__ = ["MEMBERSHIP", "Log", "Topic"]
+__all__ = ["MEMBERSHIP", "LogFile", "Topic"]
 
 MEMBERSHIP = 0
 """The wake-up key that stands for groups; every other key is the id of a topic that got records."""
@@ -54,7 +54,7 @@ class Staged(msgspec.Struct, eq=False, gc=False):
     rows: list[Any] = []
 
 
-class Log:
+class LogFile:
     """The writing connection. Used by one thread at a time."""
 
     def __init__(self, path: str, *, shared_files: bool = False) -> None:

@@ -22,7 +22,7 @@ from consumers.cli.dlq.purge import purge
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import bars, print_json, print_table
-from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
@@ -53,7 +53,7 @@ dlq.add_command(purge)
 @with_selection
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show the newest N.")
 @with_session
-def list_(session: Session, *, selection: Selection, limit: int) -> int:
+def list_(session: CommandSession, *, selection: Selection, limit: int) -> int:
     """List dead letters, the newest last, and count them by reason.
 
     PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by
@@ -99,7 +99,7 @@ def list_(session: Session, *, selection: Selection, limit: int) -> int:
 @click.option("--raw", is_flag=True, help="Write the bytes of the dead message and nothing else.")
 @app_option
 @with_session
-def show(session: Session, place: tuple[str, ...], raw: bool, target: str | None) -> int:
+def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str | None) -> int:
     """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it
     holds.
 
@@ -152,7 +152,7 @@ def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tupl
     return sorted(steps, key=lambda entry: entry[1].at)
 
 
-def _print(session: Session, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:
+def _print(session: CommandSession, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:
     if session.as_json:
         for letter in letters:
             print_json(row(letter, states.get(letter.place)))

@@ -14,7 +14,7 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import Registry
 from bus.telemetry.terminal import preview, printable
 from consumers.cli.io.printing import raw_json
-from consumers.deadletters.diagnosis import Finding
+from consumers.deadletters.diagnosis import Diagnosis
 from consumers.deadletters.letter_state import LetterState, Step, state_of
 from consumers.deadletters.letters import DeadLetter
 
@@ -46,7 +46,7 @@ def as_json(
     letter: DeadLetter,
     known: LetterState | None,
     history: Sequence[tuple[str, Step]],
-    finding: Finding,
+    finding: Diagnosis,
     registry: Registry,
 ) -> object:
     """The letter as one JSON object, with all there is to say."""
@@ -72,7 +72,7 @@ def as_text(
     letter: DeadLetter,
     known: LetterState | None,
     history: Sequence[tuple[str, Step]],
-    finding: Finding,
+    finding: Diagnosis,
     registry: Registry,
 ) -> Iterator[str]:
     """The letter as lines for people."""

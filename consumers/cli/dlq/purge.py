@@ -17,7 +17,7 @@ from consumers.cli.dlq.places import pinned
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import Session, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.purge import Purge
 from consumers.deadletters.selection import Selection
@@ -32,7 +32,7 @@ __all__ = ["purge"]
 @click.option("--dry-run", is_flag=True, help="Show what would be purged, by reason and type, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
-def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> int:
+def purge(session: CommandSession, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> int:
     """Mark dead letters as purged: nobody needs to look at them any more, and no redrive takes them.
 
     Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all
@@ -74,7 +74,7 @@ def purge(session: Session, *, selection: Selection, why: str, dry_run: bool, ye
 
 
 def _plan(
-    session: Session, settings: Settings, selection: Selection
+    session: CommandSession, settings: Settings, selection: Selection
 ) -> tuple[Counter[tuple[str, str, str]], Selection]:
     found: list[tuple[Counter[tuple[str, str, str]], Selection]] = []
 
@@ -91,7 +91,7 @@ def _plan(
     return found[0]
 
 
-def _show_plan(session: Session, counts: Counter[tuple[str, str, str]]) -> None:
+def _show_plan(session: CommandSession, counts: Counter[tuple[str, str, str]]) -> None:
     if session.as_json:
         for (reason, message_type, group), letters in counts.most_common():
             print_json({"reason": reason, "message_type": message_type, "group": group, "letters": letters})

@@ -24,11 +24,11 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.parameter_types import DURATION, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import Session, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import Orders, Plan, Result
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
 from consumers.deadletters.selection import Selection
 
 __all__ = ["redrive"]
@@ -65,7 +65,7 @@ _DOES: Final = ("send", "park", "twin")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def redrive(
-    session: Session,
+    session: CommandSession,
     *,
     selection: Selection,
     rate: float | None,
@@ -99,7 +99,7 @@ def redrive(
     at work.
     """
     settings = session.settings()
-    orders = Orders(force=force, extend_ms=round((extend or 0) * 1000))
+    orders = RedriveOrders(force=force, extend_ms=round((extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
     if dry_run or not plan.total(*_DOES):
         _show_plan(session, plan)
@@ -137,8 +137,10 @@ def redrive(
     return execute(body)
 
 
-def _plan(session: Session, settings: Settings, selection: Selection, orders: Orders) -> tuple[Plan, Selection]:
-    found: list[tuple[Plan, Selection]] = []
+def _plan(
+    session: CommandSession, settings: Settings, selection: Selection, orders: RedriveOrders
+) -> tuple[RedriveCounts, Selection]:
+    found: list[tuple[RedriveCounts, Selection]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
@@ -154,7 +156,7 @@ def _plan(session: Session, settings: Settings, selection: Selection, orders: Or
     return found[0]
 
 
-def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
+def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = False) -> None:
     if session.as_json and not err:
         for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1]):
             print_json({**msgspec.structs.asdict(count), "letters": letters})
@@ -183,7 +185,7 @@ def _show_plan(session: Session, plan: Plan, *, err: bool = False) -> None:
         )
 
 
-def _show_result(session: Session, result: Result, plan: Plan) -> None:
+def _show_result(session: CommandSession, result: Result, plan: RedriveCounts) -> None:
     if session.as_json:
         print_json(result)
     parts = {

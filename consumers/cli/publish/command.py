@@ -25,7 +25,7 @@ from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIO
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
 from consumers.cli.publish.json_lines import Feed
-from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
@@ -55,7 +55,7 @@ __all__ = ["publish"]
 @click.option("--timeout", type=DURATION, help="How long to wait for the log.")
 @with_session
 def publish(
-    session: Session,
+    session: CommandSession,
     *,
     message_type: str,
     file: BinaryIO,

@@ -24,7 +24,7 @@ from bus.transports.base import Record, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import LineWriter, raw_json
-from consumers.cli.session import Session, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
 from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 
@@ -45,11 +45,11 @@ class _Glance(msgspec.Struct):
     sender: _Sender = msgspec.field(default_factory=_Sender)
 
 
-class _Envelope(msgspec.Struct):
+class _TailedEnvelope(msgspec.Struct):
     metadata: _Glance
 
 
-_glance = msgspec.json.Decoder(_Envelope).decode
+_glance = msgspec.json.Decoder(_TailedEnvelope).decode
 
 
 @click.command()
@@ -64,7 +64,7 @@ _glance = msgspec.json.Decoder(_Envelope).decode
 @app_option
 @with_session
 def tail(
-    session: Session,
+    session: CommandSession,
     *,
     name: str,
     following: bool,

@@ -39,7 +39,7 @@ async def history(
     transport: Transport, topic: str, spans: dict[int, tuple[int, int]]
 ) -> AsyncIterator[Sequence[Record]]:
     """The records in *spans*, oldest first over all partitions as far as their order within each allows, in pages."""
-    readers = [_Reader(transport, topic, partition, *span) for partition, span in sorted(spans.items())]
+    readers = [_TopicReader(transport, topic, partition, *span) for partition, span in sorted(spans.items())]
     page: list[Record] = []
     while True:
         for reader in readers:
@@ -108,7 +108,7 @@ class _Followed:
                 self.tasks += [asyncio.create_task(self._watch(partition)) for partition in added]
 
 
-class _Reader:
+class _TopicReader:
     """One partition, a page at a time."""
 
     def __init__(self, transport: Transport, topic: str, partition: int, start: int, end: int) -> None:
@@ -130,5 +130,5 @@ class _Reader:
         self._next = records[-1].offset + 1 if records else self._end
 
 
-def _head(reader: _Reader) -> int:
+def _head(reader: _TopicReader) -> int:
     return reader.buffer[0].timestamp_ms

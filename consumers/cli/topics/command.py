@@ -19,7 +19,7 @@ from bus.transports.base import Change, TopicSpec, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import Session, app_of, with_session
+from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.topics import drift
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def topics() -> None:
     "--all", "everything", is_flag=True, help="Also topics of other namespaces, and those that are not the bus's."
 )
 @with_session
-def list_(session: Session, everything: bool) -> int:
+def list_(session: CommandSession, everything: bool) -> int:
     """List topics: what each is for, partitions, retention, records.
 
     \b
@@ -77,7 +77,7 @@ def list_(session: Session, everything: bool) -> int:
 @click.argument("target", metavar="MODULE:APP")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @with_session
-def apply(session: Session, target: str, dry_run: bool) -> int:
+def apply(session: CommandSession, target: str, dry_run: bool) -> int:
     """Create the topics that an app needs, and bring existing ones into line.
 
     Partitions are only ever added, and no topic is removed.
@@ -112,7 +112,7 @@ def apply(session: Session, target: str, dry_run: bool) -> int:
 @topics.command()
 @click.argument("target", metavar="MODULE:APP")
 @with_session
-def check(session: Session, target: str) -> int:
+def check(session: CommandSession, target: str) -> int:
     """Compare the log with what an app needs.
 
     Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short
@@ -167,7 +167,7 @@ async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]
         return {}, str(error)
 
 
-def _show_changes(session: Session, changes: Sequence[Change]) -> None:
+def _show_changes(session: CommandSession, changes: Sequence[Change]) -> None:
     if session.as_json:
         for change in changes:
             print_json(
@@ -202,7 +202,7 @@ def _warn(plan: Sequence[Change]) -> None:
         click.echo(f"warning: {', '.join(names)}: {note}", err=True)
 
 
-def _show_findings(session: Session, findings: Sequence[drift.Finding]) -> None:
+def _show_findings(session: CommandSession, findings: Sequence[drift.TopicFinding]) -> None:
     if session.as_json:
         for finding in findings:
             print_json(finding._asdict())

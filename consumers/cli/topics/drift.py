@@ -19,7 +19,7 @@ from bus.transports.base import Admin, Change
 from bus.transports.topic_settings import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS
 
 __all__ = [
-    "Finding",
+    "TopicFinding",
     "LeftTier",
     "changes_by_topic",
     "detail",
@@ -35,7 +35,7 @@ _AUTO_CREATE: Final = "auto.create.topics.enable"
 _OFFSETS_KEPT: Final = "offsets.retention.minutes"
 
 
-class Finding(NamedTuple):
+class TopicFinding(NamedTuple):
     """Something that is not as it should be; a hint is not counted.
 
     *topic* None: it is about the settings or the brokers.
@@ -80,23 +80,25 @@ def kept(ms: int | None) -> str:
     return durations.text(ms / 1000) if round(ms / 1000 * 1000) == ms else f"{ms}ms"
 
 
-def of_changes(changes: Iterable[Change], target: str) -> list[Finding]:
+def of_changes(changes: Iterable[Change], target: str) -> list[TopicFinding]:
     """A missing topic is one finding, whatever it is to be like."""
     apply = f"sealbus topics apply {target}"
-    found: list[Finding] = []
+    found: list[TopicFinding] = []
     for topic, items in changes_by_topic(changes):
         if items[0].found is None:
             found.append(
-                Finding("error", topic, "topic", None, None, f"missing: {'; '.join(map(detail, items))}", apply)
+                TopicFinding("error", topic, "topic", None, None, f"missing: {'; '.join(map(detail, items))}", apply)
             )
             continue
         for change in items:
             advice = change.note if change.by_hand else f"{apply} ({change.note})" if change.note else apply
-            found.append(Finding("error", topic, change.setting, change.found, change.wanted, detail(change), advice))
+            found.append(
+                TopicFinding("error", topic, change.setting, change.found, change.wanted, detail(change), advice)
+            )
     return found
 
 
-def of_settings(settings: Settings) -> list[Finding]:
+def of_settings(settings: Settings) -> list[TopicFinding]:
     """What no topic can be blamed for."""
     needed_s, given_s = shortest_retention_s(settings), settings.topics.retention_s
     if given_s >= needed_s:
@@ -105,18 +107,20 @@ def of_settings(settings: Settings) -> list[Finding]:
     lifetime = kept(round(settings.publish.max_ttl_s * 1000))
     text = f"records are kept {given}, messages live up to {lifetime} and may be retried for days after"
     return [
-        Finding("error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more")
+        TopicFinding(
+            "error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more"
+        )
     ]
 
 
-def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> list[Finding]:
+def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> list[TopicFinding]:
     """What no topic can override."""
     found = []
     creating = [name for name, values in brokers.items() if values.get(_AUTO_CREATE) == "true"]
     if creating:
         text = f"on {_listed(creating)} a mistyped name becomes a topic"
         found.append(
-            Finding("error", None, _AUTO_CREATE, "true", "false", text, f"set {_AUTO_CREATE}=false on the brokers")
+            TopicFinding("error", None, _AUTO_CREATE, "true", "false", text, f"set {_AUTO_CREATE}=false on the brokers")
         )
     needed = round(max(settings.topics.retention_s, shortest_retention_s(settings)) / 60)
     kept_for = {name: int(values[_OFFSETS_KEPT]) for name, values in brokers.items() if _OFFSETS_KEPT in values}
@@ -128,11 +132,11 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
             "before its records are gone"
         )
         advice = f"set {_OFFSETS_KEPT}={needed} or more on the brokers"
-        found.append(Finding("error", None, _OFFSETS_KEPT, str(least), str(needed), text, advice))
+        found.append(TopicFinding("error", None, _OFFSETS_KEPT, str(least), str(needed), text, advice))
     return found
 
 
-def of_tiers(tiers: Iterable[LeftTier]) -> list[Finding]:
+def of_tiers(tiers: Iterable[LeftTier]) -> list[TopicFinding]:
     """A tier that nobody reads any more must be empty."""
     return [_of_tier(tier) for tier in tiers]
 
@@ -163,7 +167,7 @@ async def read_left_tiers(admin: Admin, settings: Settings, group: str) -> list[
     return tiers
 
 
-def _of_tier(tier: LeftTier) -> Finding:
+def _of_tier(tier: LeftTier) -> TopicFinding:
     name = read_topic(tier.topic)
     delay = name.delay if name is not None else tier.topic
     if tier.waiting or (tier.waiting is None and tier.records):
@@ -174,7 +178,7 @@ def _of_tier(tier: LeftTier) -> Finding:
                 "(needed: Describe on the group)"
             )
         text = f"{what}: keep the tier until it is drained"
-        return Finding(
+        return TopicFinding(
             "error",
             tier.topic,
             "retry.tiers",
@@ -184,7 +188,7 @@ def _of_tier(tier: LeftTier) -> Finding:
             f"put {delay} back into retry.tiers, and run workers until it is drained",
         )
     text = f"no tier of group {tier.group} any more, and nothing waits in it"
-    return Finding("hint", tier.topic, "retry.tiers", delay, None, text, "it may be deleted")
+    return TopicFinding("hint", tier.topic, "retry.tiers", delay, None, text, "it may be deleted")
 
 
 def _is_left(topic: str, settings: Settings, group: str) -> bool:

@@ -21,13 +21,13 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID
 from consumers.cli.io.printing import print_json
-from consumers.cli.session import Session, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge
 
 __all__ = ["verify"]
 
 
-class _Value(NamedTuple):
+class _TextOrBytes(NamedTuple):
     file: str
     line: int | None
     content: bytes
@@ -49,7 +49,7 @@ class _Value(NamedTuple):
 @click.option("--key", help="Refuse messages whose record key is another.")
 @with_session
 def verify(
-    session: Session,
+    session: CommandSession,
     *,
     files: tuple[BinaryIO, ...],
     lines: bool,
@@ -102,20 +102,20 @@ def verify(
     return FAILED if failed else 0
 
 
-def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_Value]:
+def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_TextOrBytes]:
     """Record values; of one that is too large only the beginning."""
     name = str(getattr(stream, "name", "-"))
     try:
         if lines:
             for line in read_lines(stream, limit):
-                yield _Value(name, line.number, line.content or b"", line.content is None)
+                yield _TextOrBytes(name, line.number, line.content or b"", line.content is None)
             return
         content = _read_up_to(stream, limit + 2)
     except OSError as error:
         raise click.FileError(printable(name), error.strerror or str(error)) from error
     if len(content) <= limit + 1:
         content = content.removesuffix(b"\n")
-    yield _Value(name, None, content, len(content) > limit)
+    yield _TextOrBytes(name, None, content, len(content) > limit)
 
 
 def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
@@ -127,14 +127,14 @@ def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _judge(value: _Value, checks: FileChecks) -> FileVerdict:
+def _judge(value: _TextOrBytes, checks: FileChecks) -> FileVerdict:
     if value.overlong:
         detail = f"more than the {checks.max_message_bytes} bytes that are allowed"
         return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
     return judge(Record("", 0, 0, 0, None, value.content), checks)
 
 
-def _as_json(value: _Value, verdict: FileVerdict) -> dict[str, object]:
+def _as_json(value: _TextOrBytes, verdict: FileVerdict) -> dict[str, object]:
     fields: dict[str, object] = msgspec.structs.asdict(verdict)
     message = fields.pop("message")
     identity = {"message_id": verdict.message.message_id} if message is not None and verdict.message is not None else {}
@@ -142,7 +142,7 @@ def _as_json(value: _Value, verdict: FileVerdict) -> dict[str, object]:
     return {**{name: field for name, field in fields.items() if field}, **identity, "file": value.file, **line}
 
 
-def _sentence(value: _Value, verdict: FileVerdict, *, many: bool) -> str:
+def _sentence(value: _TextOrBytes, verdict: FileVerdict, *, many: bool) -> str:
     place = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
     if verdict.message is None:
         return f"{place if many else ''}{verdict.sentence()}"

@@ -24,7 +24,7 @@ from bus.telemetry.terminal import printable
 from consumers import cli
 from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.session import Session, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.worker.signals import ECHO_S
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _LAST_PORT = 65_535
 @click.option("--supervised", is_flag=True, hidden=True, help="Started by a supervisor: drain when it is gone.")
 @with_session
 def worker(
-    session: Session,
+    session: CommandSession,
     *,
     target: str,
     processes: int,

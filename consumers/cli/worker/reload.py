@@ -15,7 +15,7 @@ import click
 from watchfiles import PythonFilter, awatch
 
 from consumers.cli.worker.supervisor import start
-from consumers.worker.signals import Insistence
+from consumers.worker.signals import RepeatedSignal
 
 __all__ = ["work_and_reload"]
 
@@ -28,7 +28,7 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
     Returns the last child's exit code.
     """
     stop = asyncio.Event()
-    insistence = Insistence()
+    insistence = RepeatedSignal()
     child = await start(command)
 
     def received(_: int) -> None:

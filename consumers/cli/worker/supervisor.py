@@ -17,10 +17,10 @@ from bus.clock import SystemClock
 from bus.telemetry.logs import get_logger
 from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
 from consumers.crashes.crash_guard import told
-from consumers.worker.signals import Insistence
+from consumers.worker.signals import RepeatedSignal
 
 if TYPE_CHECKING:
-    from consumers.crashes.process_files import Roll
+    from consumers.crashes.process_files import ProcessFiles
 
 __all__ = ["start", "supervise"]
 
@@ -46,7 +46,7 @@ async def start(command: Sequence[str]) -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
 
 
-async def supervise(commands: Sequence[Sequence[str]], roll: Roll | None = None) -> int:
+async def supervise(commands: Sequence[Sequence[str]], roll: ProcessFiles | None = None) -> int:
     """Keep one child per command until a signal; 0 when all of them ended with 0.
 
     *roll* says what was running in one that died.
@@ -55,7 +55,7 @@ async def supervise(commands: Sequence[Sequence[str]], roll: Roll | None = None)
 
 
 class _Supervisor:
-    def __init__(self, commands: Sequence[Sequence[str]], roll: Roll | None) -> None:
+    def __init__(self, commands: Sequence[Sequence[str]], roll: ProcessFiles | None) -> None:
         self._commands = commands
         self._roll = roll
         self._clock = SystemClock()
@@ -64,7 +64,7 @@ class _Supervisor:
         self._children: dict[int, Process] = {}
         self._stopping = asyncio.Event()
         self._killed = 0
-        self._insistence = Insistence()
+        self._insistence = RepeatedSignal()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()

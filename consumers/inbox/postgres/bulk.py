@@ -2,7 +2,7 @@
 
 Owns gathering what is asked while a statement is under way, so that the busier a worker is, the more travel together,
 and the answers, which are those of `consumers.inbox.claim_rules`. Whatever is not answered so goes to the way of its
-own that each `Asked` and `Ended` brings. Does not own the SQL (`statements`) or connections.
+own that each `BulkClaims` and `BulkResults` brings. Does not own the SQL (`statements`) or connections.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from consumers.inbox.base import Ask, Claim, End
 from consumers.inbox.claim_rules import FIRST, NOBODY
 from consumers.inbox.postgres import statements
 
-__all__ = ["Asked", "Ended", "Together", "answer"]
+__all__ = ["BulkClaims", "BulkResults", "Together", "answer"]
 
 _MOST = 512
 
-T = TypeVar("T", bound="Asked | Ended")
+T = TypeVar("T", bound="BulkClaims | BulkResults")
 Connected: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
-class Asked(NamedTuple):
+class BulkClaims(NamedTuple):
     """A claim that is asked for; *alone* asks for it in the general way."""
 
     identity: bytes
@@ -39,8 +39,8 @@ class Asked(NamedTuple):
     alone: Callable[[], None]
 
 
-class Ended(NamedTuple):
-    """A result without outputs; see `Asked`."""
+class BulkResults(NamedTuple):
+    """A result without outputs; see `BulkClaims`."""
 
     identity: bytes
     token: int
@@ -61,16 +61,16 @@ class Together:
         self._running = running
         self._asking = asking
         self._begin = begin
-        self._claims: _Gathering[Asked] = _Gathering(self._claim, self._claimed, begin)
-        self._results: _Gathering[Ended] = _Gathering(self._finish, self._finished, begin)
+        self._claims: _Gathering[BulkClaims] = _Gathering(self._claim, self._claimed, begin)
+        self._results: _Gathering[BulkResults] = _Gathering(self._finish, self._finished, begin)
         self.owner = NOBODY
 
-    def claim(self, asked: Asked) -> None:
+    def claim(self, asked: BulkClaims) -> None:
         """*asked*, soon; until it is answered its identity is among those that are asked for."""
         self._asking.add(asked.identity)
         self._claims.add(asked)
 
-    def finish(self, ended: Ended) -> None:
+    def finish(self, ended: BulkResults) -> None:
         """*ended*, soon."""
         self._results.add(ended)
 
@@ -80,14 +80,14 @@ class Together:
         """*ask* for one alone; *told* of what comes of it."""
         self._begin(ask(*arguments)).add_done_callback(partial(_tell, told))
 
-    async def _claim(self, batch: Sequence[Asked]) -> set[bytes]:
+    async def _claim(self, batch: Sequence[BulkClaims]) -> set[bytes]:
         # Whoever inserts what another is inserting waits for it: all in one order, so that no two wait for each other.
         batch = sorted(batch, key=lambda asked: asked.identity)
         columns = [[asked[place] for asked in batch] for place in range(5)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.INSERT_FIRSTS, self.owner, *columns)}
 
-    def _claimed(self, asked: Asked, is_written: bool | Exception) -> None:
+    def _claimed(self, asked: BulkClaims, is_written: bool | Exception) -> None:
         self._asking.discard(asked.identity)
         if is_written is True:
             self._running[asked.identity] = FIRST.token
@@ -97,12 +97,12 @@ class Together:
         else:
             asked.told(is_written)
 
-    async def _finish(self, batch: Sequence[Ended]) -> set[bytes]:
+    async def _finish(self, batch: Sequence[BulkResults]) -> set[bytes]:
         columns = [[ended[place] for ended in batch] for place in range(2)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.FINISH_SILENT, self.owner, *columns)}
 
-    def _finished(self, ended: Ended, is_written: bool | Exception) -> None:
+    def _finished(self, ended: BulkResults, is_written: bool | Exception) -> None:
         if is_written is False:
             ended.alone()
             return

@@ -25,7 +25,7 @@ from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, 
 from consumers.inbox.claim_rules import Asker
 from consumers.inbox.lease import Lease
 from consumers.inbox.postgres import statements
-from consumers.inbox.postgres.bulk import Asked, Ended, Together, answer
+from consumers.inbox.postgres.bulk import BulkClaims, BulkResults, Together, answer
 from consumers.inbox.postgres.transaction import PostgresTransaction, Sessions
 from consumers.inbox.row_encoding import encode_outputs, key_digest, key_text
 
@@ -127,14 +127,16 @@ class PostgresInbox:
                 alone()
             else:
                 self._together.claim(
-                    Asked(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone)
+                    BulkClaims(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone)
                 )
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
             answered = partial(answer, told, end)
             alone = partial(self._together.apart, answered, self.finish, end.key, end.token, ())
-            self._together.finish(Ended(end.identity or key_digest(key_text(end.key)), end.token, answered, alone))
+            self._together.finish(
+                BulkResults(end.identity or key_digest(key_text(end.key)), end.token, answered, alone)
+            )
 
     async def sync(self) -> None:
         """Every commit there is durable."""

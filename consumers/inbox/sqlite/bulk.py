@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 
 from consumers.inbox.base import Ask, End
 from consumers.inbox.claim_rules import FIRST
-from consumers.inbox.sqlite.group_commit import Job
+from consumers.inbox.sqlite.group_commit import InboxJob
 from consumers.inbox.sqlite.table import Table
 
 __all__ = ["answer"]
 
 
-def answer(table: Table, jobs: Sequence[Job], owner: int, running: Mapping[str, int]) -> None:
+def answer(table: Table, jobs: Sequence[InboxJob], owner: int, running: Mapping[str, int]) -> None:
     """Answer those claims and results of *jobs* that can be answered together.
 
     *running*: what this process is at work on.

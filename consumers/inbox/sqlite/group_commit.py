@@ -4,7 +4,7 @@ A handler's own transaction has the writer to itself.
 
 Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the
 thread they run on; a database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the
-`Batch` it runs in.
+`JobBatch` it runs in.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from consumers.inbox.base import Ask, End
 from consumers.inbox.claim_rules import Row
 from consumers.inbox.sqlite.table import MEMORY, Table
 
-__all__ = ["Batch", "Job", "Session", "Writer"]
+__all__ = ["JobBatch", "InboxJob", "WriterSession", "InboxWriter"]
 
 
-class Batch:
+class JobBatch:
     """What jobs of one transaction see and change; written together when all have run."""
 
     __slots__ = ("changed", "rows", "table")
@@ -44,13 +44,13 @@ class Batch:
         self.rows[key] = self.changed[key] = row
 
 
-class Session:
+class WriterSession:
     """A handler's transaction: from the job that begins it, until it is over, the writer does nothing else."""
 
     __slots__ = ()
 
 
-class Job(msgspec.Struct, eq=False):
+class InboxJob(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
 
     Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick`
@@ -59,9 +59,9 @@ class Job(msgspec.Struct, eq=False):
     """
 
     future: asyncio.Future[Any] | None = None
-    action: Callable[[Batch], Any] | None = None
+    action: Callable[[JobBatch], Any] | None = None
     key: str = ""
-    session: Session | None = None
+    session: WriterSession | None = None
     begins: bool = False
     last: bool = False
     durable: bool = False
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, eq=False):
         for item in items:
             item.answer = error if len(items) == 1 else type(error)(*error.args)
 
-    def apart(self) -> list[Job]:
+    def apart(self) -> list[InboxJob]:
         """Each of many claims or results alone, as if nothing had been tried."""
         self.value = self.error = None
         for item in self.items():
@@ -93,14 +93,14 @@ class Job(msgspec.Struct, eq=False):
         return (
             [self]
             if len(self.items()) <= 1
-            else [*(Job(asks=(ask,)) for ask in self.asks), *(Job(ends=(end,)) for end in self.ends)]
+            else [*(InboxJob(asks=(ask,)) for ask in self.asks), *(InboxJob(ends=(end,)) for end in self.ends)]
         )
 
 
-Told: TypeAlias = Callable[[Sequence[Job]], object]
+Told: TypeAlias = Callable[[Sequence[InboxJob]], object]
 
 
-class Writer:
+class InboxWriter:
     """Runs jobs for one event loop.
 
     *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives
@@ -114,7 +114,7 @@ class Writer:
         table: Table,
         *,
         opening: Callable[[Table], object],
-        quick: Callable[[Table, Sequence[Job]], Sequence[Job]],
+        quick: Callable[[Table, Sequence[InboxJob]], Sequence[InboxJob]],
         committed: Told,
         ended: Told,
     ) -> None:
@@ -123,10 +123,10 @@ class Writer:
         self._quick = quick
         self._committed = committed
         self._ended = ended
-        self._session: Session | None = None
-        self._held_up: deque[Job] = deque()
-        self._handed: list[Job] = []
-        self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._session: WriterSession | None = None
+        self._held_up: deque[InboxJob] = deque()
+        self._handed: list[InboxJob] = []
+        self._queue: queue.SimpleQueue[list[InboxJob] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -147,20 +147,20 @@ class Writer:
         assert self._loop is not None  # noqa: S101 - started
         return self._loop.create_future()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: InboxJob) -> None:
         """Have *job* run; everything that is submitted in one turn of the loop is handed over together."""
         assert self._loop is not None  # noqa: S101 - started
         if not self._handed:
             self._loop.call_soon(self._hand_over)
         self._handed.append(job)
 
-    async def stop(self, last: Callable[[Batch], object]) -> None:
+    async def stop(self, last: Callable[[JobBatch], object]) -> None:
         """Undo a session that is still open, and finish what was submitted, with *last* at the end.
 
         Raises InboxError where that fails.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Job(future, last, last=True))
+        self.submit(InboxJob(future, last, last=True))
         await asyncio.wait([future])
         if self._thread is not None:
             self._queue.put(None)
@@ -193,7 +193,7 @@ class Writer:
             self._report(answered)
         self._end()
 
-    def _report(self, jobs: list[Job]) -> None:
+    def _report(self, jobs: list[InboxJob]) -> None:
         if not jobs:
             return
         # The loop may have been closed without `close`: nobody is left to tell.
@@ -201,7 +201,7 @@ class Writer:
             assert self._loop is not None  # noqa: S101 - started
             self._loop.call_soon_threadsafe(self._tell, jobs)
 
-    def _tell(self, jobs: list[Job]) -> None:
+    def _tell(self, jobs: list[InboxJob]) -> None:
         self._ended(jobs)
         jobs.clear()
 
@@ -209,7 +209,7 @@ class Writer:
         self._table.rollback()
         self._table.close()
 
-    def _synchronised(self, jobs: list[Job]) -> list[Job]:
+    def _synchronised(self, jobs: list[InboxJob]) -> list[InboxJob]:
         """Those of *jobs* that ask for nothing else, answered and taken out.
 
         What they wait for was committed before.
@@ -220,7 +220,7 @@ class Writer:
             self._make_durable(found)
         return found
 
-    def _make_durable(self, jobs: Sequence[Job]) -> None:
+    def _make_durable(self, jobs: Sequence[InboxJob]) -> None:
         """Answer *jobs*, which were committed, when that outlives a crash of the machine, too."""
         try:
             self._table.sync()
@@ -228,10 +228,10 @@ class Writer:
             for job in jobs:
                 job.fail(type(error)(*error.args))
 
-    def _run(self, jobs: Sequence[Job]) -> list[Job]:
+    def _run(self, jobs: Sequence[InboxJob]) -> list[InboxJob]:
         """Run *jobs*; those that have an answer now, which may be others that had waited."""
-        answered: list[Job] = []
-        together: list[Job] = []
+        answered: list[InboxJob] = []
+        together: list[InboxJob] = []
         waiting = deque(jobs)
         while waiting:
             job = waiting.popleft()
@@ -262,12 +262,12 @@ class Writer:
         self._together(together)
         return answered + together
 
-    def _let_go(self, waiting: deque[Job]) -> None:
+    def _let_go(self, waiting: deque[InboxJob]) -> None:
         """Those that the session held up come first now."""
         waiting.extendleft(reversed(self._held_up))
         self._held_up.clear()
 
-    def _together(self, jobs: Sequence[Job]) -> None:
+    def _together(self, jobs: Sequence[InboxJob]) -> None:
         """Run all *jobs* in one transaction.
 
         What fails in one of them is its own affair, what fails around them is everybody's.
@@ -277,7 +277,7 @@ class Writer:
         try:
             self._start()
             if left := self._quick(self._table, jobs):
-                batch = Batch(self._table, {job.key: None for job in left if job.key})
+                batch = JobBatch(self._table, {job.key: None for job in left if job.key})
                 for job in left:
                     _carry_out(job, batch)
                 self._table.write(batch.changed)
@@ -299,7 +299,7 @@ class Writer:
             for job in alone:
                 self._together([job])
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: InboxJob) -> None:
         if job.future is not None and job.future.cancelled():
             return
         try:
@@ -310,14 +310,14 @@ class Writer:
             return
         self._session = job.session
 
-    def _step(self, job: Job) -> None:
+    def _step(self, job: InboxJob) -> None:
         """Run one step of the open session.
 
         The session is over when the step has ended its transaction, or when SQLite has undone it.
         """
         assert job.action is not None  # noqa: S101 - only a transaction of many has others
         try:
-            batch = Batch(self._table, (job.key,) if job.key else ())
+            batch = JobBatch(self._table, (job.key,) if job.key else ())
             job.value = job.action(batch)
             if batch.changed:
                 self._table.write(batch.changed)
@@ -335,7 +335,7 @@ class Writer:
         self._table.begin()
         self._opening(self._table)
 
-    def _commit(self, jobs: Sequence[Job]) -> None:
+    def _commit(self, jobs: Sequence[InboxJob]) -> None:
         try:
             self._table.commit()
             self._committed(jobs)
@@ -355,7 +355,7 @@ class Writer:
         return error
 
 
-def _carry_out(job: Job, batch: Batch) -> None:
+def _carry_out(job: InboxJob, batch: JobBatch) -> None:
     assert job.action is not None  # noqa: S101 - `quick` gave it one
     try:
         job.value = job.action(batch)

@@ -22,7 +22,7 @@ from consumers.inbox.claim_rules import Asker
 from consumers.inbox.lease import Lease
 from consumers.inbox.row_encoding import encode_outputs, key_text
 from consumers.inbox.sqlite import bulk
-from consumers.inbox.sqlite.group_commit import Batch, Job, Session, Writer
+from consumers.inbox.sqlite.group_commit import InboxJob, InboxWriter, JobBatch, WriterSession
 from consumers.inbox.sqlite.table import Table
 from consumers.inbox.sqlite.transaction import SqliteTransaction, or_undone
 
@@ -56,7 +56,7 @@ class SqliteInbox:
         self._renewing_s: float | None = None
         self._running: dict[str, int] = {}
         table = Table(path, shared_files=shared_files)
-        self._writer = Writer(
+        self._writer = InboxWriter(
             table,
             opening=self._renew_when_due,
             quick=self._answer_together,
@@ -92,7 +92,7 @@ class SqliteInbox:
         text = key_text(key)
         future: asyncio.Future[Claim] = self._future()
         self._writer.submit(
-            Job(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text, message_id=message_id),))
+            InboxJob(future, asks=(Ask(key, content_hash, keep_until_ms, reopen, alone, text, message_id=message_id),))
         )
         try:
             return await future
@@ -111,7 +111,7 @@ class SqliteInbox:
         text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
             future: asyncio.Future[bool] = self._future()
-            self._writer.submit(Job(future, ends=(End(key, token, text, data),), durable=True))
+            self._writer.submit(InboxJob(future, ends=(End(key, token, text, data),), durable=True))
             is_done = await future
         elif isinstance(transaction, SqliteTransaction):
             is_done = await transaction.run(partial(or_undone, partial(self._finish, text, token, data)), text)
@@ -123,19 +123,19 @@ class SqliteInbox:
     def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
             ask.identity = key_text(ask.key)
-        self._submit_soon(Job(asks=asks, told=told))
+        self._submit_soon(InboxJob(asks=asks, told=told))
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
             if end.identity is None:
                 end.identity = key_text(end.key)
-        self._submit_soon(Job(ends=ends, told=told))
+        self._submit_soon(InboxJob(ends=ends, told=told))
 
     async def sync(self) -> None:
         future: asyncio.Future[None] = self._future()
         # What is being written just now nobody was told of.
         if self._writer.is_loose:
-            self._writer.submit(Job(future, durable=True))
+            self._writer.submit(InboxJob(future, durable=True))
             await future
 
     async def release(self, key: Key, token: int) -> None:
@@ -147,7 +147,7 @@ class SqliteInbox:
             self._forget(text, token)
 
     async def begin(self) -> SqliteTransaction:
-        session = Session()
+        session = WriterSession()
         transaction = SqliteTransaction(lambda action, key="": self._submit(action, key, session=session))
         beginning = self._submit(_nothing, session=session, begins=True)
         try:
@@ -177,31 +177,31 @@ class SqliteInbox:
 
     # On the writer's thread -------------------------------------------------------------------------------------------
 
-    def _enrol(self, batch: Batch) -> int:
+    def _enrol(self, batch: JobBatch) -> int:
         now_s = self._clock.monotonic_s()
         self._lease = Lease(self._lease.length_s, now_s)
         return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
 
-    def _answer_together(self, table: Table, jobs: Sequence[Job]) -> Sequence[Job]:
+    def _answer_together(self, table: Table, jobs: Sequence[InboxJob]) -> Sequence[InboxJob]:
         bulk.answer(table, jobs, self._owner, self._running)
-        left: list[Job] = []
+        left: list[InboxJob] = []
         for job in jobs:
             if job.action is not None:
                 left.append(job)
             else:
                 left += [
-                    Job(action=partial(self._claim, ask), key=ask.identity, asks=(ask,))
+                    InboxJob(action=partial(self._claim, ask), key=ask.identity, asks=(ask,))
                     for ask in job.asks
                     if ask.answer is None
                 ]
                 left += [
-                    Job(action=partial(self._end, end), key=end.identity, ends=(end,))
+                    InboxJob(action=partial(self._end, end), key=end.identity, ends=(end,))
                     for end in job.ends
                     if end.answer is None
                 ]
         return left
 
-    def _claim(self, ask: Ask, batch: Batch) -> None:
+    def _claim(self, ask: Ask, batch: JobBatch) -> None:
         key, row = ask.identity, batch.rows.get(ask.identity)
         asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone, ask.message_id)
         rest_s = claim_rules.CLOSED
@@ -219,23 +219,23 @@ class SqliteInbox:
             batch.put(key, decision.row)
         ask.answer = decision.claim
 
-    def _end(self, end: End, batch: Batch) -> None:
+    def _end(self, end: End, batch: JobBatch) -> None:
         end.answer = self._finish(end.identity, end.token, end.outputs, batch)
 
-    def _finish(self, key: str, token: int, outputs: bytes, batch: Batch) -> bool:
+    def _finish(self, key: str, token: int, outputs: bytes, batch: JobBatch) -> bool:
         row = batch.rows.get(key)
         done = claim_rules.finished(row, owner=self._owner, token=token, outputs=outputs)
         if done is not None and done is not row:
             batch.put(key, done)
         return done is not None
 
-    def _release(self, key: str, token: int, batch: Batch) -> None:
+    def _release(self, key: str, token: int, batch: JobBatch) -> None:
         self._forget(key, token)
         row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
         if row is not None:
             batch.put(key, row)
 
-    def _purge(self, batch: Batch) -> int:
+    def _purge(self, batch: JobBatch) -> int:
         return batch.table.purge(self._clock.now_ms(), self._clock.monotonic_s(), _PURGED_AT_ONCE)
 
     def _renew_when_due(self, table: Table) -> None:
@@ -245,7 +245,7 @@ class SqliteInbox:
             table.renew(self._owner, self._name, self._lease.length_s, self._clock.now_ms(), now_s)
             self._renewing_s = now_s
 
-    def _committed(self, jobs: Sequence[Job]) -> None:
+    def _committed(self, jobs: Sequence[InboxJob]) -> None:
         if self._renewing_s is not None:
             self._lease.renewed(self._renewing_s)
         for job in jobs:
@@ -260,7 +260,7 @@ class SqliteInbox:
             raise InboxError(_CLOSED)
         return self._writer.future()
 
-    def _submit_soon(self, job: Job) -> None:
+    def _submit_soon(self, job: InboxJob) -> None:
         if self._open:
             self._writer.submit(job)
         elif job.told is not None:
@@ -268,16 +268,21 @@ class SqliteInbox:
             asyncio.get_running_loop().call_soon(job.told, job.items())
 
     def _submit(
-        self, action: Callable[[Batch], T], key: str = "", session: Session | None = None, *, begins: bool = False
+        self,
+        action: Callable[[JobBatch], T],
+        key: str = "",
+        session: WriterSession | None = None,
+        *,
+        begins: bool = False,
     ) -> asyncio.Future[T]:
         future = self._future()
-        self._writer.submit(Job(future, action, key, session, begins))
+        self._writer.submit(InboxJob(future, action, key, session, begins))
         return future
 
-    async def _run(self, action: Callable[[Batch], T], key: str = "") -> T:
+    async def _run(self, action: Callable[[JobBatch], T], key: str = "") -> T:
         return await self._submit(action, key)
 
-    def _settle(self, jobs: Sequence[Job]) -> None:
+    def _settle(self, jobs: Sequence[InboxJob]) -> None:
         for job in jobs:
             if job.told is not None:
                 for end in job.ends:
@@ -292,7 +297,7 @@ class SqliteInbox:
                     )
                 self._answer(job, job.future)
 
-    def _answer(self, job: Job, future: asyncio.Future[Any]) -> None:
+    def _answer(self, job: InboxJob, future: asyncio.Future[Any]) -> None:
         if future.done():
             self._give_back(job.key, job.value)
         elif job.error is None:
@@ -326,7 +331,7 @@ class SqliteInbox:
                 failing = False
 
 
-def _nothing(_: Batch) -> None:
+def _nothing(_: JobBatch) -> None:
     """For what the transaction does by itself."""
 
 

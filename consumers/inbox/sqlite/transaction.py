@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from bus.errors import InboxError
-from consumers.inbox.sqlite.group_commit import Batch
+from consumers.inbox.sqlite.group_commit import JobBatch
 
 __all__ = ["SqliteTransaction", "or_undone"]
 
@@ -28,7 +28,7 @@ _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*([A-Za-z]*)", re.
 class _Steps(Protocol):
     """Submits a step of the transaction."""
 
-    def __call__(self, action: Callable[[Batch], Any], key: str = "", /) -> asyncio.Future[Any]: ...
+    def __call__(self, action: Callable[[JobBatch], Any], key: str = "", /) -> asyncio.Future[Any]: ...
 
 
 class SqliteTransaction:
@@ -51,7 +51,7 @@ class SqliteTransaction:
         with contextlib.suppress(InboxError):
             await self.run(_undone)
 
-    async def run(self, action: Callable[[Batch], T], key: str = "") -> T:
+    async def run(self, action: Callable[[JobBatch], T], key: str = "") -> T:
         """One step. Cancelled, it is carried out all the same; the transaction is still open then."""
         result: T = await self._steps(action, key)
         return result
@@ -62,7 +62,7 @@ class SqliteTransaction:
             self._steps(_undone).add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
-def or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
+def or_undone(finish: Callable[[JobBatch], bool], batch: JobBatch) -> bool:
     """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
     is_done = finish(batch)
     if not batch.changed:
@@ -70,20 +70,20 @@ def or_undone(finish: Callable[[Batch], bool], batch: Batch) -> bool:
     return is_done
 
 
-def _executed(statement: str, arguments: tuple[Any, ...], batch: Batch) -> None:
+def _executed(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> None:
     _run(statement, arguments, batch).close()
 
 
-def _fetched(statement: str, arguments: tuple[Any, ...], batch: Batch) -> list[tuple[Any, ...]]:
+def _fetched(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> list[tuple[Any, ...]]:
     return _run(statement, arguments, batch).fetchall()
 
 
-def _run(statement: str, arguments: tuple[Any, ...], batch: Batch) -> sqlite3.Cursor:
+def _run(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> sqlite3.Cursor:
     found = _FIRST_WORD.match(statement)
     if found is not None and found[1].upper() in _RESERVED:
         raise sqlite3.ProgrammingError(f"{found[1].upper()} is not for a handler: its transaction ends with it")
     return batch.table.connection.execute(statement, {str(number): value for number, value in enumerate(arguments, 1)})
 
 
-def _undone(batch: Batch) -> None:
+def _undone(batch: JobBatch) -> None:
     batch.table.rollback()

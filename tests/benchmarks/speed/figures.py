@@ -27,7 +27,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
-from consumers.crashes.crash_guard import Witness
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
 from consumers.worker.process import make_worker
 from consumers.worker.worker import Worker
@@ -157,7 +157,7 @@ class _Reader:
         app.on(Report)(handle)
 
         settings, clock = _settings(folder), SystemClock()
-        witness = Witness(open_roll(settings, _GROUP), clock)
+        witness = CrashGuard(open_roll(settings, _GROUP), clock)
         witness.open(settings.worker.concurrency, _MEMBER)
         self.worker: Worker = make_worker(
             app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness

@@ -1,9 +1,9 @@
 """A worker that believes everything: what consuming would cost without verification.
 
 sealbus has no switch for that, so this takes the place of the part that judges a record
-(`consumers.receiving.verification.Intake`, as `consumers.worker.wiring` builds it) with a bare typed decode of the
-record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no policy. All that
-comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this
+(`consumers.receiving.verification.RecordVerifier`, as `consumers.worker.wiring` builds it) with a bare typed decode of
+the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no policy. All
+that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this
 benchmark.
 """
 
@@ -16,7 +16,7 @@ from bus.protocol.envelope import Metadata, Routing
 from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.deadletters.records import Control
-from consumers.receiving.verification import Intake
+from consumers.receiving.verification import RecordVerifier
 from consumers.state.delivery import Delivery
 from consumers.state.partition import Partition
 from consumers.worker import wiring as assembly
@@ -36,7 +36,7 @@ class _Whole(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Whole).decode
 
 
-class _Credulous(Intake):
+class _Credulous(RecordVerifier):
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         value, key = record.value, record.key
         if partition.own or value is None or key is None:
@@ -59,9 +59,8 @@ class _Credulous(Intake):
 
 def install() -> None:
     """Let workers that are made from now on believe everything."""
-    if getattr(assembly, "Intake", None) is not Intake:
+    if getattr(assembly, "RecordVerifier", None) is not RecordVerifier:
         raise RuntimeError(
-            "consumers.worker.wiring does not build consumers.receiving.verification.Intake any more: this benchmark "
-            "has to be adapted"
+            "consumers.worker.wiring builds no RecordVerifier any more: this benchmark has to be adapted"
         )
-    assembly.Intake = _Credulous  # type: ignore[attr-defined]
+    assembly.RecordVerifier = _Credulous  # type: ignore[attr-defined]

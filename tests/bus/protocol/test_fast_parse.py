@@ -17,7 +17,7 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import Registry, payload
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, Metadata, RetryPolicy, Routing, Security
-from bus.protocol.fast_parse import Cast, Moulds
+from bus.protocol.fast_parse import FastParsed, KnownLayouts
 from bus.protocol.sealing import Message
 
 
@@ -75,9 +75,9 @@ PLAIN = {
 }
 
 
-def learnt(*messages: Message) -> Moulds[str]:
-    """Moulds of *messages*, each seen twice."""
-    moulds: Moulds[str] = Moulds()
+def learnt(*messages: Message) -> KnownLayouts[str]:
+    """KnownLayouts of *messages*, each seen twice."""
+    moulds: KnownLayouts[str] = KnownLayouts()
     for message in (*messages, *messages):
         if moulds.cast(message.value) is None:
             kind = REGISTRY.get(message.message_type)
@@ -89,7 +89,7 @@ def learnt(*messages: Message) -> Moulds[str]:
 ALL = learnt(*PLAIN.values())
 
 
-def cast_of(moulds: Moulds[str], value: bytes) -> Cast[str] | None:
+def cast_of(moulds: KnownLayouts[str], value: bytes) -> FastParsed[str] | None:
     """What is cast, the same in Python as by the compiled way, which only leaves times before 1970 to the exact way."""
     cast = moulds.cast(value)
     with mock.patch.object(native, "core", None):
@@ -102,11 +102,11 @@ def cast_of(moulds: Moulds[str], value: bytes) -> Cast[str] | None:
     return cast
 
 
-def unopened(cast: Cast[str]) -> Cast[str]:
+def unopened(cast: FastParsed[str]) -> FastParsed[str]:
     return msgspec.structs.replace(cast, message=msgspec.structs.replace(cast.message, payload=None))
 
 
-def agrees(moulds: Moulds[str], value: bytes) -> bool:
+def agrees(moulds: KnownLayouts[str], value: bytes) -> bool:
     """Whether *value* is cast; what is cast is exactly what the exact way makes of it, and whole."""
     cast = cast_of(moulds, value)
     if cast is None:
@@ -123,7 +123,7 @@ def agrees(moulds: Moulds[str], value: bytes) -> bool:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_third_of_its_kind_is_cast(name: str) -> None:
-    moulds: Moulds[str] = Moulds()
+    moulds: KnownLayouts[str] = KnownLayouts()
     message = PLAIN[name]
     assert moulds.cast(message.value) is None
     moulds.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_caused_and_signed_messages_have_no_mould() -> None:
 
 
 def test_fields_that_differ_from_message_to_message_are_not_remembered() -> None:
-    moulds: Moulds[str] = Moulds()
+    moulds: KnownLayouts[str] = KnownLayouts()
     for number in range(2_000):
         message = sealed(task_id=f"t-{number}")
         for _ in range(1 + number % 2):

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock
 from bus.settings.loading import load
 from bus.transports.base import Assignment, Record
-from consumers.crashes.crash_guard import Witness
+from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.crash_rules import Death, Mark, after
 from consumers.crashes.open import open_roll, state_directory
-from consumers.crashes.process_files import Roll
+from consumers.crashes.process_files import ProcessFiles
 from consumers.deadletters.records import Control
 from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
@@ -26,8 +26,8 @@ class Case:
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
-        self.roll = Roll(path)
-        self.witness = Witness(self.roll, self.clock)
+        self.roll = ProcessFiles(path)
+        self.witness = CrashGuard(self.roll, self.clock)
         self.witness.open(4, "m")
         self.takes_s = 0.0
         self.judge = self.witness.judging(self._judge)
@@ -91,7 +91,7 @@ async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(cas
 
 
 def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None:
-    witness = Witness(Roll(tmp_path / "gone"), ManualClock())
+    witness = CrashGuard(ProcessFiles(tmp_path / "gone"), ManualClock())
     with capture_logs() as logs:
         witness.open(4, "m")
         witness.look()

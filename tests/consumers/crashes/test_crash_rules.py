@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from consumers.crashes.crash_rules import Death, Key, Mark, Toll, after, is_given_up, kept
+from consumers.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up, kept
 
 NOW_MS = 1_767_225_600_000
 
@@ -15,8 +15,8 @@ def mark(
     return Mark("agents.a", 0, offset, name or f"id-{offset}", redrives, kind)
 
 
-def tolled(*deaths: tuple[Mark, ...]) -> dict[Key, Toll]:
-    tolls: dict[Key, Toll] = {}
+def tolled(*deaths: tuple[Mark, ...]) -> dict[RecordPlace, CrashCount]:
+    tolls: dict[RecordPlace, CrashCount] = {}
     for running in deaths:
         tolls = after(tolls, Death(1, NOW_MS, running))
     return tolls

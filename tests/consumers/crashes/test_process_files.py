@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from consumers.crashes.crash_rules import Death, after
-from consumers.crashes.process_files import Roll, machine
-from consumers.crashes.running_messages import HANDLER, MOST_SLOTS, Slots, read
+from consumers.crashes.process_files import ProcessFiles, machine
+from consumers.crashes.running_messages import HANDLER, MOST_SLOTS, RunningMessages, read
 from consumers.deadletters.records import Control
 
 NOW_MS = 1_767_225_600_000
@@ -23,9 +23,9 @@ CHILD = """
 import os, sys
 from pathlib import Path
 from consumers.deadletters.records import Control
-from consumers.crashes.process_files import Roll
+from consumers.crashes.process_files import ProcessFiles
 from consumers.crashes.running_messages import HANDLER, INBOX
-slots = Roll(Path(sys.argv[1])).join(4, "child")
+slots = ProcessFiles(Path(sys.argv[1])).join(4, "child")
 for number in range(int(sys.argv[2])):
     slots.begin(Control("agents.a", 0, number), f"id-{number}", HANDLER)
 slots.end(slots.begin(Control("agents.a", 0, 99), "ended", INBOX))
@@ -76,14 +76,14 @@ def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counte
     tmp_path: Path, children: Children
 ) -> None:
     child = children.start(2)
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     assert roll.count(NOW_MS) == []
     kill(child)
     (death,) = roll.count(NOW_MS)
     assert death.pid == child.pid
     assert [(mark.name, mark.kind) for mark in death.running] == [("id-0", "handler"), ("id-1", "handler")]
-    assert Roll(tmp_path).count(NOW_MS) == []
-    assert [toll.starts for toll in Roll(tmp_path).tolls().values()] == [1, 1]
+    assert ProcessFiles(tmp_path).count(NOW_MS) == []
+    assert [toll.starts for toll in ProcessFiles(tmp_path).tolls().values()] == [1, 1]
     assert roll.death_of(child.pid, NOW_MS) == death
     assert roll.death_of(child.pid, NOW_MS + 1) is None
 
@@ -91,7 +91,7 @@ def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counte
 def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_is_no_death(
     tmp_path: Path, children: Children
 ) -> None:
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     for child in (children.start(1, "ordered"), children.start(0)):
         kill(child)
         assert [(death.running, death.member) for death in roll.count(NOW_MS)] == [((), "child")]
@@ -106,11 +106,11 @@ def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_
 def test_a_child_of_its_own_that_goes_on_does_not_keep_it_alive(tmp_path: Path, children: Children) -> None:
     child = children.start(1, "forks")
     kill(child)
-    assert len(Roll(tmp_path).count(NOW_MS)) == 1
+    assert len(ProcessFiles(tmp_path).count(NOW_MS)) == 1
 
 
 def test_its_own_process_is_not_taken_for_dead_nor_unlocked_by_looking(tmp_path: Path) -> None:
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     roll.join(4, "m").begin(Control("agents.a", 0, 1), "id", HANDLER)
     assert roll.count(NOW_MS) == []
     assert _counts_elsewhere(tmp_path) == "0"
@@ -120,8 +120,8 @@ def test_its_own_process_is_not_taken_for_dead_nor_unlocked_by_looking(tmp_path:
 
 def _counts_elsewhere(path: Path) -> str:
     code = (
-        "from pathlib import Path; from consumers.crashes.process_files import Roll; "
-        f"print(len(Roll(Path({str(path)!r})).count(1)))"
+        "from pathlib import Path; from consumers.crashes.process_files import ProcessFiles; "
+        f"print(len(ProcessFiles(Path({str(path)!r})).count(1)))"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -132,19 +132,19 @@ def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_
     for child in [children.start(1) for _ in range(6)]:
         kill(child)
     code = (
-        "from pathlib import Path; from consumers.crashes.process_files import Roll; "
-        f"print(len(Roll(Path({str(tmp_path)!r})).count(1)))"
+        "from pathlib import Path; from consumers.crashes.process_files import ProcessFiles; "
+        f"print(len(ProcessFiles(Path({str(tmp_path)!r})).count(1)))"
     )
     counting = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)]
     assert sum(int(each.communicate()[0]) for each in counting) == 6
-    assert [toll.deaths for toll in Roll(tmp_path).tolls().values()] == [6]
+    assert [toll.deaths for toll in ProcessFiles(tmp_path).tolls().values()] == [6]
 
 
 def test_a_file_of_another_machine_or_boot_is_left_alone_until_it_is_old(tmp_path: Path, children: Children) -> None:
     kill(children.start(1))
     (file,) = tmp_path.glob("*.running")
     elsewhere = file.rename(tmp_path / file.name.replace(machine(), "0" * 8))
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     assert roll.count(round(elsewhere.stat().st_mtime * 1000) + 86_400_000) == []
     assert elsewhere.exists()
     assert roll.count(round(elsewhere.stat().st_mtime * 1000) + 31 * 86_400_000) == []
@@ -152,7 +152,7 @@ def test_a_file_of_another_machine_or_boot_is_left_alone_until_it_is_old(tmp_pat
 
 
 def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: Path) -> None:
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     slots = roll.join(MOST_SLOTS + 5, "m")
     taken = [slots.begin(Control("agents.a", 0, number), "id", HANDLER) for number in range(MOST_SLOTS + 1)]
     assert taken[-1] == 0
@@ -166,7 +166,7 @@ def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: P
 def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"12-{machine()}-ab.running").write_bytes(content)
     (tmp_path / "deaths.json").write_bytes(content)
-    roll = Roll(tmp_path)
+    roll = ProcessFiles(tmp_path)
     roll.count(NOW_MS)
     assert list(tmp_path.glob("*.running")) == []
     assert roll.change(lambda tolls: tolls, NOW_MS) == roll.tolls()
@@ -175,7 +175,7 @@ def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, conten
 def test_the_longest_names_come_through(tmp_path: Path) -> None:
     file = tmp_path / "slots"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
-    slots = Slots(descriptor, 1, "m" * 500)
+    slots = RunningMessages(descriptor, 1, "m" * 500)
     slots.begin(Control("a" * 249, 10**15 - 1, 2**63 - 1, redrive_count=10**15 - 1), "i" * 128, HANDLER)
     member, (found,) = read(descriptor)
     assert member == "m" * 448

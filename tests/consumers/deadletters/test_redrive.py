@@ -25,7 +25,7 @@ from consumers.deadletters.letter_state import follow, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
 from consumers.deadletters.purge import Purge
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import Orders, Result
+from consumers.deadletters.redrive_rules import RedriveOrders, Result
 from consumers.deadletters.selection import Selection
 from consumers.resilience.retry import Retry
 from consumers.testing import AppBus
@@ -70,7 +70,7 @@ class World:
         transport = transport or self.bus.transport
         journal = Journal(transport, self.settings, self.bus.clock, verb="redrive", why="mended", by="me@here")
         run = Redrive(
-            transport, self.settings, self.bus.clock, selection or Selection(), Orders(**orders), journal=journal
+            transport, self.settings, self.bus.clock, selection or Selection(), RedriveOrders(**orders), journal=journal
         )
         return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after, rate=rate)
 
@@ -306,7 +306,7 @@ async def test_a_group_that_cannot_be_sent_anything_back_holds_up_no_other(creat
         await die_elsewhere(it, "gone")
         it.mended = True
         transport = Topicless(it.bus.transport, "")
-        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), Orders()).plan()  # type: ignore[arg-type]
+        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), RedriveOrders()).plan()  # type: ignore[arg-type]
         assert plan.total("unreachable") == (0 if create else 3), "what may be made is not missing yet"
         result = await it.redrive(transport)
         await it.bus.settle()

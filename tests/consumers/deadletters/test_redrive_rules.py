@@ -28,9 +28,9 @@ from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters.redrive_rules import (
     Leave,
-    Orders,
     Pace,
     Park,
+    RedriveOrders,
     Send,
     Twin,
     death_noted,
@@ -104,7 +104,7 @@ def step(action: Any) -> Step:
 
 
 def judged(letter: DeadLetter, state: LetterState | None = None, *, sent_ms: int | None = None, **orders: Any) -> Any:
-    return decide(letter, state, Orders(**orders), sent_ms=sent_ms, now_ms=NOW_MS)
+    return decide(letter, state, RedriveOrders(**orders), sent_ms=sent_ms, now_ms=NOW_MS)
 
 
 @given(headers, counts)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bus.protocol import canonical
-from consumers.demo.scan import Finding, ScanResult, scan
+from consumers.demo.scan import ScanFinding, ScanResult, scan
 
 
 def write(folder: Path, name: str, source: str | bytes) -> Path:
@@ -102,7 +102,7 @@ def test_severities(tmp_path: Path, rule: str, severity: str) -> None:
 
 def test_a_finding_says_what_and_what_to_do(tmp_path: Path) -> None:
     (finding,) = scan(write(tmp_path, "a.py", "def f(id): ...\n")).findings
-    assert finding == Finding(
+    assert finding == ScanFinding(
         file="a.py",
         line=1,
         rule="shadowed-builtin",

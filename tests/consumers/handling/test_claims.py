@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock, SystemClock
 from bus.errors import InboxError
 from bus.telemetry.metrics import Metrics
-from consumers.handling.claims import Claims, Hold
+from consumers.handling.claims import ActiveClaim, InboxClient
 from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere
 from consumers.inbox.sqlite import SqliteInbox
 from consumers.settling.durable_append import GaveUpError
@@ -49,7 +49,7 @@ class Case:
         self.store = store
         self.other = other
         self.clock = ManualClock()
-        self.claims = Claims(
+        self.claims = InboxClient(
             store,  # type: ignore[arg-type]
             namespace="agents",
             group="g",
@@ -85,7 +85,7 @@ async def case(tmp_path: Path) -> AsyncIterator[Case]:
 async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
-    await case.claims.release(Hold(key("one"), token))
+    await case.claims.release(ActiveClaim(key("one"), token))
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     await case.claims.give_back()
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
@@ -122,7 +122,7 @@ async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None
 async def test_nothing_is_given_up_twice(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
-    await case.claims.release(Hold(key("one"), token))
+    await case.claims.release(ActiveClaim(key("one"), token))
     case.store.failing = False
     await case.claims.give_back()
     again = await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)
@@ -140,14 +140,14 @@ async def _given_up(case: Case, name: str) -> None:
 
 
 async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(case: Case) -> None:
-    hold = Hold(key("one"), 1)
+    hold = ActiveClaim(key("one"), 1)
     first, second = await asyncio.gather(case.claims.begin(hold, OPEN), case.claims.begin(hold, OPEN))
     assert first is second
     await case.claims.release(hold)
 
 
 async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
-    hold = Hold(key("one"), 1)
+    hold = ActiveClaim(key("one"), 1)
     late = asyncio.ensure_future(case.claims.begin(hold, OPEN))
     await asyncio.sleep(0)
     hold.over = True
@@ -159,7 +159,7 @@ async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and
 
 
 async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_one(case: Case) -> None:
-    hold = Hold(key("one"), 1)
+    hold = ActiveClaim(key("one"), 1)
     case.store.failing = True
     asked = asyncio.ensure_future(case.claims.begin(hold, OPEN))
     for _ in range(20):
@@ -177,7 +177,7 @@ async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_o
 async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_partition(case: Case) -> None:
     partition: Any = SimpleNamespace(closed=False)
     case.store.failing = True
-    asked = asyncio.ensure_future(case.claims.begin(Hold(key("one"), 1), partition))
+    asked = asyncio.ensure_future(case.claims.begin(ActiveClaim(key("one"), 1), partition))
     await asyncio.sleep(0)
     partition.closed = True
     case.clock.advance(1)
@@ -188,7 +188,9 @@ async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_par
 async def test_a_store_that_is_away_is_said_once_at_a_time_however_many_wait_for_it(case: Case) -> None:
     case.store.failing = True
     with capture_logs() as lines:
-        waiting = [asyncio.ensure_future(case.claims.begin(Hold(key(str(number)), 1), OPEN)) for number in range(64)]
+        waiting = [
+            asyncio.ensure_future(case.claims.begin(ActiveClaim(key(str(number)), 1), OPEN)) for number in range(64)
+        ]
         for _ in range(4):
             await asyncio.sleep(0.01)
             case.clock.advance(60)

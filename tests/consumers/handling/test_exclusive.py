@@ -1,4 +1,4 @@
-"""Solitude: whoever must be alone waits for the others to leave and keeps them out, and nobody waits for ever."""
+"""ExclusiveGate: whoever must be alone waits for the others to leave and keeps them out, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.handling.exclusive import Solitude
+from consumers.handling.exclusive import ExclusiveGate
 
 
 async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
-    solitude = Solitude()
+    solitude = ExclusiveGate()
     async with asyncio.timeout(2):
         await solitude.enter(alone=False)
         await solitude.enter(alone=False)
@@ -26,7 +26,7 @@ async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
 def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
-    solitude, inside, turns = Solitude(), [], []
+    solitude, inside, turns = ExclusiveGate(), [], []
 
     async def visit(number: int, alone: bool, naps: int) -> None:
         if alone or solitude.closed:
@@ -52,7 +52,7 @@ def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits:
 
 
 async def test_whoever_gives_up_waiting_to_be_alone_lets_the_others_in() -> None:
-    solitude = Solitude()
+    solitude = ExclusiveGate()
     solitude.inside += 1
     waiting = asyncio.create_task(solitude.enter(alone=True))
     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ import structlog
 from bus.clock import ManualClock
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
-from consumers.handling.slots import Runner, Runners
+from consumers.handling.slots import HandlerSlot, HandlerSlots
 from consumers.state.lanes import Lane, Lanes
 from sealbus import App, Context, Retry, payload
 
@@ -177,13 +177,13 @@ async def test_a_handler_that_cancels_itself_and_raises_is_a_failure_of_its_mess
 
 
 async def test_a_runner_that_something_else_cancels_is_not_gone_in_silence() -> None:
-    async def driven(lane: Lane[Any], runner: Runner) -> None:
+    async def driven(lane: Lane[Any], runner: HandlerSlot) -> None:
         assert runner.task is not None
         runner.task.cancel()
         await asyncio.sleep(1)
 
     lanes: Lanes[Any] = Lanes()
-    runners = Runners(lanes, driven, concurrency=1, clock=ManualClock())
+    runners = HandlerSlots(lanes, driven, concurrency=1, clock=ManualClock())
     lanes.add("key", "delivery", 5)
     runners.kick()
     async with asyncio.timeout(10):
@@ -279,11 +279,11 @@ async def test_where_handlers_wait_all_of_them_begin_within_a_few_turns_of_the_l
     begun: list[object] = []
     never = asyncio.get_running_loop().create_future()
 
-    async def drive(lane: Lane[Any], _: Runner) -> None:
+    async def drive(lane: Lane[Any], _: HandlerSlot) -> None:
         begun.append(lane.key)
         await never
 
-    runners = Runners(lanes, drive, concurrency=64, clock=ManualClock())
+    runners = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
     for key in range(100):
         lanes.add(key, None, 5)
     runners.kick()
@@ -295,13 +295,13 @@ async def test_where_handlers_wait_all_of_them_begin_within_a_few_turns_of_the_l
 
 async def test_where_handlers_do_not_wait_one_runner_is_enough() -> None:
     lanes: Lanes[Any] = Lanes()
-    drivers: set[Runner] = set()
+    drivers: set[HandlerSlot] = set()
 
-    async def drive(lane: Lane[Any], runner: Runner) -> None:
+    async def drive(lane: Lane[Any], runner: HandlerSlot) -> None:
         drivers.add(runner)
         lanes.finish(lane)
 
-    runners = Runners(lanes, drive, concurrency=64, clock=ManualClock())
+    runners = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
     for key in range(100):
         lanes.add(key, None, 5)
     runners.kick()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bus.transports.base import NewRecord
-from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
+from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
 from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, NOBODY, Asker, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
@@ -88,10 +88,10 @@ def test_a_death_alone_counts() -> None:
 
 def test_the_third_death_alone_is_remembered() -> None:
     written, claim = decide(row(suspect=True, alone=True, deaths=2), asker(), DEAD)
-    assert claim == CrashLoop(MOST_DEATHS) == CrashLoop(3)
+    assert claim == KeepsCrashing(MOST_DEATHS) == KeepsCrashing(3)
     assert written is not None
     assert (written.state, written.token) == ("free", 4)
-    assert decide(written, asker(), CLOSED) == (None, CrashLoop(MOST_DEATHS))
+    assert decide(written, asker(), CLOSED) == (None, KeepsCrashing(MOST_DEATHS))
 
 
 def test_a_redrive_forgives_deaths_once_but_not_suspicion() -> None:
@@ -101,7 +101,7 @@ def test_a_redrive_forgives_deaths_once_but_not_suspicion() -> None:
     assert written is not None
     assert (written.deaths, written.reopened) == (0, 1)
     died_again = decide(msgspec.structs.replace(written, owner=OTHER, deaths=MOST_DEATHS - 1), asker(reopen=1), DEAD)
-    assert died_again.claim == CrashLoop(MOST_DEATHS)
+    assert died_again.claim == KeepsCrashing(MOST_DEATHS)
     assert died_again.row is not None
     assert isinstance(decide(died_again.row, asker(reopen=2), CLOSED).claim, Claimed)
 

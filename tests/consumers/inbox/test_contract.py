@@ -16,9 +16,9 @@ from consumers.inbox.base import (
     Claimed,
     ClaimedElsewhere,
     Conflict,
-    CrashLoop,
     End,
     Inbox,
+    KeepsCrashing,
     Key,
 )
 from consumers.inbox.open import open_inbox
@@ -317,8 +317,8 @@ async def test_only_deaths_alone_count_and_the_third_is_the_last(shared_store: S
         await shared_store.die(owner)
         await shared_store.run_out()
     last = await shared_store.open("last")
-    assert await claim(last) == CrashLoop(3)
-    assert await claim(last) == CrashLoop(3)
+    assert await claim(last) == KeepsCrashing(3)
+    assert await claim(last) == KeepsCrashing(3)
     assert await claim(last, reopen=1) == Claimed(token=6, starts=6, alone=True)
 
 

@@ -17,7 +17,7 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError, InboxError
 from consumers.inbox.base import AlreadyDone, Ask, Claimed
 from consumers.inbox.postgres import PostgresInbox
-from consumers.inbox.postgres.bulk import Asked
+from consumers.inbox.postgres.bulk import BulkClaims
 from consumers.inbox.postgres.statements import PURGE
 from producers.outbox.postgres import PostgresRows
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
@@ -221,7 +221,7 @@ async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) 
     gathering = inbox._together._claims
     write = gathering._write
 
-    async def counted(batch: Sequence[Asked]) -> set[bytes]:
+    async def counted(batch: Sequence[BulkClaims]) -> set[bytes]:
         sent.append(len(batch))
         return await write(batch)
 

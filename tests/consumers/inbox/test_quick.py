@@ -19,7 +19,7 @@ from consumers.inbox.base import AlreadyDone, Ask, Claimed, ClaimedElsewhere
 from consumers.inbox.claim_rules import Asker
 from consumers.inbox.sqlite import MEMORY, SqliteInbox
 from consumers.inbox.sqlite import bulk as quick
-from consumers.inbox.sqlite.group_commit import Job
+from consumers.inbox.sqlite.group_commit import InboxJob
 from consumers.inbox.sqlite.table import Table
 from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, claim, claimed, key
 
@@ -148,6 +148,8 @@ def test_what_is_left_over_has_no_answer() -> None:
     table = Table(MEMORY)
     table.begin()
     asks = [Ask(key(name), "h", 9, identity=name) for name in ("a", "a", "b", "c", "d")]
-    quick.answer(table, [Job(asks=asks[:2]), Job(asks=asks[2:]), Job(action=lambda _: None, key="d")], 1, {"c": 1})
+    quick.answer(
+        table, [InboxJob(asks=asks[:2]), InboxJob(asks=asks[2:]), InboxJob(action=lambda _: None, key="d")], 1, {"c": 1}
+    )
     assert [ask.answer for ask in asks] == [None, None, rules.FIRST, None, None]
     table.close()

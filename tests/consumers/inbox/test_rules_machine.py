@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bus.transports.base import NewRecord
-from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, CrashLoop, Suspect
+from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
 from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
@@ -86,7 +86,7 @@ class Inboxes(RuleBasedStateMachine):
             owner.running[key] = (answer.token, answer.alone)
         elif isinstance(answer, Suspect):
             assert owner.running
-        elif isinstance(answer, CrashLoop):
+        elif isinstance(answer, KeepsCrashing):
             assert answer.deaths == MOST_DEATHS
             assert self.died_alone[key] >= MOST_DEATHS
         else:

@@ -10,12 +10,12 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import Assignment, Record
 from consumers.app import App
 from consumers.group_plan import make_plan
-from consumers.receiving.receiver import Admission
-from consumers.receiving.verification import Intake
-from consumers.resilience.retry_clock import LogClock
+from consumers.receiving.receiver import Receiver
+from consumers.receiving.verification import RecordVerifier
+from consumers.resilience.retry_clock import RetryClock
 from consumers.state.assignments import Partitions
 from consumers.state.delivery import Delivery
-from consumers.state.in_flight import Flight
+from consumers.state.in_flight import InFlight
 from consumers.state.lanes import Lanes
 
 TOPIC = "agents.job.asked"
@@ -32,10 +32,10 @@ class Worker:
         self.metrics = metrics
         self.partitions = Partitions(plan.tiers, clock)
         self.lanes: Lanes[Delivery] = Lanes()
-        self.flight = Flight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
-        log_clock = LogClock(clock, own=True)
-        intake = Intake(plan.view, clock, log_clock)
-        self.admission = Admission(
+        self.flight = InFlight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
+        log_clock = RetryClock(clock, own=True)
+        intake = RecordVerifier(plan.view, clock, log_clock)
+        self.admission = Receiver(
             self.partitions,
             intake,
             self.flight,

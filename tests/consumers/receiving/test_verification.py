@@ -22,9 +22,9 @@ from bus.transports.base import Assignment, Record
 from consumers.app import App
 from consumers.declaration import Order
 from consumers.group_plan import make_plan
-from consumers.receiving.verification import Intake
+from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.retry import Tier
-from consumers.resilience.retry_clock import LogClock
+from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Delivery, Refused
 from consumers.state.partition import Partition
 
@@ -82,9 +82,9 @@ def app(*, order: Order = "key", policy: Moody | None = None, verifier: Verifier
     return made
 
 
-def intake(made: App) -> Intake:
+def intake(made: App) -> RecordVerifier:
     clock = ManualClock()
-    return Intake(make_plan(made.declaration, SETTINGS).view, clock, LogClock(clock, own=True))
+    return RecordVerifier(make_plan(made.declaration, SETTINGS).view, clock, RetryClock(clock, own=True))
 
 
 def message(data: bytes = b'{"n":1,"share":0.5}', routing: dict[str, Any] | None = None, **changes: Any) -> Message:
@@ -130,7 +130,7 @@ def told(delivery: Delivery | None) -> Any:
     return seen
 
 
-def experienced(made: App, *messages: Message) -> Intake:
+def experienced(made: App, *messages: Message) -> RecordVerifier:
     """An intake that has seen *messages* often enough to know their like."""
     taught = intake(made)
     for _ in range(3):

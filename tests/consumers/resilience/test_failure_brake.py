@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings.loading import load
-from consumers.resilience.failure_brake import COUNTED, Brake
+from consumers.resilience.failure_brake import COUNTED, BrakeRule
 from sealbus import App, DependencyDown, Reject, payload
 
 
@@ -28,7 +28,7 @@ def test_only_what_handlers_make_of_messages_counts() -> None:
 
 
 def test_it_is_pulled_when_more_than_the_share_of_a_full_window_died() -> None:
-    brake = Brake(share=0.5, window=4, pause_s=60)
+    brake = BrakeRule(share=0.5, window=4, pause_s=60)
     assert [brake.note("a", 0, died=died) for died in (True, True, False, False)] == [None] * 4
     assert brake.note("a", 0, died=True) is None
     assert brake.note("a", 0, died=True) is None
@@ -40,7 +40,7 @@ def test_it_is_pulled_when_more_than_the_share_of_a_full_window_died() -> None:
 
 
 def test_after_a_pause_a_few_decide_and_each_failed_trial_doubles_it() -> None:
-    brake = Brake(share=0.5, window=100, pause_s=60)
+    brake = BrakeRule(share=0.5, window=100, pause_s=60)
     for _ in range(99):
         assert brake.note("a", 0, died=True) is None
     assert brake.note("a", 0, died=True) == 60
@@ -50,7 +50,7 @@ def test_after_a_pause_a_few_decide_and_each_failed_trial_doubles_it() -> None:
 
 
 def test_a_trial_that_goes_well_brings_back_the_full_window_and_the_first_pause() -> None:
-    brake = Brake(share=0.5, window=20, pause_s=60)
+    brake = BrakeRule(share=0.5, window=20, pause_s=60)
     assert [brake.note("a", 0, died=True) for _ in range(20)][-1] == 60
     assert [brake.note("a", 60, died=True) for _ in range(10)][-1] == 120
     assert [brake.note("a", 180, died=False) for _ in range(10)] == [None] * 10
@@ -59,7 +59,7 @@ def test_a_trial_that_goes_well_brings_back_the_full_window_and_the_first_pause(
 
 
 def test_pauses_grow_sixteenfold_and_no_further() -> None:
-    brake = Brake(share=0.5, window=4, pause_s=1)
+    brake = BrakeRule(share=0.5, window=4, pause_s=1)
     now_s, pauses = 0.0, []
     for _ in range(7):
         pause_s = [brake.note("a", now_s, died=True) for _ in range(4)][-1]
@@ -70,7 +70,7 @@ def test_pauses_grow_sixteenfold_and_no_further() -> None:
 
 
 def test_what_began_before_the_pause_does_not_count() -> None:
-    brake = Brake(share=0.5, window=2, pause_s=60)
+    brake = BrakeRule(share=0.5, window=2, pause_s=60)
     brake.note("a", 0, died=True)
     assert brake.note("a", 0, died=True) == 60
     assert [brake.note("a", 30, died=True) for _ in range(50)] == [None] * 50
@@ -78,7 +78,7 @@ def test_what_began_before_the_pause_does_not_count() -> None:
 
 @given(st.lists(st.booleans(), max_size=300))
 def test_a_share_of_one_never_pulls_it(outcomes: list[bool]) -> None:
-    brake = Brake(share=1, window=5, pause_s=60)
+    brake = BrakeRule(share=1, window=5, pause_s=60)
     assert not brake.enabled
     assert all(brake.note("a", 0, died=died) is None for died in outcomes)
 
@@ -87,7 +87,7 @@ def test_a_share_of_one_never_pulls_it(outcomes: list[bool]) -> None:
 def test_it_is_never_pulled_while_no_window_holds_too_many_deaths(
     outcomes: list[bool], window: int, share: float
 ) -> None:
-    brake = Brake(share=share, window=window, pause_s=60)
+    brake = BrakeRule(share=share, window=window, pause_s=60)
     pulled = any(brake.note("a", 0, died=died) is not None for died in outcomes)
     too_many = any(sum(outcomes[at : at + window]) > share * window for at in range(len(outcomes) - window + 1))
     assert pulled == too_many

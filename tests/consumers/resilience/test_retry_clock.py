@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
-from consumers.resilience.retry_clock import LogClock, Sightings
+from consumers.resilience.retry_clock import FirstSeen, RetryClock
 from consumers.testing import AppBus
 from sealbus import App, Context, Retry, RetryLater, payload
 
@@ -30,7 +30,7 @@ class JumpyClock(ManualClock):
 def test_with_clocks_that_agree_an_append_was_when_it_says() -> None:
     clock = JumpyClock()
     for own in (True, False):
-        log_clock = LogClock(clock, own=own)
+        log_clock = RetryClock(clock, own=own)
         clock.advance(7)
         at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
         log_clock.learn(appended_ms)
@@ -43,7 +43,7 @@ def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_w
     steps: list[tuple[float, int, float]],
 ) -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=True)
+    log_clock = RetryClock(clock, own=True)
     appended: list[tuple[float, int]] = []
     # Between two looks it jumps once at most.
     for before_s, jump_ms, after_s in steps:
@@ -60,7 +60,7 @@ def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_w
 @pytest.mark.parametrize("jump_s", [3600, 90, -90, -3600])
 def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=True)
+    log_clock = RetryClock(clock, own=True)
     clock.advance(100)
     log_clock.watch()
     clock.jump_ms = jump_s * 1000
@@ -74,7 +74,7 @@ def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> 
 
 def test_where_the_log_has_no_clock_of_its_own_a_late_acknowledgement_is_no_difference() -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=True)
+    log_clock = RetryClock(clock, own=True)
     appended_ms = clock.now_ms()
     # Such as behind a handler that blocks the event loop.
     clock.advance(12)
@@ -85,14 +85,14 @@ def test_where_the_log_has_no_clock_of_its_own_a_late_acknowledgement_is_no_diff
 
 def test_what_no_clock_here_can_have_shown_counts_as_appended_now() -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=True)
+    log_clock = RetryClock(clock, own=True)
     clock.advance(100)
     assert log_clock.moment_ms(clock.now_ms() + 60_000) == clock.monotonic_s() * 1000
 
 
 def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=True)
+    log_clock = RetryClock(clock, own=True)
     for _ in range(1_000):
         clock.advance(1)
         clock.jump_ms += 7
@@ -105,7 +105,7 @@ def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
 def test_before_a_broker_has_acknowledged_anything_its_records_may_have_come_just_now(wrong_s: int) -> None:
     clock = JumpyClock()
     clock.jump_ms = wrong_s * 1000
-    log_clock = LogClock(clock, own=False)
+    log_clock = RetryClock(clock, own=False)
     clock.advance(10)
     broker_ms = clock.now_ms() - clock.jump_ms - 3_000
     assert log_clock.moment_ms(broker_ms) == 10_000
@@ -115,7 +115,7 @@ def test_before_a_broker_has_acknowledged_anything_its_records_may_have_come_jus
 
 def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
     clock = JumpyClock()
-    log_clock = LogClock(clock, own=False)
+    log_clock = RetryClock(clock, own=False)
     clock.advance(50)
     broker_ms = clock.now_ms() - 90_000
     log_clock.learn(broker_ms)
@@ -129,7 +129,7 @@ def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() ->
 def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(
     steps: list[tuple[int, float]], asked: int
 ) -> None:
-    sightings, now_s, first_s = Sightings(), 0.0, None
+    sightings, now_s, first_s = FirstSeen(), 0.0, None
     for offset, elapsed_s in steps:
         now_s += elapsed_s
         sightings.see(offset, now_s)

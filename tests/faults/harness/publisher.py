@@ -34,7 +34,7 @@ from bus.transports.base import Appended, NewRecord
 from producers.connection import Bus, connect
 from producers.outcomes import PublishRejected, PublishUnknown
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed, sealed_as
+from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Config"]
 
@@ -179,7 +179,7 @@ class Publishing:
         if not intent.forged:
             await self._send(self._sealed(intent))
 
-    async def _send(self, sealed: Sealed) -> None:
+    async def _send(self, sealed: SealedRecord) -> None:
         """Send until it is known what became of it, always the same bytes."""
         for _ in range(20):
             try:
@@ -196,7 +196,7 @@ class Publishing:
                 self._told(sealed.message_id, "accepted", receipt)
                 return
 
-    def _sealed(self, intent: Intent) -> Sealed:
+    def _sealed(self, intent: Intent) -> SealedRecord:
         return sealed_as(
             sealing.parse(intent.value.encode()), message_topic(self._config.namespace, intent.message_type)
         )

@@ -1,4 +1,4 @@
-"""Room in a buffer: first come, first served, and none is lost with those who go away."""
+"""ByteBudget in a buffer: first come, first served, and none is lost with those who go away."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import pytest
 
 from bus.clock import ManualClock
-from producers.appending.byte_budget import Room
+from producers.appending.byte_budget import ByteBudget
 
 
 async def turns() -> None:
@@ -16,13 +16,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def taking(room: Room, size: int, timeout_s: float = 10.0) -> asyncio.Task[bool]:
+def taking(room: ByteBudget, size: int, timeout_s: float = 10.0) -> asyncio.Task[bool]:
     return asyncio.get_running_loop().create_task(room.take(size, timeout_s=timeout_s))
 
 
-async def granted() -> tuple[Room, asyncio.Task[bool]]:
+async def granted() -> tuple[ByteBudget, asyncio.Task[bool]]:
     """A room, and one who was given its share of it and does not know yet."""
-    room = Room(ManualClock(), 100)
+    room = ByteBudget(ManualClock(), 100)
     assert room.take_now(60)
     waiting = taking(room, 80)
     await turns()
@@ -39,7 +39,7 @@ async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_f
 
 
 async def test_nobody_passes_one_who_waits() -> None:
-    room = Room(ManualClock(), 100)
+    room = ByteBudget(ManualClock(), 100)
     assert room.take_now(60)
     large = taking(room, 80)
     await turns()
@@ -51,7 +51,7 @@ async def test_nobody_passes_one_who_waits() -> None:
 
 
 async def test_what_is_larger_than_all_has_it_to_itself() -> None:
-    room = Room(ManualClock(), 100)
+    room = ByteBudget(ManualClock(), 100)
     assert room.take_now(500)
     assert not room.take_now(1)
     room.give_back(500)
@@ -60,7 +60,7 @@ async def test_what_is_larger_than_all_has_it_to_itself() -> None:
 
 
 async def test_closed_nobody_is_given_anything() -> None:
-    room = Room(ManualClock(), 100)
+    room = ByteBudget(ManualClock(), 100)
     assert room.take_now(60)
     waiting = taking(room, 80)
     await turns()
@@ -79,7 +79,7 @@ async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> N
 @pytest.mark.parametrize("seed", range(30))
 async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_given_twice(seed: int) -> None:
     chance, clock = random.Random(seed), ManualClock()
-    room = Room(clock, 1_000)
+    room = ByteBudget(clock, 1_000)
     held: list[int] = []
 
     async def one() -> None:

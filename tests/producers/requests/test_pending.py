@@ -10,7 +10,7 @@ from bus.payloads.payload_types import payload, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import PROTOCOL, Agent, Metadata, Routing
 from bus.telemetry.metrics import Metrics
-from producers.requests.pending import Answer, Asked, Waiter, Waiting
+from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 
 
 @payload("waiting.answer")
@@ -18,7 +18,7 @@ class Reply(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-ASKED = Asked(payload_type(Reply), None)
+ASKED = PendingRequest(payload_type(Reply), None)
 
 
 def message(message_id: str, message_type: str = "waiting.answer") -> sealing.Message:
@@ -39,7 +39,7 @@ def message(message_id: str, message_type: str = "waiting.answer") -> sealing.Me
 class Case:
     def __init__(self) -> None:
         self.clock, self.metrics = ManualClock(), Metrics()
-        self.waiting = Waiting(self.clock, self.metrics)
+        self.waiting = PendingRequests(self.clock, self.metrics)
 
     def open(self, message_id: str, within_s: float = 10.0) -> Waiter:
         waiter = self.waiting.open(ASKED, self.clock.monotonic_s() + within_s, None)

@@ -12,10 +12,10 @@ from bus.clock import ManualClock
 from bus.errors import ClosedError, NotPermittedError, TopicMissingError, UnreachableError
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import PartitionRange, Record
-from producers.requests.pending import Waiting
-from producers.requests.reply_reader import Replies, View
+from producers.requests.pending import PendingRequests
+from producers.requests.reply_reader import ReplyFilter, ReplyReader
 
-VIEW = View(namespace="agents", agent_id="a", session_id="s", max_message_bytes=1 << 20, verifier=None)
+VIEW = ReplyFilter(namespace="agents", agent_id="a", session_id="s", max_message_bytes=1 << 20, verifier=None)
 
 
 class Log:
@@ -52,13 +52,13 @@ class Log:
         return []
 
 
-def reader(log: Log, clock: ManualClock) -> Replies:
+def reader(log: Log, clock: ManualClock) -> ReplyReader:
     metrics = Metrics()
-    return Replies(
+    return ReplyReader(
         log,
         "agents._reply.a-00000000",
         VIEW,
-        Waiting(clock, metrics),
+        PendingRequests(clock, metrics),
         restore=log.restore,
         clock=clock,
         metrics=metrics,

@@ -17,7 +17,7 @@ from bus.protocol import sealing
 from bus.protocol.envelope import Agent, Routing
 from bus.protocol.identifiers import uuid7
 from producers.sealing.envelope_template import EnvelopeTemplate, shared_options
-from producers.sealing.options import Draft, Origin, compose
+from producers.sealing.options import Draft, PublisherIdentity, compose
 
 
 @payload("template.tested", version="1.2.3")
@@ -72,7 +72,7 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
     agent: Agent, text: str, now_ms: int, entropy: bytes, options: dict[str, Any]
 ) -> None:
     kind = payload_type(Sample)
-    origin = Origin(sender=agent, namespace="tests", ttl_s=30.0, max_ttl_s=600_000)
+    origin = PublisherIdentity(sender=agent, namespace="tests", ttl_s=30.0, max_ttl_s=600_000)
     data = kind.encode(Sample(text=text, number=0.5))
     draft = Draft(payload=Sample(text=text, number=0.5), **options)
     try:
@@ -98,7 +98,7 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
 @compiled
 def test_ordinary_options_need_no_general_way() -> None:
     kind = payload_type(Sample)
-    origin = Origin(sender=Agent(id="a@svc"), namespace="tests", ttl_s=30.0, max_ttl_s=600)
+    origin = PublisherIdentity(sender=Agent(id="a@svc"), namespace="tests", ttl_s=30.0, max_ttl_s=600)
     draft = Draft(
         payload=Sample(text="", number=0.5), to="b@svc", priority="high", intent="try", max_hops=3, performative="query"
     )

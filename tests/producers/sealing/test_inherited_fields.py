@@ -21,7 +21,7 @@ from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from producers.outcomes import PublishRejected
 from producers.sealing.options import Draft
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
 
 
@@ -92,7 +92,7 @@ def cause_of(options: dict[str, Any], kinds: list[type[msgspec.Struct]]) -> Mess
     return message
 
 
-def made_by(seal: Callable[[], Sealed]) -> object:
+def made_by(seal: Callable[[], SealedRecord]) -> object:
     """What is sealed, or why it is refused."""
     try:
         sealed = seal()

@@ -21,7 +21,7 @@ from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, ch
 from bus.transports.kafka.admin.cluster_state import broker_settings, known_everywhere, standing, topic_settings
 from bus.transports.kafka.admin.topic_changes import align, create
 from bus.transports.kafka.admin.topic_config import shape, spec_of
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.group_offsets import commits, leave, set_commits
 from bus.transports.kafka.errors import lacking
 from bus.transports.topic_settings import compared
@@ -36,7 +36,7 @@ _GROUP_TYPE = "consumer"
 class KafkaAdmin:
     """The admin side of a transport; *ready* raises when the transport is closed."""
 
-    def __init__(self, link: Link, ready: Callable[[], None], *, max_record_bytes: int) -> None:
+    def __init__(self, link: ClusterClient, ready: Callable[[], None], *, max_record_bytes: int) -> None:
         self._link = link
         self._ready = ready
         self._max_record_bytes = max_record_bytes

@@ -16,7 +16,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.errors import is_denial, lacking, refusal
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
@@ -39,7 +39,7 @@ class Standing(msgspec.Struct, frozen=True):
     """Of the topics asked about: partitions, replicas and settings in force. What is not here is missing."""
 
 
-async def standing(link: Link, topics: Iterable[str]) -> Standing:
+async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
     """How *topics* stand.
 
     Raises NotPermittedError for one that may not be seen: it cannot be told from one that is missing.
@@ -67,7 +67,9 @@ async def standing(link: Link, topics: Iterable[str]) -> Standing:
     )
 
 
-async def topic_settings(link: Link, names: Sequence[str], *, lenient: bool = False) -> dict[str, dict[str, str]]:
+async def topic_settings(
+    link: ClusterClient, names: Sequence[str], *, lenient: bool = False
+) -> dict[str, dict[str, str]]:
     """Settings in force, by topic.
 
     Missing topics are left out, and if *lenient* those whose settings this user may not read.
@@ -86,7 +88,7 @@ async def topic_settings(link: Link, names: Sequence[str], *, lenient: bool = Fa
     return found
 
 
-async def broker_settings(link: Link) -> dict[str, dict[str, str]]:
+async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
     """What every topic of the cluster is subject to, by broker."""
     brokers, _ = await link.ask("reading the cluster", lambda client: _described(client, []))
     names = {_AUTO_CREATE: "", _OFFSETS_KEPT: ""}
@@ -101,7 +103,7 @@ async def broker_settings(link: Link) -> dict[str, dict[str, str]]:
     return found
 
 
-async def known_everywhere(link: Link, names: Sequence[str]) -> bool:
+async def known_everywhere(link: ClusterClient, names: Sequence[str]) -> bool:
     """Whether every broker that answers at once knows the topics *names*: they hear of a new one one after another."""
 
     async def asked(client: AIOKafkaClient) -> bool:

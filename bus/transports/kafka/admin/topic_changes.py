@@ -16,7 +16,7 @@ from aiokafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, Unk
 
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.transports.kafka.admin.incremental_alter_configs import SetTopicSettings
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.errors import lacking, refusal
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
@@ -28,7 +28,7 @@ _RECORDS_OF_A_TOPIC = 12
 """Beside those of its partitions: itself and its settings."""
 
 
-async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
+async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Create topics with these shapes; answers with those that are new, less those another process was quicker with."""
     created: list[str] = []
     for batch in _batches(shapes):
@@ -42,7 +42,7 @@ async def create(link: Link, shapes: Mapping[str, Mapping[str, str]]) -> list[st
     return created
 
 
-async def align(link: Link, topic: str, changes: Mapping[str, str]) -> bool:
+async def align(link: ClusterClient, topic: str, changes: Mapping[str, str]) -> bool:
     """Change *topic*: its partitions, its settings.
 
     False when another process has added partitions or deleted it meanwhile.
@@ -53,7 +53,7 @@ async def align(link: Link, topic: str, changes: Mapping[str, str]) -> bool:
     return not settings or await _set(link, topic, settings)
 
 
-async def _grow(link: Link, topic: str, partitions: int) -> bool:
+async def _grow(link: ClusterClient, topic: str, partitions: int) -> bool:
     async def asked(admin: AIOKafkaAdminClient) -> bool:
         try:
             await admin.create_partitions({topic: NewPartitions(partitions)})
@@ -70,7 +70,7 @@ async def _grow(link: Link, topic: str, partitions: int) -> bool:
         raise lacking(doing, f"Alter on topic {topic!r}") from error
 
 
-async def _set(link: Link, topic: str, settings: Mapping[str, str]) -> bool:
+async def _set(link: ClusterClient, topic: str, settings: Mapping[str, str]) -> bool:
     async def asked(client: AIOKafkaClient) -> tuple[int, str]:
         answer = await client.send(client.get_random_node(), SetTopicSettings(topic, settings))
         ((code, text, *_),) = answer.resources

@@ -30,9 +30,9 @@ from bus.transports.base import PartitionRange
 from bus.transports.kafka.cluster.diagnosis import probe
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.errors import translated
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
-__all__ = ["Link"]
+__all__ = ["ClusterClient"]
 
 T = TypeVar("T")
 
@@ -45,10 +45,10 @@ _READ_COMMITTED = 1
 _LARGEST, _IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
-class Link:
+class ClusterClient:
     """Questions to the cluster, each with its own deadline. Connects at the first one."""
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: KafkaOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
         self._clients: dict[type[Any], Any] = {}

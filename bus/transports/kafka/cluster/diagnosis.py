@@ -18,14 +18,14 @@ from aiokafka.conn import create_conn
 
 from bus.errors import BusError, ConfigurationError, UnreachableError
 from bus.transports.kafka.errors import said
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["probe"]
 
 _ADDRESS_S = 4.0
 
 
-async def probe(options: Options, *, has_answered: bool = False) -> BusError | None:
+async def probe(options: KafkaOptions, *, has_answered: bool = False) -> BusError | None:
     """None when one of the addresses answers; else what is wrong.
 
     A wrong setting is named before a broker that is away.
@@ -43,7 +43,7 @@ async def probe(options: Options, *, has_answered: bool = False) -> BusError | N
     return next((error for error in found if isinstance(error, ConfigurationError)), found[0])
 
 
-async def _try(address: str, arguments: dict[str, Any], options: Options, has_answered: bool) -> BusError | None:
+async def _try(address: str, arguments: dict[str, Any], options: KafkaOptions, has_answered: bool) -> BusError | None:
     host, _, port = address.rpartition(":")
     try:
         connection = await asyncio.wait_for(create_conn(host.strip("[]"), int(port), **arguments), _ADDRESS_S)
@@ -53,7 +53,7 @@ async def _try(address: str, arguments: dict[str, Any], options: Options, has_an
     return None
 
 
-def _cause(error: Exception, address: str, options: Options) -> BusError | None:
+def _cause(error: Exception, address: str, options: KafkaOptions) -> BusError | None:
     user, mechanism = options.security.username, options.security.mechanism
     match error:
         case ssl.SSLCertVerificationError():
@@ -91,7 +91,7 @@ def _cause(error: Exception, address: str, options: Options) -> BusError | None:
             return None
 
 
-def _shown_out(address: str, options: Options, has_answered: bool) -> BusError:
+def _shown_out(address: str, options: KafkaOptions, has_answered: bool) -> BusError:
     """The connection was closed without a word, which is also what a load balancer does whose brokers are away."""
     if has_answered:
         return UnreachableError(

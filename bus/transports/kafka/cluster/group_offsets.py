@@ -22,17 +22,17 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from bus.errors import GroupBusyError
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 
 __all__ = ["commits", "leave", "set_commits"]
 
 
 async def commits(
-    link: Link, doing: str, group: str, places: Sequence[TopicPartition] | None = None
+    link: ClusterClient, doing: str, group: str, places: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """The offset by place, of those of *places* (None: of all) where *group* has committed one.
 
-    Raises what `Link` raises.
+    Raises what `ClusterClient` raises.
     """
 
     async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
@@ -53,8 +53,8 @@ async def commits(
     return await link.ask(doing, asked)
 
 
-async def set_commits(link: Link, doing: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Let *group* go on at *offsets*. Raises GroupBusyError where it has members, and what `Link` raises."""
+async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Let *group* go on at *offsets*. Raises GroupBusyError where it has members, and what `ClusterClient` raises."""
     topics: dict[str, list[tuple[int, int, str]]] = {}
     for place, offset in offsets.items():
         topics.setdefault(place.topic, []).append((place.partition, offset, ""))
@@ -77,8 +77,11 @@ async def set_commits(link: Link, doing: str, group: str, offsets: Mapping[Topic
     await link.ask(doing, asked)
 
 
-async def leave(link: Link, doing: str, group: str, member_ids: Sequence[str]) -> None:
-    """Have these members leave *group*, in their name; one that has left is no error. Raises what `Link` raises."""
+async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequence[str]) -> None:
+    """Have these members leave *group*, in their name; one that has left is no error.
+
+    Raises what `ClusterClient` raises.
+    """
 
     async def asked(client: AIOKafkaClient) -> None:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)

@@ -29,7 +29,7 @@ from aiokafka.errors import (
 from bus.errors import DeadlineError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "killed"]
 
@@ -100,7 +100,7 @@ class Consumer:
     @classmethod
     async def joined(
         cls,
-        options: Options,
+        options: KafkaOptions,
         group: str,
         topics: Sequence[str],
         *,

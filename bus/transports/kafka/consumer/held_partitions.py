@@ -13,13 +13,13 @@ from aiokafka import TopicPartition
 
 from bus.transports.base import HEADER_BYTES, Assignment, Record
 
-__all__ = ["Held", "Holdings"]
+__all__ = ["HeldPartition", "HeldPartitions"]
 
 _AHEAD_RECORDS = 500
 _AHEAD_BYTES = 16 * 1_048_576
 
 
-class Held:
+class HeldPartition:
     """One partition held. *position* is None until the group's commit has been looked up."""
 
     __slots__ = (
@@ -80,18 +80,18 @@ class Held:
         return not self.paused and not self.leaving
 
 
-class Holdings:
+class HeldPartitions:
     """All of one member."""
 
     def __init__(self) -> None:
-        self._by_assignment: dict[Assignment, Held] = {}
-        self._by_place: dict[TopicPartition, Held] = {}
+        self._by_assignment: dict[Assignment, HeldPartition] = {}
+        self._by_place: dict[TopicPartition, HeldPartition] = {}
         self._turn = 0
 
     def __bool__(self) -> bool:
         return bool(self._by_assignment)
 
-    def all(self) -> list[Held]:
+    def all(self) -> list[HeldPartition]:
         """In the order they arrived."""
         return list(self._by_assignment.values())
 
@@ -99,15 +99,15 @@ class Holdings:
         """Their names."""
         return tuple(self._by_assignment)
 
-    def add(self, assignments: Iterable[Assignment]) -> list[Held]:
+    def add(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
         """These are ours now."""
-        added = [Held(assignment) for assignment in assignments]
+        added = [HeldPartition(assignment) for assignment in assignments]
         for held in added:
             self._by_assignment[held.assignment] = held
             self._by_place[held.place] = held
         return added
 
-    def drop(self, gone: Iterable[Held]) -> None:
+    def drop(self, gone: Iterable[HeldPartition]) -> None:
         """These are not ours any more."""
         for held in gone:
             self._by_assignment.pop(held.assignment, None)
@@ -119,19 +119,19 @@ class Holdings:
         self._by_assignment.clear()
         self._by_place.clear()
 
-    def get(self, assignment: Assignment) -> Held | None:
+    def get(self, assignment: Assignment) -> HeldPartition | None:
         """The one held under exactly this assignment."""
         return self._by_assignment.get(assignment)
 
-    def at(self, place: TopicPartition) -> Held | None:
+    def at(self, place: TopicPartition) -> HeldPartition | None:
         """The one held at a place."""
         return self._by_place.get(place)
 
-    def chosen(self, assignments: Iterable[Assignment]) -> list[Held]:
+    def chosen(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
         """Those of *assignments* that are held."""
         return [self._by_assignment[assignment] for assignment in assignments if assignment in self._by_assignment]
 
-    def versions(self) -> dict[TopicPartition, tuple[Held, int]]:
+    def versions(self) -> dict[TopicPartition, tuple[HeldPartition, int]]:
         """What a fetch that starts now is for."""
         return {held.place: (held, held.version) for held in self._by_assignment.values()}
 
@@ -182,7 +182,7 @@ class Holdings:
         return taken
 
 
-def _share(several: Iterable[Held]) -> float:
+def _share(several: Iterable[HeldPartition]) -> float:
     records = size = 0
     for held in several:
         records += len(held.buffer)

@@ -24,13 +24,13 @@ from bus.clock import Clock
 from bus.errors import BusError, TransportError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Assignment, Listener
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import Consumer
 from bus.transports.kafka.consumer.cooperative_assignor import CooperativeAssignor, Declared, declared
-from bus.transports.kafka.consumer.held_partitions import Held, Holdings
+from bus.transports.kafka.consumer.held_partitions import HeldPartition, HeldPartitions
 from bus.transports.kafka.consumer.start_positions import Positions
 from bus.transports.kafka.errors import said, translated
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Membership"]
 
@@ -57,14 +57,14 @@ class Membership:
         listener: Listener,
         *,
         member: str,
-        options: Options,
-        link: Link,
+        options: KafkaOptions,
+        link: ClusterClient,
         clock: Clock,
         changed: Callable[[], None],
         positions: Positions,
     ) -> None:
         self.group = group
-        self.holdings = Holdings()
+        self.holdings = HeldPartitions()
         self.consumer: Consumer | None = None
         self._retiring: Consumer | None = None
         self.faults: list[Exception] = []
@@ -145,7 +145,7 @@ class Membership:
             self.faults.append(error)
         self._changed()
 
-    def place(self, held: Held, offset: int) -> None:
+    def place(self, held: HeldPartition, offset: int) -> None:
         """Go on at *offset*."""
         held.position = offset
         held.version += 1
@@ -211,7 +211,7 @@ class Membership:
             consumer.rejoin()
         self._changed()
 
-    async def _let_go(self, leaving: Sequence[Held]) -> None:
+    async def _let_go(self, leaving: Sequence[HeldPartition]) -> None:
         """Drain what others shall have, without holding up anybody, and only then let the group give it to them."""
         for held in leaving:
             held.leaving = True
@@ -231,7 +231,7 @@ class Membership:
         if self.consumer is not None:
             self.consumer.rejoin()
 
-    async def _positioned(self, gained: Sequence[Held]) -> None:
+    async def _positioned(self, gained: Sequence[HeldPartition]) -> None:
         """Look up where the group stands, for as long as it takes, and begin there."""
         while pending := [
             held for held in gained if held.position is None and self.holdings.get(held.assignment) is held
@@ -256,7 +256,7 @@ class Membership:
                     self.place(held, at.offset)
             self._changed()
 
-    def _lose(self, lost: Sequence[Held] | None = None) -> None:
+    def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:
         """These, or else all that is held, are another's by now."""
         lost = self.holdings.all() if lost is None else lost
         if lost:

@@ -16,10 +16,10 @@ from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeEr
 from bus.clock import Clock
 from bus.errors import ClosedError, TopicMissingError, UnreachableError
 from bus.transports.base import HEADER_BYTES, Record
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import killed
 from bus.transports.kafka.errors import translated
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Reading"]
 
@@ -50,7 +50,7 @@ class _Reader:
 class Reading:
     """The read side of one transport."""
 
-    def __init__(self, options: Options, link: Link, clock: Clock) -> None:
+    def __init__(self, options: KafkaOptions, link: ClusterClient, clock: Clock) -> None:
         self._options = options
         self._link = link
         self._clock = clock

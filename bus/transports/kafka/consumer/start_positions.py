@@ -14,9 +14,9 @@ from aiokafka import TopicPartition
 
 from bus.errors import OffsetOutOfRangeError
 from bus.transports.base import PartitionRange
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.group_offsets import commits
-from bus.transports.kafka.consumer.held_partitions import Held
+from bus.transports.kafka.consumer.held_partitions import HeldPartition
 
 __all__ = ["Position", "Positions", "out_of_range", "positions"]
 
@@ -32,12 +32,14 @@ class Position(msgspec.Struct, frozen=True):
     fault: OffsetOutOfRangeError | None = None
 
 
-Positions: TypeAlias = Callable[[Sequence[Held]], Awaitable[Mapping[TopicPartition, Position]]]
+Positions: TypeAlias = Callable[[Sequence[HeldPartition]], Awaitable[Mapping[TopicPartition, Position]]]
 """Where the group goes on in each of these, without those that it may not be asked about just now."""
 
 
-async def positions(link: Link, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-    """Where *group* goes on in each of *places*; raises what `Link` raises."""
+async def positions(
+    link: ClusterClient, group: str, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, Position]:
+    """Where *group* goes on in each of *places*; raises what `ClusterClient` raises."""
     committed_at = await commits(link, f"reading the commits of group {group!r}", group, places)
     spans = await link.spans(places)
     found = {}

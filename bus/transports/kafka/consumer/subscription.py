@@ -17,13 +17,13 @@ from bus.clock import Clock
 from bus.errors import BusError, ClosedError, FencedError, UnreachableError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Assignment, Listener, Record
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import Committing, Consumer
-from bus.transports.kafka.consumer.held_partitions import Held
+from bus.transports.kafka.consumer.held_partitions import HeldPartition
 from bus.transports.kafka.consumer.membership import Membership
 from bus.transports.kafka.consumer.start_positions import Position, out_of_range, positions
 from bus.transports.kafka.errors import translated
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["KafkaSubscription"]
 
@@ -45,8 +45,8 @@ class KafkaSubscription:
         listener: Listener,
         *,
         member: str,
-        options: Options,
-        link: Link,
+        options: KafkaOptions,
+        link: ClusterClient,
         clock: Clock,
     ) -> None:
         self._group = group
@@ -203,7 +203,11 @@ class KafkaSubscription:
             self._fetch()
 
     def _store(
-        self, place: TopicPartition, records: Sequence[Record], wanted: tuple[Held, int] | None, consumer: Consumer
+        self,
+        place: TopicPartition,
+        records: Sequence[Record],
+        wanted: tuple[HeldPartition, int] | None,
+        consumer: Consumer,
     ) -> None:
         held = self._holdings.at(place)
         if held is None or held.position is None or consumer is not self._life.consumer:
@@ -215,7 +219,7 @@ class KafkaSubscription:
             # wanted now.
             consumer.seek(place, held.next_offset or 0)
 
-    def _pass_over(self, wanted: Mapping[TopicPartition, tuple[Held, int]], consumer: Consumer) -> None:
+    def _pass_over(self, wanted: Mapping[TopicPartition, tuple[HeldPartition, int]], consumer: Consumer) -> None:
         """Go on behind what are no records, and commit that where all before it is settled.
 
         The code that handles records never does.
@@ -231,7 +235,7 @@ class KafkaSubscription:
         if passed and self._life.steady and not self._committing.locked():
             self._life.spawn(self._passed(consumer, passed))
 
-    async def _passed(self, consumer: Consumer, passed: Mapping[Held, int]) -> None:
+    async def _passed(self, consumer: Consumer, passed: Mapping[HeldPartition, int]) -> None:
         with contextlib.suppress(BusError):
             await self._committed(consumer, passed)
 
@@ -271,7 +275,7 @@ class KafkaSubscription:
             timer.cancel()
         return self._clock.monotonic_s() - started_s < timeout_s
 
-    async def _positions(self, gained: Sequence[Held]) -> Mapping[TopicPartition, Position]:
+    async def _positions(self, gained: Sequence[HeldPartition]) -> Mapping[TopicPartition, Position]:
         """Where the group goes on in *gained*; where it has never committed, that is committed first.
 
         A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has
@@ -293,7 +297,7 @@ class KafkaSubscription:
         await self._clock.sleep(_AGAIN_S)
         return {}
 
-    async def _committed(self, consumer: Consumer, moved: Mapping[Held, int]) -> Committing:
+    async def _committed(self, consumer: Consumer, moved: Mapping[HeldPartition, int]) -> Committing:
         def is_current() -> bool:
             # A coordinator that is away for long may have given these to another when it is back.
             return (

@@ -16,16 +16,16 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord, Outcome, Told
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.errors import said
-from bus.transports.kafka.options import Options
-from bus.transports.kafka.producer.batches import Call
+from bus.transports.kafka.options import KafkaOptions
+from bus.transports.kafka.producer.batches import AppendCall
 from bus.transports.kafka.producer.partition_choice import distributed
-from bus.transports.kafka.producer.partition_sender import Lane
-from bus.transports.kafka.producer.replacement import Supply
+from bus.transports.kafka.producer.partition_sender import PartitionSender
+from bus.transports.kafka.producer.replacement import ProducerSupervisor
 
-__all__ = ["Sending"]
+__all__ = ["Appender"]
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -35,17 +35,17 @@ _topic_of, _partition_of = attrgetter("topic"), attrgetter("partition")
 _log = get_logger("kafka")
 
 
-class Sending:
+class Appender:
     """The append side of one transport."""
 
-    def __init__(self, options: Options, link: Link, clock: Clock) -> None:
+    def __init__(self, options: KafkaOptions, link: ClusterClient, clock: Clock) -> None:
         self._options = options
         self._link = link
         self._clock = clock
-        self._supply = Supply(options, link)
-        self._lanes: dict[tuple[str, int], Lane] = {}
-        self._pumping: dict[Lane, asyncio.Task[None]] = {}
-        self._calls: set[Call] = set()
+        self._supply = ProducerSupervisor(options, link)
+        self._lanes: dict[tuple[str, int], PartitionSender] = {}
+        self._pumping: dict[PartitionSender, asyncio.Task[None]] = {}
+        self._calls: set[AppendCall] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing: set[str] = set()
         self._turns = itertools.count()
@@ -62,7 +62,7 @@ class Sending:
         """
         if not records:
             return []
-        call = Call(len(records), asyncio.get_running_loop().create_future(), told)
+        call = AppendCall(len(records), asyncio.get_running_loop().create_future(), told)
         if timeout_s <= 0:
             call.give_up(lambda: DeadlineError("no time was left to append"), AppendUnknownError)
             return call.results()
@@ -95,7 +95,7 @@ class Sending:
             await asyncio.wait(tasks)
         await self._supply.close()
 
-    def _enqueue(self, call: Call, records: Sequence[NewRecord], deadline_s: float) -> None:
+    def _enqueue(self, call: AppendCall, records: Sequence[NewRecord], deadline_s: float) -> None:
         topics = {*map(_topic_of, records)}
         known = {name: facts for name in topics if (facts := self._link.known(name)) is not None}
         for record in records if {*map(_partition_of, records)} != {None} else ():
@@ -118,7 +118,9 @@ class Sending:
                 self._refresh(name)
         self._distribute(call, records, known)
 
-    async def _prepared(self, call: Call, records: Sequence[NewRecord], topics: set[str], deadline_s: float) -> None:
+    async def _prepared(
+        self, call: AppendCall, records: Sequence[NewRecord], topics: set[str], deadline_s: float
+    ) -> None:
         try:
             async with self._preparing:
                 found: dict[str, TopicFacts | BusError] = {}
@@ -146,7 +148,7 @@ class Sending:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def _distribute(
-        self, call: Call, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]
+        self, call: AppendCall, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]
     ) -> None:
         if call.given_up:
             return
@@ -156,19 +158,19 @@ class Sending:
         for (topic, partition), span in spans.items():
             lane = self._lanes.get((topic, partition))
             if lane is None:
-                lane = Lane(
+                lane = PartitionSender(
                     topic, partition, supply=self._supply, link=self._link, options=self._options, clock=self._clock
                 )
                 self._lanes[topic, partition] = lane
             lane.queue.add(span)
             self._kick(lane)
 
-    def _kick(self, lane: Lane) -> None:
+    def _kick(self, lane: PartitionSender) -> None:
         if lane not in self._pumping and not self._closed:
             task = self._pumping[lane] = asyncio.get_running_loop().create_task(lane.pump())
             task.add_done_callback(partial(self._pumped, lane))
 
-    def _pumped(self, lane: Lane, task: asyncio.Task[None]) -> None:
+    def _pumped(self, lane: PartitionSender, task: asyncio.Task[None]) -> None:
         del self._pumping[lane]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("kafka.lane_failed", topic=lane.topic, partition=lane.partition, error=said(error))
@@ -196,7 +198,7 @@ class Sending:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: AppendCall) -> None:
         because = f" ({self._supply.fault})" if self._supply.fault else ""
         call.give_up(
             lambda: DeadlineError(

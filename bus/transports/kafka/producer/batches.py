@@ -15,7 +15,7 @@ from typing import cast
 from bus import native
 from bus.transports.base import Appended, NewRecord, Outcome, Told
 
-__all__ = ["Batch", "Call", "Queue", "Span", "record_sizes"]
+__all__ = ["AppendBatch", "AppendCall", "Queue", "RecordRun", "record_sizes"]
 
 
 _TELL_S = 0.1
@@ -23,7 +23,7 @@ _RECORD_OVERHEAD = 40
 _HEADER_OVERHEAD = 10
 
 
-class Call:
+class AppendCall:
     """One append: outcomes in the order of its records, filled in as partitions answer.
 
     `done` is set with the last one.
@@ -37,7 +37,7 @@ class Call:
         self.outcomes: list[Outcome | None] = [None] * count
         self.left = count
         self.done = done
-        self.handed: set[Span] = set()
+        self.handed: set[RecordRun] = set()
         """Whose records may be in the log: they were given to a producer that has not answered."""
         self.given_up = False
         self._told = told
@@ -95,7 +95,7 @@ class Call:
                 self.settle(index, unknown() if index in handed else certain())
 
 
-class Span:
+class RecordRun:
     """Records of one call for one partition, in order.
 
     `indices` are their places in the call, `sizes` what each takes in a batch.
@@ -103,7 +103,9 @@ class Span:
 
     __slots__ = ("call", "indices", "records", "sizes", "solo", "tries", "uncertain")
 
-    def __init__(self, call: Call, records: Sequence[NewRecord], indices: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, call: AppendCall, records: Sequence[NewRecord], indices: Sequence[int], sizes: Sequence[int]
+    ) -> None:
         self.call = call
         self.records = records
         self.indices = indices
@@ -117,7 +119,7 @@ class Span:
     def __len__(self) -> int:
         return len(self.records)
 
-    def cut(self, at: int) -> tuple[Span, Span]:
+    def cut(self, at: int) -> tuple[RecordRun, RecordRun]:
         """The first *at* records, and the rest."""
         return self._part(0, at), self._part(at, len(self.records))
 
@@ -132,18 +134,18 @@ class Span:
         if not self.uncertain:
             self.call.handed.discard(self)
 
-    def _part(self, start: int, stop: int) -> Span:
-        part = Span(self.call, self.records[start:stop], self.indices[start:stop], self.sizes[start:stop])
+    def _part(self, start: int, stop: int) -> RecordRun:
+        part = RecordRun(self.call, self.records[start:stop], self.indices[start:stop], self.sizes[start:stop])
         part.uncertain, part.solo, part.tries = self.uncertain, self.solo, self.tries
         return part
 
 
-class Batch:
+class AppendBatch:
     """Spans that travel together."""
 
     __slots__ = ("spans",)
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    def __init__(self, spans: Sequence[RecordRun]) -> None:
         self.spans = spans
 
     def __len__(self) -> int:
@@ -166,25 +168,25 @@ class Queue:
     __slots__ = ("_spans",)
 
     def __init__(self) -> None:
-        self._spans: deque[Span] = deque()
+        self._spans: deque[RecordRun] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._spans)
 
-    def add(self, span: Span) -> None:
+    def add(self, span: RecordRun) -> None:
         """Behind everything else."""
         self._spans.append(span)
 
-    def put_back(self, spans: Sequence[Span]) -> None:
+    def put_back(self, spans: Sequence[RecordRun]) -> None:
         """Before everything else, in their order."""
         self._spans.extendleft(reversed(spans))
 
-    def take(self, max_bytes: int) -> Batch | None:
+    def take(self, max_bytes: int) -> AppendBatch | None:
         """The next batch: at least one record, more while they fit *max_bytes*.
 
         Drops what nobody waits for any more.
         """
-        taken: list[Span] = []
+        taken: list[RecordRun] = []
         room = max_bytes
         while self._spans:
             span = self._spans.popleft()
@@ -203,7 +205,7 @@ class Queue:
             taken.append(span)
             if span.solo:
                 break
-        return Batch(taken) if taken else None
+        return AppendBatch(taken) if taken else None
 
 
 def record_sizes(records: Sequence[NewRecord]) -> list[int]:
@@ -220,7 +222,7 @@ def record_sizes(records: Sequence[NewRecord]) -> list[int]:
     ]
 
 
-def _fitting(span: Span, room: int, *, first: bool) -> tuple[int, int]:
+def _fitting(span: RecordRun, room: int, *, first: bool) -> tuple[int, int]:
     """How many records of *span* fit *room* bytes, and the room that is left."""
     if span.solo:
         return 1, 0

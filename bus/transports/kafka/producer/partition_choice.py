@@ -14,20 +14,20 @@ from bus import native
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
 from bus.transports.base import NewRecord, Outcome
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
-from bus.transports.kafka.producer.batches import Call, Span, record_sizes
+from bus.transports.kafka.producer.batches import AppendCall, RecordRun, record_sizes
 from bus.transports.partitioner import murmur2_many, partition_of_hash
 
 __all__ = ["distributed", "likewise", "too_large"]
 
 
 def distributed(
-    call: Call,
+    call: AppendCall,
     records: Sequence[NewRecord],
     topics: Mapping[str, TopicFacts | BusError],
     *,
     max_record_bytes: int,
     turn: int,
-) -> dict[tuple[str, int], Span]:
+) -> dict[tuple[str, int], RecordRun]:
     """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
     if native.core is not None and len(topics) == 1:
         ((name, facts),) = topics.items()
@@ -36,7 +36,7 @@ def distributed(
                 list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes))
             )
             if found is not None:
-                return {(name, number): Span(call, *place) for number, place in found.items()}
+                return {(name, number): RecordRun(call, *place) for number, place in found.items()}
     hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
     places: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
     for index, (record, size) in enumerate(zip(records, record_sizes(records), strict=True)):
@@ -55,7 +55,7 @@ def distributed(
         place[0].append(record)
         place[1].append(index)
         place[2].append(size)
-    return {where: Span(call, *place) for where, place in places.items()}
+    return {where: RecordRun(call, *place) for where, place in places.items()}
 
 
 def likewise(fault: BusError | None) -> Outcome:

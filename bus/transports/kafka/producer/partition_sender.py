@@ -12,27 +12,34 @@ from aiokafka import errors
 
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, TopicMissingError
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
 from bus.transports.kafka.errors import is_certain, is_denial, is_refusal, said, translated
-from bus.transports.kafka.options import Options
-from bus.transports.kafka.producer.batches import Batch, Queue
+from bus.transports.kafka.options import KafkaOptions
+from bus.transports.kafka.producer.batches import AppendBatch, Queue
 from bus.transports.kafka.producer.partition_choice import likewise
 from bus.transports.kafka.producer.producer import Producer, Sent
-from bus.transports.kafka.producer.replacement import Supply
+from bus.transports.kafka.producer.replacement import ProducerSupervisor
 
-__all__ = ["Lane"]
+__all__ = ["PartitionSender"]
 
 _DEPTH = 2
 _PAUSE_S = 0.2
 _MOST_TRIES = 4
 
 
-class Lane:
+class PartitionSender:
     """One partition. `pump` runs as long as there is anything to move."""
 
     def __init__(
-        self, topic: str, partition: int, *, supply: Supply, link: Link, options: Options, clock: Clock
+        self,
+        topic: str,
+        partition: int,
+        *,
+        supply: ProducerSupervisor,
+        link: ClusterClient,
+        options: KafkaOptions,
+        clock: Clock,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -125,7 +132,7 @@ class Lane:
             else:
                 await self._failed(sent.batch, error, certain=is_certain(error))
 
-    async def _failed(self, batch: Batch, error: BaseException, *, certain: bool) -> None:
+    async def _failed(self, batch: AppendBatch, error: BaseException, *, certain: bool) -> None:
         """Put *batch* back to be tried again, or settle what can never succeed."""
         for span in batch.spans:
             span.take_back(certain=certain)
@@ -143,7 +150,7 @@ class Lane:
                 span.solo, span.tries = True, 0
             self.queue.put_back(batch.spans)
 
-    def _deleted(self, batch: Batch) -> None:
+    def _deleted(self, batch: AppendBatch) -> None:
         # Also what was on its way: whatever was written of it has gone with the topic.
         for span in batch.spans:
             span.uncertain = False
@@ -173,7 +180,7 @@ def _acknowledge(sent: Sent) -> None:
     sent.batch.acknowledge(sent.topic, sent.partition, answer.offset, timestamp_ms)
 
 
-def _refuse(batch: Batch, fault: BusError) -> None:
+def _refuse(batch: AppendBatch, fault: BusError) -> None:
     for span in batch.spans:
         for index in span.indices:
             span.call.settle(index, AppendUnknownError(str(fault)) if span.uncertain else likewise(fault))

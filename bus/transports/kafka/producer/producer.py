@@ -16,8 +16,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from bus.transports.kafka.options import Options
-from bus.transports.kafka.producer.batches import Batch
+from bus.transports.kafka.options import KafkaOptions
+from bus.transports.kafka.producer.batches import AppendBatch
 from bus.transports.kafka.producer.record_batch import Writing
 
 __all__ = ["Producer", "Sent"]
@@ -32,7 +32,7 @@ class Sent:
     __slots__ = ("batch", "future", "partition", "since_s", "timestamp_ms", "topic")
 
     def __init__(
-        self, batch: Batch, topic: str, partition: int, future: asyncio.Future[Any], timestamp_ms: int
+        self, batch: AppendBatch, topic: str, partition: int, future: asyncio.Future[Any], timestamp_ms: int
     ) -> None:
         self.batch = batch
         self.topic = topic
@@ -55,7 +55,7 @@ class Producer:
         self.flying: set[Sent] = set()
 
     @classmethod
-    async def started(cls, options: Options) -> Producer:
+    async def started(cls, options: KafkaOptions) -> Producer:
         """A new one. Raises what the library raises, TimeoutError after a while."""
         producer = AIOKafkaProducer(**options.producer())
         try:
@@ -77,7 +77,7 @@ class Producer:
         await self._producer.client.force_metadata_update()
         return self.has_leader(topic, partition)
 
-    async def send(self, batch: Batch, topic: str, partition: int, now_ms: int) -> Sent:
+    async def send(self, batch: AppendBatch, topic: str, partition: int, now_ms: int) -> Sent:
         """Hand *batch* to the library; raises its errors for what was certainly never queued."""
         builder = self._writing.written(batch.records(), timestamp_ms=now_ms)
         for span in batch.spans:

@@ -17,12 +17,12 @@ from aiokafka import errors
 
 from bus.errors import BusError
 from bus.telemetry.logs import get_logger
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.errors import said
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.producer.producer import Producer
 
-__all__ = ["Supply"]
+__all__ = ["ProducerSupervisor"]
 
 _GRACE_S = 5.0
 _STALL_S = 15.0
@@ -34,10 +34,10 @@ _LONGEST_PAUSE_S = 4.0
 _log = get_logger("kafka")
 
 
-class Supply:
+class ProducerSupervisor:
     """At most one living producer at a time."""
 
-    def __init__(self, options: Options, link: Link) -> None:
+    def __init__(self, options: KafkaOptions, link: ClusterClient) -> None:
         self._options = options
         self._link = link
         self._producer: Producer | None = None

@@ -15,13 +15,13 @@ from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.settings.sources import FIXED
 from bus.transports.kafka import open_url, options_of
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 from deploy.kafka.certificates import make
 
 
-def options(**flags: object) -> Options:
+def options(**flags: object) -> KafkaOptions:
     settings = load(flags={f"kafka.{name}": value for name, value in flags.items()}, env={}, file=None).settings
-    return Options(bootstrap=("h:1",), **options_of(settings))
+    return KafkaOptions(bootstrap=("h:1",), **options_of(settings))
 
 
 @pytest.mark.parametrize(

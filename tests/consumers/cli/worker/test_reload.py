@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from consumers.cli.worker import reload as reloading
-from consumers.worker.signals import Insistence
+from consumers.worker.signals import RepeatedSignal
 
 _IDLE = (sys.executable, "-c", "import time; time.sleep(60)")
 _ORDERLY = """
@@ -59,6 +59,6 @@ async def test_a_signal_that_reaches_the_whole_service_lets_the_worker_end_in_or
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As `timeout` sends it: to the process, and at once to its group, which the process is in.
-    monkeypatch.setattr(reloading, "Insistence", lambda: Insistence(echo_s=60))
+    monkeypatch.setattr(reloading, "RepeatedSignal", lambda: RepeatedSignal(echo_s=60))
     command = (sys.executable, "-c", _ORDERLY.format(os.getpid()))
     assert await asyncio.wait_for(reloading.work_and_reload(command, tmp_path), 20) == 3

@@ -14,7 +14,7 @@ import msgspec
 from harness.bugs import Bug
 
 from bus.protocol import sealing
-from consumers.handling.claims import Claims
+from consumers.handling.claims import InboxClient
 from consumers.handling.executor import Executor
 from consumers.inbox import claim_rules as rules
 from consumers.inbox import open as choosing
@@ -41,9 +41,9 @@ def outputs_before_row() -> None:
 
 def fresh_bytes() -> None:
     """A repetition is answered with the same words in another message."""
-    heard = Claims.heard
+    heard = InboxClient.heard
 
-    def patched(self: Claims, claim: Any) -> Any:
+    def patched(self: InboxClient, claim: Any) -> Any:
         answer = heard(self, claim)
         return (
             AlreadyDone(tuple(_anew(output) for output in answer.outputs))
@@ -60,7 +60,7 @@ def fresh_bytes() -> None:
         )
         return sealed_as(again, output.topic).record
 
-    Claims.heard = patched  # type: ignore[method-assign]
+    InboxClient.heard = patched  # type: ignore[method-assign]
 
 
 def memory_only() -> None:
@@ -93,7 +93,7 @@ def stale_token() -> None:
 
 
 def key_ignored() -> None:
-    Claims.key_of = lambda *_: None  # type: ignore[method-assign, assignment]
+    InboxClient.key_of = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def deaths_forgotten() -> None:
@@ -121,12 +121,12 @@ def claim_is_done() -> None:
 def failure_is_done() -> None:
     """A run that failed and is given back counts as done."""
 
-    async def release(self: Claims, hold: Any) -> None:
+    async def release(self: InboxClient, hold: Any) -> None:
         if hold.transaction is not None:
             await hold.transaction.rollback()
         await self._inbox.finish(hold.key, hold.token, ())
 
-    Claims.release = release  # type: ignore[method-assign]
+    InboxClient.release = release  # type: ignore[method-assign]
 
 
 _TWICE = ("16-duplicates",)

@@ -14,7 +14,7 @@ from harness.bugs import Bug
 from bus.protocol import sealing
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
-from producers.sealing.sealed_record import Sealed, sealed_as
+from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["BUGS"]
 
@@ -25,7 +25,7 @@ def new_id_on_resend() -> None:
     send = Publisher.send
     sent: set[str] = set()
 
-    async def patched(self: Publisher, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
+    async def patched(self: Publisher, sealed: SealedRecord, *, timeout_s: float | None = None) -> Receipt:
         if sealed.message_id in sent:
             message = sealed.message
             metadata = msgspec.structs.replace(message.metadata, message_id=f"{message.message_id}-again")
@@ -39,7 +39,7 @@ def new_id_on_resend() -> None:
 def accepted_before_acknowledged() -> None:
     send = Publisher.send
 
-    async def patched(self: Publisher, sealed: Sealed, *, timeout_s: float | None = None) -> Receipt:
+    async def patched(self: Publisher, sealed: SealedRecord, *, timeout_s: float | None = None) -> Receipt:
         async def late() -> None:
             await asyncio.sleep(0.3)
             await send(self, sealed, timeout_s=timeout_s)

@@ -15,7 +15,7 @@ from harness.bugs import Bug
 from bus import gates
 from bus.transports.sqlite import fetch as reading
 from bus.transports.sqlite import subscription
-from consumers.receiving.verification import Intake
+from consumers.receiving.verification import RecordVerifier
 from consumers.settling import durable_append as settlement
 from consumers.state.assignments import Partitions
 from consumers.state.delivery import Refused
@@ -106,8 +106,8 @@ def lanes_ignored() -> None:
 
 
 def expired_handled() -> None:
-    Intake.check_lifetime = lambda *_, **__: None  # type: ignore[method-assign, assignment]
-    Intake.remaining_s = lambda *_: 3600.0  # type: ignore[method-assign, assignment]
+    RecordVerifier.check_lifetime = lambda *_, **__: None  # type: ignore[method-assign, assignment]
+    RecordVerifier.remaining_s = lambda *_: 3600.0  # type: ignore[method-assign, assignment]
     gates.is_in_time = lambda *_, **__: True  # type: ignore[assignment]
     gates.lifetime_gate = lambda *_, **__: None  # type: ignore[assignment]
 
@@ -118,13 +118,13 @@ def seal_ignored() -> None:
 
 def poison_skipped() -> None:
     """What is no sound message is passed over in silence."""
-    judge = Intake.judge
+    judge = RecordVerifier.judge
 
-    def patched(self: Intake, record: Any, partition: Any, now_ms: int) -> Any:
+    def patched(self: RecordVerifier, record: Any, partition: Any, now_ms: int) -> Any:
         delivery = judge(self, record, partition, now_ms)
         return None if isinstance(delivery, Refused) else delivery
 
-    Intake.judge = patched  # type: ignore[method-assign]
+    RecordVerifier.judge = patched  # type: ignore[method-assign]
 
 
 def letters_altered() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from harness.bugs import Bug
 
 from consumers.receiving import verification as intake
-from consumers.resilience.circuit_breaker import Dependencies
-from consumers.resilience.retry_clock import LogClock
-from consumers.settling.dispositions import Outcomes
-from consumers.settling.durable_append import Settlement
+from consumers.resilience.circuit_breaker import CircuitBreakers
+from consumers.resilience.retry_clock import RetryClock
+from consumers.settling.dispositions import Dispositions
+from consumers.settling.durable_append import DurableAppender
 from consumers.state.commit_frontier import Frontier
-from consumers.state.in_flight import Flight
+from consumers.state.in_flight import InFlight
 from consumers.worker.worker import Worker
 
 __all__ = ["BUGS"]
@@ -39,15 +39,15 @@ def _later(work: Any) -> None:
 
 def _send_later(concerned: Any) -> None:
     """Appends to topics that *concerned* says yes to are not waited for."""
-    send = Settlement.send
+    send = DurableAppender.send
 
-    async def patched(self: Settlement, records: Sequence[Any], partition: Any, **options: Any) -> None:
+    async def patched(self: DurableAppender, records: Sequence[Any], partition: Any, **options: Any) -> None:
         if all(concerned(record.topic) for record in records):
             _later(send(self, records, partition, **options))
         else:
             await send(self, records, partition, **options)
 
-    Settlement.send = patched  # type: ignore[method-assign]
+    DurableAppender.send = patched  # type: ignore[method-assign]
 
 
 def commit_before_dead_letter() -> None:
@@ -102,13 +102,13 @@ def offset_arithmetic() -> None:
 
 
 def mark_before_handle() -> None:
-    take = Flight.take
+    take = InFlight.take
 
-    def patched(self: Flight, delivery: Any, now_s: float) -> None:
+    def patched(self: InFlight, delivery: Any, now_s: float) -> None:
         take(self, delivery, now_s)
         delivery.partition.frontier.settle(delivery.record.offset)
 
-    Flight.take = patched  # type: ignore[method-assign]
+    InFlight.take = patched  # type: ignore[method-assign]
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
@@ -119,15 +119,15 @@ def mark_before_handle() -> None:
 
 
 def settle_on_cancel() -> None:
-    drop = Flight.drop
+    drop = InFlight.drop
 
-    def patched(self: Flight, delivery: Any) -> None:
+    def patched(self: InFlight, delivery: Any) -> None:
         known = id(delivery) in self._deliveries
         drop(self, delivery)
         if known and not delivery.partition.closed:
             delivery.partition.frontier.settle(delivery.record.offset)
 
-    Flight.drop = patched  # type: ignore[method-assign]
+    InFlight.drop = patched  # type: ignore[method-assign]
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
@@ -138,31 +138,31 @@ def settle_on_cancel() -> None:
 
 
 def dead_letter_dropped() -> None:
-    attempt = Settlement._try
+    attempt = DurableAppender._try
 
-    async def patched(self: Settlement, records: list[Any]) -> tuple[list[Any], Any]:
+    async def patched(self: DurableAppender, records: list[Any]) -> tuple[list[Any], Any]:
         failed, error = await attempt(self, records)
         return ([], None) if failed and all(record.topic.endswith(".dlq") for record in failed) else (failed, error)
 
-    Settlement._try = patched  # type: ignore[method-assign]
+    DurableAppender._try = patched  # type: ignore[method-assign]
 
 
 def requester_not_told() -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    Outcomes._report = nothing  # type: ignore[method-assign, assignment]
+    Dispositions._report = nothing  # type: ignore[method-assign, assignment]
 
 
 def early_retry() -> None:
-    LogClock.moment_ms = lambda *_: -math.inf  # type: ignore[method-assign]
-    schedule = intake.Intake._schedule
+    RetryClock.moment_ms = lambda *_: -math.inf  # type: ignore[method-assign]
+    schedule = intake.RecordVerifier._schedule
 
     def patched(self: Any, delivery: Any, *rest: Any) -> None:
         schedule(self, delivery, *rest)
         delivery.requeue = None
 
-    intake.Intake._schedule = patched  # type: ignore[method-assign]
+    intake.RecordVerifier._schedule = patched  # type: ignore[method-assign]
 
 
 def attempts_forgotten() -> None:
@@ -177,7 +177,7 @@ def attempts_forgotten() -> None:
 
 
 def breaker_burns_attempts() -> None:
-    Dependencies.blame = lambda *_: None  # type: ignore[method-assign, assignment]
+    CircuitBreakers.blame = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def exit_code_lies() -> None:

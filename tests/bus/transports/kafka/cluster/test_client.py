@@ -12,8 +12,8 @@ from aiokafka.errors import KafkaConnectionError
 from bus.clock import ManualClock
 from bus.errors import ClosedError
 from bus.transports.kafka.cluster import client as linking
-from bus.transports.kafka.cluster.client import Link
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.cluster.client import ClusterClient
+from bus.transports.kafka.options import KafkaOptions
 
 
 class Client:
@@ -33,7 +33,7 @@ async def failing(_: object) -> None:
 
 
 async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_more() -> None:
-    link, client = Link(Options(bootstrap=("localhost:1",)), ManualClock()), Client()
+    link, client = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock()), Client()
     link._clients[AIOKafkaClient] = client
     link._advertised = lambda: ()
     asking = asyncio.create_task(link.ask("asking", failing))
@@ -45,7 +45,7 @@ async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_mor
 
 
 async def test_every_client_that_is_replaced_is_closed_although_whoever_asked_is_cancelled() -> None:
-    link, clients = Link(Options(bootstrap=("localhost:1",)), ManualClock()), (Client(), Client())
+    link, clients = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock()), (Client(), Client())
     link._clients = dict(zip((AIOKafkaClient, AIOKafkaAdminClient), clients, strict=True))
     link._advertised = lambda: ()
     asking = asyncio.create_task(link.ask("asking", failing))
@@ -68,7 +68,7 @@ async def test_a_client_that_connects_while_the_link_is_closed_is_closed(monkeyp
     client.bootstrap = connect
     client.may_close.set()
     monkeypatch.setattr(linking, "AIOKafkaClient", lambda **_: client)
-    link = Link(Options(bootstrap=("localhost:1",)), ManualClock())
+    link = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock())
     asking = asyncio.create_task(link.ask("asking", failing))
     await connecting.wait()
     await link.close()

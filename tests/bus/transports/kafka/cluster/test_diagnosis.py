@@ -10,7 +10,7 @@ import pytest
 
 from bus.errors import ConfigurationError, UnreachableError
 from bus.transports.kafka.cluster.diagnosis import probe
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ async def address() -> AsyncIterator[str]:
 
 
 async def test_before_anybody_has_answered_the_settings_may_be_wrong(address: str) -> None:
-    error = await probe(Options(bootstrap=(address,)))
+    error = await probe(KafkaOptions(bootstrap=(address,)))
     assert isinstance(error, ConfigurationError)
     assert "kafka.security_protocol" in str(error)
 
 
 async def test_when_the_cluster_has_answered_before_it_is_away(address: str) -> None:
-    error = await probe(Options(bootstrap=(address,)), has_answered=True)
+    error = await probe(KafkaOptions(bootstrap=(address,)), has_answered=True)
     assert isinstance(error, UnreachableError)
     assert error.retriable

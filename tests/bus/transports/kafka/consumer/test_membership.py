@@ -13,13 +13,13 @@ from bus.clock import ManualClock, SystemClock
 from bus.errors import ClosedError, UnreachableError
 from bus.transports.base import Assignment
 from bus.transports.kafka import transport
-from bus.transports.kafka.cluster.client import Link
+from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer import membership
-from bus.transports.kafka.consumer.held_partitions import Held
+from bus.transports.kafka.consumer.held_partitions import HeldPartition
 from bus.transports.kafka.consumer.membership import Membership
 from bus.transports.kafka.consumer.start_positions import Position
 from bus.transports.kafka.consumer.subscription import KafkaSubscription
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.transport import KafkaTransport
 
 
@@ -44,7 +44,7 @@ class Reachable:
         return True
 
 
-async def nowhere(_: Sequence[Held]) -> dict[TopicPartition, Position]:
+async def nowhere(_: Sequence[HeldPartition]) -> dict[TopicPartition, Position]:
     """The positions of a member that gains nothing."""
     return {}
 
@@ -90,7 +90,7 @@ async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
 
 def stranger(address: str) -> Membership:
     """Not yet a member of a cluster at *address*."""
-    options, clock = Options(bootstrap=(address,)), SystemClock()
+    options, clock = KafkaOptions(bootstrap=(address,)), SystemClock()
     return Membership(
         "g",
         ["t"],
@@ -141,8 +141,8 @@ class SlowToJoin(KafkaSubscription):
 async def test_whoever_joins_while_the_transport_is_closed_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     SlowToJoin.joining, SlowToJoin.may_join = asyncio.Event(), asyncio.Event()
     monkeypatch.setattr(transport, "KafkaSubscription", SlowToJoin)
-    monkeypatch.setattr(Link, "topics", lambda *_: asyncio.sleep(0))
-    cluster = KafkaTransport(Options(bootstrap=("localhost:1",)), clock=SystemClock())
+    monkeypatch.setattr(ClusterClient, "topics", lambda *_: asyncio.sleep(0))
+    cluster = KafkaTransport(KafkaOptions(bootstrap=("localhost:1",)), clock=SystemClock())
     joining = asyncio.create_task(cluster.subscribe("g", ["t"], None, member="m"))
     await SlowToJoin.joining.wait()
     await cluster.close()

@@ -16,7 +16,7 @@ from bus.errors import ClosedError, UnreachableError
 from bus.transports.base import PartitionRange
 from bus.transports.kafka.consumer import reader as reading
 from bus.transports.kafka.consumer.reader import Reading
-from bus.transports.kafka.options import Options
+from bus.transports.kafka.options import KafkaOptions
 
 PLACE = TopicPartition("a.b", 0)
 
@@ -93,7 +93,7 @@ class Link:
 @pytest.fixture
 def astray() -> Reading:
     Astray.clock, Astray.let_go = ManualClock(), []
-    return Reading(Options(bootstrap=("localhost:1",)), Link(), Astray.clock)
+    return Reading(KafkaOptions(bootstrap=("localhost:1",)), Link(), Astray.clock)
 
 
 async def test_whoever_reads_through_a_client_that_has_lost_its_way_is_told_and_not_cancelled(astray: Reading) -> None:
@@ -114,7 +114,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Reading:
         set(),
     )
     monkeypatch.setattr(reading, "AIOKafkaConsumer", Steady)
-    return Reading(Options(bootstrap=("localhost:1",)), Link(), ManualClock())
+    return Reading(KafkaOptions(bootstrap=("localhost:1",)), Link(), ManualClock())
 
 
 async def test_more_partitions_at_once_than_clients_are_kept_for_can_be_read(steady: Reading) -> None:

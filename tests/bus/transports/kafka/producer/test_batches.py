@@ -15,31 +15,31 @@ from hypothesis import strategies as st
 from bus import native
 from bus.errors import AppendUnknownError, DeadlineError
 from bus.transports.base import Appended, NewRecord
-from bus.transports.kafka.producer.batches import Batch, Call, Queue, Span, record_sizes
+from bus.transports.kafka.producer.batches import AppendBatch, AppendCall, Queue, RecordRun, record_sizes
 
 SIZES = st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8)
 
 
-def call(count: int) -> Call:
+def call(count: int) -> AppendCall:
     loop = asyncio.new_event_loop()
     try:
-        return Call(count, loop.create_future())
+        return AppendCall(count, loop.create_future())
     finally:
         loop.close()
 
 
-def queued(sizes: list[list[int]]) -> tuple[Queue, list[Call], list[NewRecord]]:
+def queued(sizes: list[list[int]]) -> tuple[Queue, list[AppendCall], list[NewRecord]]:
     """A queue with one call per list, its records numbered."""
     queue, calls, records = Queue(), [], []
     for group in sizes:
         made = [NewRecord("t", b"%d" % (len(records) + number), b"x" * size) for number, size in enumerate(group)]
         calls.append(call(len(made)))
-        queue.add(Span(calls[-1], made, list(range(len(made))), record_sizes(made)))
+        queue.add(RecordRun(calls[-1], made, list(range(len(made))), record_sizes(made)))
         records += made
     return queue, calls, records
 
 
-def drained(queue: Queue, max_bytes: int) -> list[Batch]:
+def drained(queue: Queue, max_bytes: int) -> list[AppendBatch]:
     batches = []
     while (batch := queue.take(max_bytes)) is not None:
         batches.append(batch)
@@ -122,7 +122,7 @@ def test_refused_neighbours_travel_alone(sizes: list[list[int]]) -> None:
 
 def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
     made = call(3)
-    span = Span(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2], [40] * 3)
+    span = RecordRun(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2], [40] * 3)
     first, rest = span.cut(1)
     first.hand_over()
     made.give_up(lambda: DeadlineError("late"), lambda: AppendUnknownError("unknown"))
@@ -135,7 +135,7 @@ def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
 )
 def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
     made = call(1)
-    span = Span(made, [NewRecord("t", None, b"")], [0], [40])
+    span = RecordRun(made, [NewRecord("t", None, b"")], [0], [40])
     for certain in failures:
         span.hand_over()
         span.take_back(certain=certain)
@@ -148,7 +148,7 @@ def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(
     certain: bool, rest: type[Exception]
 ) -> None:
     made = call(2)
-    span = Span(made, [NewRecord("t", None, b"")] * 2, [0, 1], [40] * 2)
+    span = RecordRun(made, [NewRecord("t", None, b"")] * 2, [0, 1], [40] * 2)
     span.hand_over()
     span.take_back(certain=certain)
     first, _ = span.cut(1)
@@ -161,13 +161,13 @@ def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(
     "ends",
     [lambda made: made.acknowledge([0, 1], "t", 0, 5, 7), lambda made: made.give_up(DeadlineError, AppendUnknownError)],
 )
-def test_records_are_free_as_soon_as_their_append_is_over(ends: Callable[[Call], None]) -> None:
+def test_records_are_free_as_soon_as_their_append_is_over(ends: Callable[[AppendCall], None]) -> None:
     made = call(2)
     record = NewRecord("t", None, b"".join([b"some", b"thing"]))
     holders = sys.getrefcount(record)
     gc.disable()
     try:
-        Span(made, [record] * 2, [0, 1], [40] * 2).hand_over()
+        RecordRun(made, [record] * 2, [0, 1], [40] * 2).hand_over()
         assert sys.getrefcount(record) > holders
         ends(made)
         assert sys.getrefcount(record) == holders

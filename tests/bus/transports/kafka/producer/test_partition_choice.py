@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bus import native
 from bus.transports.base import NewRecord
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
-from bus.transports.kafka.producer.batches import Call
+from bus.transports.kafka.producer.batches import AppendCall
 from bus.transports.kafka.producer.partition_choice import distributed
 
 KEYS = st.binary(max_size=40)
@@ -29,7 +29,7 @@ ODD = st.builds(
 
 def places(records: list[NewRecord], partitions: int, largest: int | None) -> tuple[list[object], list[str]]:
     done: Any = mock.Mock()
-    call = Call(len(records), done)
+    call = AppendCall(len(records), done)
     facts = TopicFacts((1,) * partitions, largest)
     topics = {record.topic: facts for record in records}
     found = distributed(call, records, topics, max_record_bytes=400, turn=3)
