@@ -21,7 +21,7 @@ from speed.gauging import Gauged, gauge
 from bus.native import core
 from bus.transports.base import NewRecord
 from producers.publisher import Publisher
-from producers.sealing.sealed_record import Sealed
+from producers.sealing.sealed_record import SealedRecord
 
 
 def in_a_budget(**figures: float) -> budgets.Budget:
@@ -49,13 +49,13 @@ def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatc
         for _ in range(6 * messages):
             hashlib.sha256(bytes(4_096)).hexdigest()
 
-    def wasteful_one(self: Publisher, payload: msgspec.Struct) -> Sealed:
+    def wasteful_one(self: Publisher, payload: msgspec.Struct) -> SealedRecord:
         waste(1)
         return one(self, payload)
 
     def wasteful_run(
         self: Publisher, items: Sequence[object], start: int, *, most: int, room: int
-    ) -> tuple[list[Sealed], list[NewRecord], int]:
+    ) -> tuple[list[SealedRecord], list[NewRecord], int]:
         sealed = run(self, items, start, most=most, room=room)
         waste(len(sealed[0]))
         return sealed

@@ -32,12 +32,12 @@ Number = Annotated[int, Meta(ge=0)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _ReviewValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A payload or a part of one."""
 
 
 @payload("research.request", version="1.0.0")
-class ResearchRequest(_Value, frozen=True, kw_only=True):
+class ResearchRequest(_ReviewValue, frozen=True, kw_only=True):
     """Look at a repository; *pr_number* 0 means all of it and no pull request."""
 
     repository: Text
@@ -51,7 +51,7 @@ class ResearchRequest(_Value, frozen=True, kw_only=True):
     max_files_to_review: Annotated[int, Meta(ge=1)] = 2000
 
 
-class Finding(_Value, frozen=True, kw_only=True):
+class Finding(_ReviewValue, frozen=True, kw_only=True):
     """One thing found: *line_range* is `42` or `42-67`."""
 
     file: Text
@@ -62,7 +62,7 @@ class Finding(_Value, frozen=True, kw_only=True):
 
 
 @payload("research.output", version="1.0.0")
-class ResearchOutput(_Value, frozen=True, kw_only=True):
+class ResearchOutput(_ReviewValue, frozen=True, kw_only=True):
     """What the research found, what it looked at, and what it could not look at (*gaps*)."""
 
     pr_number: Number
@@ -73,7 +73,7 @@ class ResearchOutput(_Value, frozen=True, kw_only=True):
     keywords: tuple[str, ...] = ()
 
 
-class Section(_Value, frozen=True, kw_only=True):
+class Section(_ReviewValue, frozen=True, kw_only=True):
     """Part of a draft; *findings_referenced* are indexes into the research's findings."""
 
     heading: Text
@@ -82,7 +82,7 @@ class Section(_Value, frozen=True, kw_only=True):
 
 
 @payload("draft.output", version="1.0.0")
-class DraftOutput(_Value, frozen=True, kw_only=True):
+class DraftOutput(_ReviewValue, frozen=True, kw_only=True):
     """A review written for people."""
 
     pr_number: Number
@@ -93,7 +93,7 @@ class DraftOutput(_Value, frozen=True, kw_only=True):
     requires_human_review: bool = False
 
 
-class Issue(_Value, frozen=True, kw_only=True):
+class Issue(_ReviewValue, frozen=True, kw_only=True):
     """What is wrong with a draft, and where."""
 
     severity: Severity
@@ -102,7 +102,7 @@ class Issue(_Value, frozen=True, kw_only=True):
 
 
 @payload("review.output", version="1.0.0")
-class ReviewOutput(_Value, frozen=True, kw_only=True):
+class ReviewOutput(_ReviewValue, frozen=True, kw_only=True):
     """The verdict on a draft; approval needs a score of 70."""
 
     pr_number: Number

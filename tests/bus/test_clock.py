@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bus.clock import ManualClock, Rarely, Ration
+from bus.clock import Interval, ManualClock, Ration
 
 
 def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
     clock = ManualClock()
-    rarely = Rarely(clock)
+    rarely = Interval(clock)
     assert rarely.is_time("a", 10)
     assert not rarely.is_time("a", 10)
     assert rarely.is_time("b", 10)

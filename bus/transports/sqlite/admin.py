@@ -14,7 +14,7 @@ from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, Top
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.sqlite.group_commit import LogWriter
 from bus.transports.sqlite.membership import leave
-from bus.transports.sqlite.read_connection import Reader
+from bus.transports.sqlite.read_connection import ReadConnection
 from bus.transports.sqlite.write_transaction import MEMBERSHIP, LogFile, Topic
 from bus.transports.topic_settings import PARTITIONS, compared, settings_of
 
@@ -24,7 +24,7 @@ __all__ = ["SqliteAdmin"]
 class SqliteAdmin:
     """The admin side of a transport; *ready* is called before each use and raises when the transport is closed."""
 
-    def __init__(self, clock: Clock, writer: LogWriter, reader: Reader, ready: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, writer: LogWriter, reader: ReadConnection, ready: Callable[[], None]) -> None:
         self._clock = clock
         self._writer = writer
         self._reader = reader

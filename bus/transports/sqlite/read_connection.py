@@ -18,13 +18,13 @@ from bus.transports.sqlite.errors import check_identity, translated
 from bus.transports.sqlite.schema import open_log
 from bus.transports.sqlite.write_transaction import LogFile
 
-__all__ = ["InlineReader", "Query", "Reader", "ThreadReader"]
+__all__ = ["InlineReader", "Query", "ReadConnection", "ThreadReader"]
 
 T = TypeVar("T")
 Query = Callable[[sqlite3.Connection], T]
 
 
-class Reader(Protocol):
+class ReadConnection(Protocol):
     """Where reads go."""
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:

@@ -15,7 +15,7 @@ from bus.clock import Clock
 from bus.errors import BusError
 from bus.transports.sqlite.background_task import Background
 from bus.transports.sqlite.group_commit import LogWriter
-from bus.transports.sqlite.read_connection import Reader
+from bus.transports.sqlite.read_connection import ReadConnection
 from bus.transports.sqlite.write_transaction import LogFile, Topic
 
 __all__ = ["Sweeper", "expendable"]
@@ -49,7 +49,7 @@ def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[
 class Sweeper:
     """Sweeps every *interval_s* seconds once it is started."""
 
-    def __init__(self, clock: Clock, writer: LogWriter, reader: Reader, interval_s: float) -> None:
+    def __init__(self, clock: Clock, writer: LogWriter, reader: ReadConnection, interval_s: float) -> None:
         self._clock = clock
         self._writer = writer
         self._reader = reader

@@ -18,8 +18,8 @@ from bus.transports.base import Assignment, Listener, Record
 from bus.transports.sqlite.fetch import Chunk, Want, fetch
 from bus.transports.sqlite.group_commit import LogWriter
 from bus.transports.sqlite.heartbeat import Heartbeat
-from bus.transports.sqlite.membership import Holding, Member, HeartbeatResult, Taken, commit, leave, release
-from bus.transports.sqlite.read_connection import Reader
+from bus.transports.sqlite.membership import HeartbeatResult, Holding, Member, Taken, commit, leave, release
+from bus.transports.sqlite.read_connection import ReadConnection
 from bus.transports.sqlite.wakeups import Signal
 
 __all__ = ["SqliteSubscription"]
@@ -58,7 +58,7 @@ class SqliteSubscription:
         joined_s: float,
         clock: Clock,
         writer: LogWriter,
-        reader: Reader,
+        reader: ReadConnection,
         heart: Heartbeat,
     ) -> None:
         self._member = member

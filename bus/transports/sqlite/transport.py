@@ -32,7 +32,7 @@ from bus.transports.sqlite.fetch import Place, Want, fetch, locate
 from bus.transports.sqlite.group_commit import InlineWriter, LogWriter, ThreadWriter, WriteJob
 from bus.transports.sqlite.heartbeat import Heartbeat
 from bus.transports.sqlite.membership import Member, join, unlisten
-from bus.transports.sqlite.read_connection import InlineReader, Reader, ThreadReader
+from bus.transports.sqlite.read_connection import InlineReader, ReadConnection, ThreadReader
 from bus.transports.sqlite.retention import Sweeper
 from bus.transports.sqlite.schema import MEMORY
 from bus.transports.sqlite.subscription import SqliteSubscription
@@ -76,7 +76,7 @@ class SqliteTransport:
         self._writer: LogWriter = (
             InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
         )
-        self._reader: Reader = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
+        self._reader: ReadConnection = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
         self._heart = Heartbeat(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)
