@@ -1,4 +1,4 @@
-"""The program in the README is a program: it runs as written."""
+"""The documents are true: the program in the README runs as written, and every link and file that is named exists."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -25,3 +27,27 @@ def test_the_agent_of_the_readme_passes_its_own_test(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES[1:3], ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`((?:bus|producers|consumers|config|deploy|tests)/[\w/.-]+)`", page.read_text("utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_readme_fits_on_few_screens() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 120] == []

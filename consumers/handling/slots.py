@@ -91,7 +91,7 @@ class HandlerSlot:
             finally:
                 # Most often 0, and then no coroutine in between.
                 if self.task is not None and self.task.cancelling():
-                    await self._come_round()
+                    await self._absorb_late_cancel()
         except asyncio.CancelledError as error:
             if self.cut is not None:
                 raise self.cut from None
@@ -115,7 +115,7 @@ class HandlerSlot:
                 if self.task is not None:
                     self.task.uncancel()
 
-    async def _come_round(self) -> None:
+    async def _absorb_late_cancel(self) -> None:
         """Take a cancellation that a handler, however it ended, has asked for and not waited for: it would hit what
         settles its message."""
         with contextlib.suppress(asyncio.CancelledError):

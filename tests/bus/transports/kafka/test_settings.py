@@ -108,10 +108,10 @@ def test_a_certificate_that_may_not_be_read_is_a_wrong_setting(monkeypatch: pyte
 
 ENCRYPTED = """
 import ssl, sys
-from bus.transports.kafka.options import Security
+from bus.transports.kafka.options import KafkaSecurity
 from bus.errors import ConfigurationError
 try:
-    Security(protocol="SSL", cert_file=sys.argv[1], key_file=sys.argv[2]).ssl_context()
+    KafkaSecurity(protocol="SSL", cert_file=sys.argv[1], key_file=sys.argv[2]).ssl_context()
 except ConfigurationError as error:
     sys.exit(str(error))
 """
