@@ -12,10 +12,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-__all__ = ["MOST_DECODED_BYTES", "Weight", "weight_of"]
+from bus.payloads.described_types import NAMED, walk
+
+__all__ = ["MOST_COMPARISONS", "MOST_DECODED_BYTES", "Weight", "weight_of"]
 
 MOST_DECODED_BYTES: Final = 32 * 1_048_576
 """More than that no payload may take."""
+MOST_COMPARISONS: Final = 20_000_000
+"""Of names with fields: msgspec looks for a name among the fields one by one, at 3 ns each."""
 
 _SMALL: Final = 131_072
 _MEMBER: Final = 64
@@ -33,11 +37,18 @@ class Weight(msgspec.Struct, frozen=True):
 
     object_bytes: int = _OBJECT
     list_bytes: int = _LIST
+    fields: int = 0
+    """Of the class that has most."""
 
     def of(self, data: bytes) -> int:
         """The estimate for JSON *data*."""
         objects, lists = data.count(b"{") * self.object_bytes, data.count(b"[") * self.list_bytes
         return 2 * len(data) + objects + lists + data.count(b",") * _MEMBER
+
+    def comparisons(self, data: bytes) -> int:
+        """How many names may be compared with how many fields, at the most."""
+        # The shortest member is `"":0,`.
+        return data.count(b'":') * self.fields if len(data) // 5 * self.fields > MOST_COMPARISONS else 0
 
     @property
     def per_byte(self) -> int:
@@ -57,26 +68,18 @@ class Weight(msgspec.Struct, frozen=True):
 
 def weight_of(cls: type[msgspec.Struct]) -> Weight:
     """The weight of payloads of *cls*: that of the heaviest object and list its annotations allow."""
-    objects, lists = [_MEMBER], [_LIST]
-    seen: set[int] = set()
-    waiting: list[Any] = [inspect.type_info(cls)]
-    while waiting:
-        kind = waiting.pop()
-        if id(kind) in seen:
-            continue
-        seen.add(id(kind))
-        if isinstance(
-            kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
-        ):
+    objects, lists, fields = [_MEMBER], [_LIST], [0]
+    for _, kind in walk(inspect.type_info(cls)):
+        if isinstance(kind, (*NAMED, inspect.NamedTupleType)):
             (lists if getattr(kind, "array_like", False) else objects).append(_of_fields(kind))
-            waiting += (field.type for field in kind.fields)
+            if isinstance(kind, NAMED):
+                fields.append(len(kind.fields))
         elif isinstance(kind, inspect.AnyType | inspect.DictType | inspect.RawType):
             objects.append(_OBJECT)
             lists.append(_LIST)
         elif isinstance(kind, inspect.SetType | inspect.FrozenSetType):
             lists.append(_SET)
-        waiting += _below(kind)
-    return Weight(max(objects), max(lists))
+    return Weight(max(objects), max(lists), max(fields))
 
 
 def _of_fields(kind: Any) -> int:
@@ -85,12 +88,3 @@ def _of_fields(kind: Any) -> int:
     return own + sum(
         _FACTORIES.get(factory, _OTHER_FACTORY) for factory in factories if factory is not msgspec.NODEFAULT
     )
-
-
-def _below(kind: Any) -> list[Any]:
-    found = [
-        getattr(kind, name)
-        for name in ("type", "item_type", "key_type", "value_type")
-        if isinstance(getattr(kind, name, None), inspect.Type)
-    ]
-    return [*found, *getattr(kind, "types", ()), *getattr(kind, "item_types", ())]

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
-import orjson
 
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.payloads.costly_types import find_costly
-from bus.payloads.decoded_size import MOST_DECODED_BYTES, Weight, weight_of
+from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.encoding import Encoder
 from bus.payloads.known_fields import knows_field
+from bus.payloads.reading import Reader, read_untyped
 from bus.protocol.envelope import DATA_ROOM
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
@@ -34,7 +35,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
-_MOST_SUBNORMAL = 1_000
+_UNTYPED = Weight()
 _StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
 
 
@@ -43,6 +44,8 @@ class PayloadType:
 
     __slots__ = (
         "_decode",
+        "_read_long",
+        "_refused",
         "_resolved",
         "_unweighed_bytes",
         "cls",
@@ -80,6 +83,8 @@ class PayloadType:
         self.small_bytes = 0
         """Of a text that is no longer, what it becomes is not worth counting."""
         self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
+        self._read_long: Callable[[bytes], msgspec.Struct] = self._decode_first
+        self._refused: tuple[int, bytes, ContractError] | None = None
         self.encoder = Encoder(self.decode)
         self.resolve_by_now()
 
@@ -108,7 +113,9 @@ class PayloadType:
         self.weight = weight_of(self.cls)
         self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
         self.small_bytes = self.weight.small_bytes
-        self._decode = msgspec.json.Decoder(self.cls).decode
+        reader = Reader(self.cls)
+        self._decode = reader.read
+        self._read_long = reader.read_long
         self.encoder = Encoder(self.decode, self.cls, self._decode)
         self._resolved = True
 
@@ -127,19 +134,31 @@ class PayloadType:
 
     def _typed(self, data: bytes) -> msgspec.Struct:
         if len(data) > self._unweighed_bytes:
-            self._check_weight(data)
-            with _uncollected():
-                if data.count(b"e-3") > _MOST_SUBNORMAL:
-                    # Each such number takes msgspec's reader 8 us, and this one a hundredth of that.
-                    return msgspec.convert(orjson.loads(data), self.cls, str_keys=True)
-                return self._decode(data)
+            return self._typed_long(data)
         return self._decode(data)
 
+    def _typed_long(self, data: bytes) -> msgspec.Struct:
+        self._check_weight(data)
+        if (refused := self._refused) is not None and refused[:2] == (len(data), _digest(data, refused[0])):
+            raise _again(refused[2])
+        try:
+            with _uncollected():
+                return self._read_long(data)
+        except msgspec.ValidationError as error:
+            if error.__cause__ is not None:
+                # A type's own code said so, which may say something else the next time.
+                raise
+            refusal = translate(error, base="/data", reason="schema_violation")
+        # A record is judged by several readers, and a refusal can take as long as a message.
+        self._refused = (len(data), _digest(data, len(data)), refusal)
+        raise _again(refusal)
+
     def _check_weight(self, data: bytes) -> None:
-        if (weight := self.weight.of(data)) > MOST_DECODED_BYTES:
+        _check_weight(self.weight, data)
+        if (count := self.weight.comparisons(data)) > MOST_COMPARISONS:
             text = (
-                f"takes about {weight >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: "
-                "large content travels by reference"
+                f"has too many members for a type of {self.weight.fields} fields: {count // self.weight.fields}, "
+                f"at most {MOST_COMPARISONS // self.weight.fields} are taken"
             )
             raise ContractError(text, "/data", "schema_violation")
 
@@ -182,14 +201,9 @@ class PayloadType:
         Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
         """
         metadata = message.metadata
-        if (
-            message.payload is not None
-            and metadata.schema_version == self.version
-            and message.payload.__class__ is self.cls
-        ):
-            opened = message.payload
-        elif metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
-            opened = self.decode(message.data)
+        if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
+            proven = message.payload
+            opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(message.data)
         else:
             opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
         if metadata.critical_fields is not None:
@@ -197,22 +211,24 @@ class PayloadType:
         return opened
 
     def _upcast(self, data: bytes, major: int, version: str) -> bytes:
-        content = msgspec.json.decode(data)
-        while major < self.major and major in self.upcasters:
-            try:
-                content = self.upcasters[major](content)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
-                raise ContractError(text, "/data", "schema_violation") from error
-            major += 1
-        if major != self.major:
+        # Asked first: nothing is built of data that nobody here understands.
+        if major > self.major or not all(step in self.upcasters for step in range(major, self.major)):
             raise ContractError(
                 f"version {version} of {self.name} is not understood here ({self.version})",
                 "/metadata/schema_version",
                 "unsupported_version",
             )
+        _check_weight(_UNTYPED, data)
+        with _uncollected():
+            content = read_untyped(data)
+        for step in range(major, self.major):
+            try:
+                content = self.upcasters[step](content)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                text = f"{self.name} could not be upcast from {version}: {type(error).__name__}"
+                raise ContractError(text, "/data", "schema_violation") from error
         try:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
@@ -331,6 +347,25 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _check_weight(weight: Weight, data: bytes) -> None:
+    if (size := weight.of(data)) > MOST_DECODED_BYTES:
+        text = (
+            f"takes about {size >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: "
+            "large content travels by reference"
+        )
+        raise ContractError(text, "/data", "schema_violation")
+
+
+def _digest(data: bytes, length: int) -> bytes:
+    """Of *data*, if it has that *length*."""
+    return hashlib.sha256(data).digest() if len(data) == length else b""
+
+
+def _again(refusal: ContractError) -> ContractError:
+    """*refusal*, to be raised: an exception that was raised holds what it passed."""
+    return ContractError(refusal.text, refusal.pointer, refusal.reason)
 
 
 def _major(version: str) -> int:

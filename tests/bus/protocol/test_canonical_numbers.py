@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import orjson
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.protocol import canonical
 from bus.protocol import canonical_numbers as numbers
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "canonical.json").read_text())
@@ -90,6 +92,18 @@ def test_this_orjson_agrees_with_the_golden_numbers() -> None:
 
 def test_another_spelling_is_noticed() -> None:
     assert not numbers.orjson_agrees(lambda values: orjson.dumps(values).replace(b"e+", b"e"))
+
+
+@pytest.mark.parametrize("token", [b"10000000000000001", b"12345678901234567890", b"0.0000010", b"9007199254740993"])
+def test_a_megabyte_of_long_numbers_is_looked_through_in_a_moment(token: bytes) -> None:
+    data = b"[" + b",".join([token] * (1_048_570 // (len(token) + 1))) + b"]"
+    value = canonical.parse(data)
+    taken_s = []
+    for _ in range(3):
+        started_s = time.process_time()
+        assert not canonical.is_canonical(data, value)
+        taken_s.append(time.process_time() - started_s)
+    assert min(taken_s) < 0.12
 
 
 def test_another_spelling_costs_speed_only() -> None:

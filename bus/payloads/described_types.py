@@ -1,0 +1,50 @@
+"""What msgspec says of a type, walked: every type that occurs in the description of another one, each once.
+
+Owns the steps from a type to those below it. Does not own what follows from them: what is refused
+(`bus.payloads.costly_types`), what it weighs (`bus.payloads.decoded_size`) and how it is read
+(`bus.payloads.reading`). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import inspect
+
+__all__ = ["NAMED", "is_tagged_union", "walk"]
+
+NAMED = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
+"""Objects whose members are fields."""
+
+
+def walk(root: Any) -> Iterator[tuple[str, Any]]:
+    """*root* and every type below it, each with the path of fields that leads there; types may contain themselves."""
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any]] = [("", root)]
+    while waiting:
+        place, kind = waiting.pop()
+        if id(kind) in seen:
+            continue
+        seen.add(id(kind))
+        yield place, kind
+        waiting += (
+            (f"{place}.{field.name}" if place else field.name, field.type) for field in getattr(kind, "fields", ())
+        )
+        waiting += ((place, below) for below in _below(kind))
+
+
+def is_tagged_union(kind: Any) -> bool:
+    """Whether which class an object becomes is said by one of its members."""
+    return (
+        isinstance(kind, inspect.UnionType) and sum(isinstance(member, inspect.StructType) for member in kind.types) > 1
+    )
+
+
+def _below(kind: Any) -> list[Any]:
+    found = [
+        getattr(kind, name)
+        for name in ("type", "item_type", "key_type", "value_type")
+        if isinstance(getattr(kind, name, None), inspect.Type)
+    ]
+    return [*found, *getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
