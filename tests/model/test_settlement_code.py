@@ -14,7 +14,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 import structlog
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bus.clock import ManualClock
@@ -32,7 +32,7 @@ from consumers.handling import claim_batches as parking
 from consumers.handling import claims
 from consumers.handling import executor as execution
 from consumers.inbox import claim_rules as rules
-from consumers.inbox.base import Claim, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.row_encoding import encode_outputs
 from consumers.receiving import receiver as admission
 from consumers.resilience.retry import Tier
@@ -151,14 +151,27 @@ class PaperInbox:
         self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
 
     async def claim(
-        self, key: Key, content_hash: str, *, keep_until_ms: int, reopen: int = 0, alone: bool = False
+        self,
+        key: Key,
+        content_hash: str,
+        *,
+        keep_until_ms: int,
+        reopen: int = 0,
+        alone: bool = False,
+        message_id: str = "",
     ) -> Claim:
         await asyncio.sleep(0)
         self._life.ask()
         self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
         row = self.store.rows.get(key)
         asker = rules.Asker(
-            self.owner, content_hash, keep_until_ms, running=key in self._running, reopen=reopen, alone=alone
+            self.owner,
+            content_hash,
+            keep_until_ms,
+            running=key in self._running,
+            reopen=reopen,
+            alone=alone,
+            message_id=message_id,
         )
         rest_s = (
             self.store.alive_until_s[row.owner] - self.store.clock.monotonic_s()
@@ -214,6 +227,10 @@ class PaperInbox:
         self._life.ask()
         self.store.sync()
 
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
+        self._life.ask()
+        return rules.found_done(self.store.rows.get(key), content_hash)
+
     async def release(self, key: Key, token: int) -> None:
         self._life.ask()
         written = rules.released(self.store.rows.get(key), owner=self.owner, token=token)
@@ -236,6 +253,7 @@ deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6), st.boolea
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(jobs=jobs, deaths=deaths, strict=st.booleans())
+@example(jobs=[("a", 0, False)], deaths=[("claimed", 1, False)] * 2, strict=False)
 def test_wherever_workers_die_nothing_is_lost_and_no_effect_happens_twice(
     jobs: list[tuple[str, int, bool]], deaths: list[tuple[str, int, bool]], strict: bool
 ) -> None:
@@ -339,6 +357,8 @@ async def run(living: Worker, life: Life, clock: ManualClock) -> None:
             await living.commit()
             clock.advance(1)
             idle_s += 1
+        if living.runners.failure is not None and not isinstance(living.runners.failure, Killed):
+            raise living.runners.failure
 
 
 async def bury(living: Worker, life: Life) -> None:
