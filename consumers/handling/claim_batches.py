@@ -1,9 +1,7 @@
-"""ClaimBatcher: deliveries that wait for the inbox while no runner waits with them.
+"""ClaimBatcher: claims and results asked of the inbox in batches, without a slot waiting for each.
 
-Owns asking for a claim, and making durable a result that has nothing to send, as steps of a lane: what the inbox is
-asked for by many at once is answered to many at once, and a coroutine that waits for each would cost more than its row.
-Owns what follows from a result, when it is durable. Does not own what follows from a claim, or from a store that fails:
-a runner takes the lane again for that (`consumers.handling.executor`).
+Owns collecting the claims of one turn of the loop, and the results without outputs, and what follows a stored result.
+After a claim or a store failure a slot takes the lane again (`consumers.handling.executor`).
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from consumers.state.lanes import Lane, Lanes
 __all__ = ["STALE_S", "ClaimBatcher"]
 
 STALE_S = 0.01
-"""After so long it is worth looking what another worker has made of a message whose claim it has taken over."""
+"""Seconds before a lane looks again at a message whose claim another worker has taken over."""
 
 
 class ClaimBatcher:
-    """Of one worker; *wake* tells it that lanes have changed."""
+    """Batches inbox requests for one worker; *wake* reports that lanes have changed."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class ClaimBatcher:
         self._waking = False
 
     def ask(self, key: Key, lane: Lane[Delivery], delivery: Accepted) -> None:
-        """Ask for a claim on *delivery*, the head of *lane*, which comes back with the answer in `asked`."""
+        """Ask for a claim on *delivery*, the head of *lane*; it comes back with the answer in `delivery.asked`."""
         delivery.asked = asked = self._claims.asked(key, delivery, lane)
         delivery.partition.parked += 1
         self._lanes.ask()
@@ -60,8 +58,8 @@ class ClaimBatcher:
             asyncio.get_running_loop().call_soon(self._send_asks)
 
     def finish(self, hold: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
-        """Make durable that *delivery*, the head of *lane*, is done and has nothing to send; then the next one runs."""
-        # It is at work until then: whoever wants to run alone waits for it.
+        """Store that *delivery*, the head of *lane*, is done without outputs; the next delivery then runs."""
+        # The run counts as inside the gate until its result is stored: an exclusive run waits for it.
         self._solitude.inside += 1
         delivery.partition.parked += 1
         self._lanes.settle()
@@ -69,7 +67,7 @@ class ClaimBatcher:
         if len(self._ends) == 1:
             asyncio.get_running_loop().call_soon(self._send_ends)
 
-    # What comes up in one turn of the loop is one question to the store.
+    # All requests of one turn of the loop become one question to the store.
 
     def _send_asks(self) -> None:
         asks, self._asks = self._asks, []
@@ -92,11 +90,11 @@ class ClaimBatcher:
             if end.answer is True:
                 try:
                     self._done(lane, delivery)
-                # Raised where it ends the worker, instead of being lost in a callback.
+                # The slot raises it and ends the worker; raised here, it would be lost in a callback.
                 except Exception as error:  # noqa: BLE001
                     end.answer = error
             elif end.answer is False:
-                # Another worker has claimed it since: what counts is what that one makes of it.
+                # Another worker has claimed the message since: that worker's result counts.
                 self._clock.call_later(STALE_S, partial(self._again, lane))
             if isinstance(end.answer, Exception):
                 delivery.asked = end
@@ -113,7 +111,7 @@ class ClaimBatcher:
             self._lanes.release(lane, following.priority)
 
     def _wake_soon(self) -> None:
-        # Some stores answer many one after the other.
+        # Some stores answer a batch one by one: wake once per turn of the loop.
         if not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_now)

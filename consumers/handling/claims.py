@@ -1,9 +1,8 @@
-"""The client of the inbox: what a worker asks its inbox, and insists on.
+"""InboxClient: what a worker asks its inbox, repeated until the store answers.
 
-Owns which messages have a key, asking again for as long as a store that is away needs (the partition is not fetched
-meanwhile, nothing is handled without a claim), giving up later what could not be given up while the store was away, and
-counting the answers. The decision is `consumers.inbox.claim_rules`', what follows from it
-`consumers.handling.executor`'s.
+Owns the choice of keys, retries while the store is away, the later release of claims, and counting answers. While it
+retries, the partition is paused: no message runs without its claim. The decision is in `consumers.inbox.claim_rules`,
+what follows from it in `consumers.handling.executor`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _log = get_logger("inbox")
 
 
 class InboxClient:
-    """The inbox of one group, as its worker uses it."""
+    """Asks the inbox of one group on behalf of its worker."""
 
     def __init__(
         self,
@@ -61,19 +60,19 @@ class InboxClient:
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
         self._abandoned = metrics.inbox_knew(group, "abandoned")
         self._owed: list[tuple[Key, int]] = []
-        """Claims that could not be given up."""
+        """Claims whose release failed."""
         self._doubtful: list[Ask] = []
-        """Claims that nobody here waits for any more, and of which the store has not said what it made of them."""
+        """Claims that were requested and abandoned before the store answered."""
         self._said = Interval(clock)
 
     def key_of(self, delivery: Accepted) -> Key | None:
-        """The row that its message stands under; None where nothing is to be remembered about it."""
+        """Return the inbox key of *delivery*; None where the inbox keeps nothing about it."""
         message, subscription = delivery.message, delivery.subscription
         if subscription.dedup == "off":
             return None
         by_id = subscription.dedup == "always"
         chosen = None if by_id else message.routing.idempotency_key
-        # What was signed once is not to be done twice because somebody has appended it again.
+        # A signed message of high risk must not run twice because its record was appended a second time.
         if chosen is None and (by_id or subscription.kind.risk == "high"):
             chosen = message.message_id
         if chosen is None:
@@ -81,7 +80,7 @@ class InboxClient:
         return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
 
     def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
-        """What the store is asked about *delivery*, the head of *lane*, which has *key*."""
+        """Build the claim request for *delivery*, the head of *lane*, under *key*."""
         message = delivery.message
         content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
         return ClaimRequest(
@@ -89,17 +88,17 @@ class InboxClient:
         )
 
     def claim_soon(self, asks: Sequence[ClaimRequest], told: Callable[[Sequence[ClaimRequest]], object]) -> None:
-        """Ask once, without waiting: *told* of their answers, or what came instead, later on the loop."""
+        """Ask for claims once, without waiting; *told* receives *asks* on the loop, with answers or errors."""
         self._inbox.claim_soon(asks, told)
 
     async def claim(
         self, key: Key, delivery: Accepted, *, alone: bool = False, after: InboxError | None = None
     ) -> Claim:
-        """Ask for *delivery*, which is to run *alone* in this process or not, for as long as it takes.
+        """Claim *delivery*, asking until the store answers; *alone*: no other handler runs in this process.
 
-        *after* is the error with which the store has failed once.
+        *after* is the error of a request that has failed already.
 
-        Raises GaveUpError when its partition has gone meanwhile.
+        Raises GaveUpError when its partition has gone meanwhile, InboxError where the store's error is permanent.
         """
         message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
         content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
@@ -121,8 +120,7 @@ class InboxClient:
             raise
 
     async def done_before(self, delivery: Accepted) -> AlreadyDone | None:
-        """What the inbox knows of this very message, by its id and content: whatever refuses it now, it is done. Raises
-        GaveUpError."""
+        """Look up whether the inbox knows this message, by id and content, as done. Raises GaveUpError."""
         if (key := self.key_of(delivery)) is None:
             return None
         content_hash = delivery.message.verification.content_hash
@@ -130,7 +128,7 @@ class InboxClient:
         return found if found is not None and found.message_id == delivery.message.message_id else None
 
     def heard(self, claim: Claim) -> Claim:
-        """Count the answer."""
+        """Count the answer *claim* in the metrics, and return it."""
         if (tally := self._tallies.get(type(claim))) is not None:
             tally.count += 1
         if isinstance(claim, Claimed):
@@ -138,16 +136,20 @@ class InboxClient:
         return claim
 
     def finish_soon(self, ends: Sequence[ResultRequest], told: Callable[[Sequence[ResultRequest]], object]) -> None:
-        """Make durable that they are done with nothing to send, without waiting. False: another worker has claimed it
-        since."""
+        """Store results without outputs, without waiting; *told* receives *ends* on the loop.
+
+        The answer False means that another worker has claimed the message since.
+        """
         self._inbox.finish_soon(ends, told)
 
     async def finish(
         self, hold: ActiveClaim, outputs: Sequence[NewRecord], delivery: Accepted, *, after: InboxError | None = None
     ) -> bool:
-        """Make the result durable. False: ask for a claim again, for another worker has had one since, or the result
-        stands there already. Raises GaveUpError, and InboxError where the hold's transaction is lost with the store's
-        connection: what was written in it is, too."""
+        """Store the result of *hold*, and commit its transaction where it has one.
+
+        False: another worker has claimed the message since, or the result is stored already; claim again. Raises
+        GaveUpError. Raises InboxError where the connection is lost with the transaction: its writes are lost too.
+        """
         partition = delivery.partition
         if hold.transaction is not None:
             try:
@@ -159,7 +161,7 @@ class InboxClient:
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
     async def made_durable(self) -> bool:
-        """Whether all that was finished outlives a crash of the machine: no offset may be committed otherwise."""
+        """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""
         try:
             await self._inbox.sync()
         except InboxError as error:
@@ -168,13 +170,15 @@ class InboxClient:
         return True
 
     async def release(self, hold: ActiveClaim) -> None:
-        """Give the claim up in order."""
+        """Release the claim *hold* and roll its transaction back."""
         await self._release(hold)
         self._abandoned.count += 1
 
     async def give_back(self) -> None:
-        """Give up what could not be given up while the store was away: for as long as this owner lives, no other could
-        have those messages."""
+        """Release the claims whose release failed while the store was away.
+
+        As long as this owner lives, no other owner can claim those messages.
+        """
         with contextlib.suppress(InboxError):
             while self._owed or self._doubtful:
                 if self._owed:
@@ -192,19 +196,21 @@ class InboxClient:
             _log.warning("inbox.release_failed", error=str(error))
 
     async def _is_done(self, hold: ActiveClaim, delivery: Accepted) -> bool:
-        """Whether the result of *hold* stands in the store although its commit seemed to fail: only the answer was lost
-        then, and what was done must not be called a failure."""
+        """Return whether the result of *hold* is stored although its commit seemed to fail.
+
+        Then only the answer was lost, and the run must not count as failed.
+        """
         assert hold.transaction is not None  # noqa: S101 - it was to be committed
         await hold.transaction.rollback()
-        # Until it is given up this process counts as running it, and is given no other claim.
+        # Until it is released this process counts as running the message, and gets no other claim on it.
         if not isinstance(await self.claim(hold.key, delivery), AlreadyDone):
             return False
         await self._release(hold)
         return True
 
     async def _clear_up(self, ask: Ask) -> None:
-        # Whoever has it or has done it keeps it; where it is this owner's, or nobody's, asking tells the token to give
-        # up.
+        # Another owner's claim or result stays as it is. A claim that is free or this owner's is granted: its token can
+        # be released.
         claim = await self._inbox.claim(
             ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id
         )
@@ -239,7 +245,7 @@ class InboxClient:
             return begun
 
     async def purge(self) -> None:
-        """Forget the keys whose time has passed."""
+        """Delete the keys that have expired."""
         try:
             count = await self._inbox.purge()
         except InboxError as error:
@@ -249,7 +255,7 @@ class InboxClient:
             _log.info("inbox.purged", rows=count)
 
     async def _begun(self, hold: ActiveClaim) -> Transaction | None:
-        """A new transaction for *hold*, None once its handler has ended."""
+        """Begin a transaction for *hold*; None once its handler has ended."""
         return None if hold.over else await _given(hold, await self._inbox.begin())
 
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
@@ -261,14 +267,14 @@ class InboxClient:
         return await self._insist(partition, ask, after)
 
     async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
-        """*ask* again after *error*, until there is an answer. Raises *error* where that is never."""
+        """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
         if not error.retriable:
             raise error
         pause_s = _FIRST_PAUSE_S
         self._hold(partition, True)
         try:
             while True:
-                # Every message that is at hand waits here, and for the same reason.
+                # All messages at hand wait here for the same reason: log one line.
                 if self._said.is_time("unreachable", pause_s):
                     _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
@@ -286,8 +292,10 @@ class InboxClient:
 
 
 async def _given(hold: ActiveClaim, begun: Transaction) -> Transaction | None:
-    """*begun* for *hold*, unless its handler has ended meanwhile: nobody else would ever end it then, and others wait
-    for that."""
+    """Give *begun* to *hold*; roll it back where the handler has ended meanwhile.
+
+    Nothing else would end that transaction, and others wait for its locks.
+    """
     if hold.over:
         await begun.rollback()
         return None
@@ -304,26 +312,26 @@ _NAMES: dict[type[Claim], str] = {
 
 
 class ActiveClaim(msgspec.Struct):
-    """What a run holds in the inbox; *identity* is what the store knows the key by."""
+    """The claim that a run holds; *identity* is the store's own name of the key."""
 
     key: Key
     token: int
     identity: Any = None
     transaction: Transaction | None = None
     turn: asyncio.Lock | None = None
-    """Of those that ask for the transaction at once."""
+    """Lets one coroutine of the handler begin the transaction while the others wait."""
     over: bool = False
-    """Its handler has ended: who asks for the transaction now has no part in it."""
+    """The handler has ended: its leftover tasks get no transaction."""
 
 
 class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):
-    """The claim that is asked for, on the head of *lane*, while no runner waits."""
+    """A claim request for the head of *lane*, while no slot waits."""
 
     lane: Lane[Delivery]
 
 
 class ResultRequest(End, kw_only=True, eq=False, gc=False):
-    """The result, of the head of *lane*, that is being made durable while no runner waits."""
+    """A request to store the result of *delivery*, the head of *lane*, while no slot waits."""
 
     lane: Lane[Delivery]
     delivery: Accepted

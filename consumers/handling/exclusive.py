@@ -1,7 +1,7 @@
-"""The exclusive gate: handlers run side by side, but for one that must run alone in its process.
+"""ExclusiveGate: handlers run side by side, and one can run alone in its process.
 
-Owns waiting for the others to end, and making them wait. Does not own who must be alone: see
-`consumers.inbox.claim_rules`.
+A readers-writer lock. Which message must run alone is decided in `consumers.inbox.claim_rules` and
+`consumers.crashes.crash_rules`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ __all__ = ["ExclusiveGate"]
 
 
 class ExclusiveGate:
-    """Handlers of one worker enter and leave, and one can be alone.
+    """Counts the handlers of one worker, and lets one of them run alone.
 
-    One that enters alone waits for the rest to leave, and keeps others out meanwhile.
+    A handler that enters alone waits until the others have left, and keeps new ones out.
 
-    While `closed` is False, entering is no more than counting: a caller in a hurry adds one to `inside` then, and calls
-    `enter` else.
+    While `closed` is False, entering is only counting: a caller may add one to `inside` instead of awaiting `enter`.
     """
 
     def __init__(self) -> None:
         self.inside = 0
         self.closed = False
-        """Somebody is, or waits to be, alone."""
+        """A handler runs alone, or waits to."""
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
 
     async def enter(self, *, alone: bool) -> None:
-        """Wait until it may begin."""
+        """Wait until the handler may begin."""
         if not alone:
             while self.closed:
                 await self._change()
@@ -47,7 +46,7 @@ class ExclusiveGate:
         self.inside += 1
 
     def leave(self, *, alone: bool) -> None:
-        """It has ended."""
+        """Note that a handler that has entered has ended."""
         self.inside -= 1
         if alone:
             self._open()
@@ -56,7 +55,7 @@ class ExclusiveGate:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Alone from its beginning to its end."""
+        """Run the body of the `async with` alone."""
         await self.enter(alone=True)
         try:
             yield

@@ -1,8 +1,7 @@
-"""Slots for handlers: a fixed number of coroutines that take ready lanes, without a task or a timer per message.
+"""Slots for handlers: a fixed number of coroutines take ready lanes, without a task or timer per message.
 
-Owns bounded concurrency, waking (as few runners as there is work for), and cutting a handler that must end now; one
-that overruns its deadline is `consumers.deadlines`'s. Does not know what driving a delivery means: that is the `drive`
-it is given.
+Owns bounded concurrency, waking as few slots as there is work for, handler deadlines, and cutting a handler. What
+running a lane means is the `drive` that it is given (`consumers.handling.executor`).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from consumers.state.lanes import Lane, Lanes
 
 __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 
-# Of one slot one runner has its handler at work, the others wait for their outcomes to be durable.
+# Per unit of concurrency one handler runs; up to three more coroutines wait for their outcomes to be durable.
 _MOST_PER_SLOT = 4
 _SLICE_S = 0.01
 
 
 class RunningHandler(NamedTuple):
-    """What a handler is at work on, by names."""
+    """The names of a running handler and its message, for log lines."""
 
     handler: str
     message_type: str
@@ -36,7 +35,7 @@ class RunningHandler(NamedTuple):
 
 
 class HandlerSlot:
-    """One slot of concurrency."""
+    """A coroutine that takes lanes, and the handler that it runs now."""
 
     __slots__ = (
         "_step_aside",
@@ -60,15 +59,15 @@ class HandlerSlot:
         self.deadline_s = math.inf
         self.cut: type[Exception] | None = None
         self.seen_s = -math.inf
-        """When its last handler ended."""
+        """When the last handler ended, on the monotonic clock."""
         self.ending = False
-        """The worker closes: a cancellation is meant for the runner itself."""
+        """The worker closes: a cancellation is meant for the slot itself."""
         self.aside = False
-        """Its handler has ended and its outcome is being made durable: another handler may run in its place."""
+        """The handler has ended and its outcome is being made durable: another handler may run instead."""
 
     @property
     def in_handler(self) -> bool:
-        """Whether a handler runs in this slot now; else its outcome is being settled, or it waits for its turn."""
+        """Whether a handler runs in this slot now; else its outcome is settled, or it waits to begin."""
         return self.deadline_s != math.inf
 
     async def call(
@@ -80,8 +79,11 @@ class HandlerSlot:
         *,
         kept: bool,
     ) -> Any:
-        """Run *handler* for *delivery*, *kept* in an inbox or not; raises HandlerTimeoutError or HandlerCutError when
-        it was cancelled for that, HandlerGoneError see there."""
+        """Run *handler* for *delivery* until *deadline_s* of the monotonic clock; *kept*: it has a row in an inbox.
+
+        Raises HandlerTimeoutError or HandlerCutError when it was cancelled for that reason. Raises HandlerGoneError
+        when it ended by something that is no Exception.
+        """
         self.deadline_s = deadline_s
         self._watch(deadline_s)
         noted = self._witness.begin(delivery, kept)
@@ -89,7 +91,7 @@ class HandlerSlot:
             try:
                 return await handler(*arguments)
             finally:
-                # Most often 0, and then no coroutine in between.
+                # Usually 0: then no coroutine is created.
                 if self.task is not None and self.task.cancelling():
                     await self._absorb_late_cancel()
         except asyncio.CancelledError as error:
@@ -97,17 +99,18 @@ class HandlerSlot:
                 raise self.cut from None
             if self.ending:
                 raise
-            # Not our doing: left alone, the runner would end with its lane and the message would be stuck in silence.
+            # Not cancelled by this worker: passed on, it would end the slot with its lane, and the message would stay
+            # unsettled without a log line.
             raise HandlerGoneError("it was cancelled from inside") from error
         except Exception:
             raise
         except BaseException as error:
-            # It exits, or compiled code under it panics (PyO3's PanicException is no Exception): not the end of whoever
-            # handles the next one.
+            # The handler exits the process, or compiled code panics (PyO3's PanicException is no Exception): the slot
+            # must survive for the next message.
             raise HandlerGoneError(f"it raised {type(error).__name__}") from error
         finally:
-            # No await stands between the handler's end and here, or it takes every cancellation: a late cut can't hit
-            # what comes after.
+            # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
+            # the settling.
             self.deadline_s = math.inf
             self._witness.end(noted, delivery)
             if self.cut is not None:
@@ -116,8 +119,10 @@ class HandlerSlot:
                     self.task.uncancel()
 
     async def _absorb_late_cancel(self) -> None:
-        """Take a cancellation that a handler, however it ended, has asked for and not waited for: it would hit what
-        settles its message."""
+        """Absorb a cancellation that the handler requested and did not wait for.
+
+        It would hit the code that settles the handler's message.
+        """
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         if self.ending:
@@ -126,13 +131,13 @@ class HandlerSlot:
             self.task.uncancel()
 
     def step_aside(self) -> None:
-        """The handler has ended; until its outcome is durable this is no slot any more."""
+        """Free the concurrency of this slot: its handler has ended, its outcome is being made durable."""
         if not self.aside:
             self.aside = True
             self._step_aside()
 
     def interrupt(self, reason: type[Exception]) -> None:
-        """Cancel the handler that runs in this slot, once."""
+        """Cancel the handler that runs in this slot, once; *reason* is the error that `call` raises."""
         if self.cut is None and self.in_handler and self.task is not None:
             self.cut = reason
             self.task.cancel()
@@ -165,19 +170,19 @@ class HandlerSlots:
         self._deadlines = Deadlines(self._runners, clock)
         self._stopping = self._closed = False
         self.failure: BaseException | None = None
-        """What ended a runner that should not have ended; the worker stops on it."""
+        """The error that ended a slot unexpectedly; the worker stops on it."""
 
     @property
     def full(self) -> bool:
-        """Whether every slot is taken."""
+        """Whether *concurrency* handlers run."""
         return self._busy - self._aside >= self._concurrency
 
     def running(self) -> list[HandlerSlot]:
-        """The runners whose slot is taken."""
+        """Return the slots that drive a lane."""
         return [runner for runner in self._runners if runner.delivery is not None]
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
-        """What *task* handles, if it is a runner's and its handler is at work. From any thread."""
+        """Name the handler that *task* runs; None where it runs none. Callable from any thread."""
         runner = next((runner for runner in tuple(self._runners) if runner.task is task and runner.in_handler), None)
         delivery = None if runner is None else runner.delivery
         if not isinstance(delivery, Accepted):
@@ -187,16 +192,16 @@ class HandlerSlots:
         return RunningHandler(name, delivery.label, delivery.message.message_id)
 
     def kick(self) -> None:
-        """There are ready lanes: wake or start runners unless some are already on their way.
+        """Wake or start slots for the ready lanes, unless some are waking already.
 
-        As many as are at work, each in a handler or waiting for a claim: where handlers do not wait one is enough for
-        all lanes, and where they do, waking one after another would cost each a turn of the loop.
+        It wakes as many as are busy, in a handler or waiting for a claim. Where handlers never wait, one slot is enough
+        for all lanes; where they do, waking one by one costs each a turn of the loop.
         """
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):
             return
         taken = self._busy - self._aside
-        # A lane that is away keeps a slot.
+        # A slot is reserved for each lane that waits for the inbox.
         fresh = 0 if self._stopping else min(self._lanes.ready, self._concurrency - taken - back - self._lanes.away)
         for _ in range(min(back + max(0, fresh), self._concurrency - taken, max(1, taken))):
             if not self._wake():
@@ -219,7 +224,7 @@ class HandlerSlots:
         return True
 
     async def quiet(self) -> None:
-        """Wait until nothing runs and no lane is ready (lanes may wait for a retry)."""
+        """Wait until nothing runs and no lane is ready; lanes may wait for a retry."""
         while not self._is_quiet():
             self._quiet.clear()
             self.kick()
@@ -228,7 +233,7 @@ class HandlerSlots:
                 return
 
     def changed(self) -> None:
-        """Lanes are ready, back or gone without a runner's doing."""
+        """Note that lanes have become ready, or have come back or gone, without a slot."""
         if self._is_quiet():
             self._quiet.set()
         else:
@@ -239,13 +244,13 @@ class HandlerSlots:
         return not (self._busy or lanes.away or lanes.settling or lanes.back or (lanes.ready and not self._stopping))
 
     def stop(self) -> None:
-        """Start nothing more; what runs goes on, and what was answered is ended."""
+        """Start no further deliveries; those that run, or that the inbox has answered, are still settled."""
         self._stopping = True
         if self._is_quiet():
             self._quiet.set()
 
     async def close(self) -> None:
-        """End all runners, cutting what still runs; one that does not end within a second is left behind."""
+        """End all slots and cut running handlers; one that does not end within a second is left behind."""
         self.stop()
         self._closed = True
         self._deadlines.close()
@@ -316,7 +321,7 @@ class HandlerSlots:
 
 
 _GRACE_S: Final = 2.0
-"""So long a handler that was cancelled has to end before a line is spent on it."""
+"""Seconds that a cancelled handler has before a log line names it."""
 
 
 _AGAIN_S: Final = 60.0
@@ -326,7 +331,7 @@ _log = get_logger("handler")
 
 
 class Deadlines:
-    """Of *runners*, as they come and go."""
+    """Cuts the handlers of *runners* that overrun their deadlines. The set may change."""
 
     def __init__(self, runners: Collection[HandlerSlot], clock: Clock) -> None:
         self._runners = runners
@@ -335,15 +340,15 @@ class Deadlines:
         self._due_s = math.inf
 
     def watch(self, deadline_s: float) -> None:
-        """A handler has begun that is to end by then."""
-        # Costs nothing for all but the earliest deadline; no timer per message.
+        """Note that a handler has begun that must end by *deadline_s* of the monotonic clock."""
+        # No timer per message: only an earlier deadline sets the timer again.
         if deadline_s < self._due_s:
             self.close()
             self._due_s = deadline_s
             self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -359,7 +364,7 @@ class Deadlines:
 
 
 def _overrun(runner: HandlerSlot) -> float:
-    """Cut its handler, or tell that it was cut and goes on; seconds after which to look again."""
+    """Cut the handler, or log that it goes on although it was cut; return the seconds until the next look."""
     if runner.cut is None:
         runner.interrupt(HandlerTimeoutError)
         return _GRACE_S

@@ -1,8 +1,7 @@
-"""Handlers that block: ordinary functions, each call in a thread of its own.
+"""Blocking handlers: ordinary functions, each call in a thread of its own.
 
-Owns the thread and waiting for it. A thread cannot be cancelled, so a cut or timed-out handler keeps its slot, and its
-key, until it ends: nothing of its message is decided while it still runs. The threads are daemons: one that hangs for
-ever does not keep the process.
+A thread cannot be cancelled. A cut or timed-out handler keeps its slot and its key until it ends, and its message is
+not settled before. The threads are daemons: one that hangs does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["in_thread"]
 
 
 def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """*function* as a handler that the event loop can wait for."""
+    """Wrap *function* as a handler that the event loop can await."""
 
     @functools.wraps(function)
     async def handler(*arguments: Any) -> Any:
@@ -29,18 +28,17 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
         ).start()
         try:
-            # Not shielded: from Python 3.14 on asyncio reports what is raised behind a shield that nobody waits at any
-            # more.
+            # Not shielded: from Python 3.14 on asyncio reports an exception behind a shield that has no waiter left.
             await asyncio.wait((ended,))
             return ended.result()
         except asyncio.CancelledError:
-            # What it raises now nobody waits for any more, and asyncio would report it as forgotten.
+            # Nothing awaits the result after this; retrieve it, or asyncio reports it as never retrieved.
             ended.add_done_callback(lambda done: done.cancelled() or done.exception())
             await _ended(ended)
             raise
         finally:
-            # What the call raised has this frame in its traceback, and `_call`'s: each would hold the other, and the
-            # message.
+            # The traceback of an exception from the call holds this frame and `_call`'s: each would keep the other and
+            # the message alive.
             del ended, call
 
     return handler
@@ -51,7 +49,7 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
-            # Cut once more; only the worker's own end goes on without waiting.
+            # Cut a second time; only the worker's own end stops waiting.
             if (task := asyncio.current_task()) is not None and task.cancelling() > 1:
                 raise
 
@@ -59,8 +57,8 @@ async def _ended(future: asyncio.Future[Any]) -> None:
 def _call(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any]) -> None:
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the handler's slot must hear of it
-        # A future cannot carry it, and outside a coroutine it would mean something else.
+    except BaseException as error:  # noqa: BLE001 - every exception must reach the handler's slot
+        # A future refuses StopIteration, and outside a coroutine it has another meaning.
         _tell(
             loop,
             _fail,

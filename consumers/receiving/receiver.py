@@ -1,8 +1,8 @@
-"""The receiver: from fetched records to deliveries in their lanes, some at a time.
+"""Receiver: from fetched records to deliveries in their lanes, piece by piece.
 
-Owns what is passed over (not due yet, a partition whose span is full, repeats after a seek), counting what was received
-and skipped, and the pieces a fetch is taken in. Verdicts are `consumers.receiving.verification`'s; fetching and running
-are the worker's.
+Owns what is passed over (not due yet, a partition with a full span, repeats after a seek), counting received and
+skipped records, and the pieces of a fetch. Verdicts are in `consumers.receiving.verification`, fetching and running in
+`consumers.worker.worker`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from consumers.state.partition import Partition
 
 __all__ = ["Receiver"]
 
-# Few enough that what was parsed is handled and gone before the garbage collector or the processor's cache take note of
-# it.
+# Small enough that parsed messages are handled and freed before the garbage collector or the CPU cache notices.
 _PIECE_RECORDS = 48
 _SLICE_S = 0.01
-"""After so long others have their turn."""
+"""Seconds after which other coroutines get a turn."""
 _GLANCE_RECORDS, _GLANCE_BYTES = 8, 16_384
 _SLOW_S = 0.25
 _BACKWARDS_MS = 500
@@ -41,9 +40,9 @@ _log = get_logger("worker")
 
 
 class _Fetch:
-    """What is known of one fetch while it is taken.
+    """The state of one fetch while its records are taken.
 
-    Its partitions, those that take no more of it, and the retries among what was taken.
+    Its partitions, those that take no more of it, and the retries among the taken records.
     """
 
     __slots__ = ("begun_s", "found", "glanced_s", "left_bytes", "passed_over", "retries")
@@ -51,9 +50,9 @@ class _Fetch:
     def __init__(self, found: Mapping[tuple[str, int], Partition | None], most_bytes: float) -> None:
         self.found = found
         self.begun_s = self.glanced_s = 0.0
-        """When its present piece was begun, and when the clock was looked at last."""
+        """When the current piece began, and when the clock was last read."""
         self.left_bytes = most_bytes
-        """So much of what it becomes may still be taken; what is left over is fetched again."""
+        """Bytes of deliveries that may still be taken; the remaining records are fetched again."""
         self.passed_over: set[Partition] = set()
         self.retries: dict[Hashable, bytes | None] = {}
 
@@ -86,12 +85,12 @@ class Receiver:
         self._log_clock = log_clock
 
     def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
-        """Take *records* in pieces, as long as they become at most *most_bytes*.
+        """Take *records* in pieces, until their deliveries reach *most_bytes*.
 
-        Between two pieces the caller may wait.
+        The caller may wait between two pieces.
         """
-        # Found before anything is awaited: what was fetched for one assignment must not count for the next one of the
-        # same place.
+        # Looked up before the first await: records fetched for one assignment must not count for the next one of that
+        # partition.
         found = {
             place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}
         }
@@ -105,14 +104,14 @@ class Receiver:
             yield
 
     def _admit(self, records: Sequence[Record], fetch: _Fetch) -> int:
-        """Take some of *records*, at least one; how many."""
-        # One reading of the clocks for all of a piece.
+        """Take some of *records*, at least one; return how many."""
+        # Read the clocks once per piece.
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         topic, number, partition = "", -1, None
-        # Real time, whatever the clock says: the loop stands still meanwhile.
+        # Real time, also with a test's clock: the loop stands still meanwhile.
         fetch.begun_s = fetch.glanced_s = time.perf_counter()
         for count, record in enumerate(records, 1):
-            # They come in runs of one partition.
+            # Records come in runs of one partition.
             if record.partition != number or record.topic != topic:
                 topic, number = record.topic, record.partition
                 partition = fetch.found[topic, number]
@@ -130,7 +129,7 @@ class Receiver:
             elif partition.frontier.deliver(record.offset):
                 partition.taken_ms = record.timestamp_ms
                 self._take(record, partition, now_ms, now_s, fetch)
-                # The clock is not looked at for each of many small ones.
+                # For small records the clock is read only every few records.
                 if (not count % _GLANCE_RECORDS or len(record.value or b"") > _GLANCE_BYTES) and self._has_taken_long(
                     record, partition, fetch
                 ):
@@ -138,7 +137,7 @@ class Receiver:
         return len(records)
 
     def _has_taken_long(self, record: Record, partition: Partition, fetch: _Fetch) -> bool:
-        """Whether others should have their turn; *record* is told of where it alone took too long."""
+        """Return whether other coroutines should have a turn; log *record* where it alone took too long."""
         now_s = time.perf_counter()
         if now_s - fetch.glanced_s > _SLOW_S:
             self._tell_slow(record, partition, now_s - fetch.glanced_s)
@@ -151,14 +150,14 @@ class Receiver:
         _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
-        """How long until the head of a tier is due.
+        """Return the seconds until *record*, the head of a tier, is due.
 
-        By the time of its append, or because it has been seen to be there for so long.
+        It is due by its append time, or by how long this worker has seen it in the tier.
         """
         by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
         moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
         if moment_ms < partition.passed_ms - _BACKWARDS_MS:
-            # It lies behind what was appended later: a clock was wrong, nobody here saw when, and what it says would be
+            # It lies behind records with later append times: a clock was wrong unseen, and this time would make it due
             # too early.
             return by_sight_s
         wait_s = min(by_sight_s, tier.delay_s - (round(now_s * 1000) - moment_ms) / 1000)
@@ -182,13 +181,12 @@ class Receiver:
 
 
 def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:
-    """Whether *delivery*, from a tier, is one more copy of a retry of the same fetch, whose *retries* so far these are.
+    """Return whether *delivery*, from a tier, copies a retry of the same fetch, noted in *retries*.
 
-    Whoever dies, or loses its partition, between appending a retry and committing what it came from has appended it
-    twice. Each copy would be run, wait and be moved for itself, and be doubled again by the next death; one is enough.
-    Nothing is lost with this one: the commit passes it only when the other is settled. Of the same fetch, because what
-    comes later may be what the other has become, which settles it. Only the very same bytes, because headers can be
-    forged.
+    A worker that dies or loses its partition between appending a retry and committing appends it twice. Each copy would
+    run, wait and move for itself, and double again with the next death. One is enough, and skipping loses nothing: the
+    commit passes the copy only once the other is settled. Only within one fetch: a later record may be what the other
+    became, which settles it. Only identical bytes, because headers can be forged.
     """
     control, partition = delivery.control, delivery.partition
     origin = (

@@ -1,8 +1,8 @@
-"""Dispositions: outcomes of runs, decided from claims and failures, and carried out.
+"""Dispositions: decides outcomes from claims and failures, and carries them out.
 
-Owns making an outcome durable and counted: done with its outputs sent, tried again in its lane or a tier, or dead with
-its requester told. The schedule of retries is `consumers.resilience.retry`'s, durability of appends
-`consumers.settling.durable_append`'s, running handlers `consumers.handling.executor`'s.
+Owns making an outcome durable and counted: done with outputs sent, retried in its lane or a tier, or dead with a
+report. The retry schedule is in `consumers.resilience.retry`, durable appends in `consumers.settling.durable_append`,
+running handlers in `consumers.handling.executor`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _log = get_logger("handler")
 
 
 class Dispositions:
-    """Carries out outcomes for the deliveries of one group."""
+    """Decides and carries out outcomes for the deliveries of one group."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Dispositions:
         self._plan = plan
         self._admin = admin
         self._counts: dict[str, int] = {}
-        """Partitions of tiers, which only ever become more."""
+        """Partition counts of tier topics; they only grow."""
         self._publisher = publisher
         self._settlement = settlement
         self._intake = intake
@@ -84,13 +84,13 @@ class Dispositions:
         self._metrics = metrics
         self._late = late
         self._waiting = waiting
-        """How many lanes wait."""
+        """Returns the number of lanes that wait."""
         self._most_waiting = most_waiting
         self._randomness = randomness
         self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> float | None:
-        """Make *outcome* durable. Returns the seconds after which the lane tries again, None where that is settled.
+        """Make *outcome* durable; return the seconds after which the lane tries again, None where it is settled.
 
         Raises GaveUpError where the partition has gone meanwhile.
         """
@@ -116,7 +116,7 @@ class Dispositions:
         return None
 
     def succeeded(self, delivery: Delivery) -> None:
-        """Settle *delivery* as done, with nothing to send."""
+        """Settle *delivery* as done, without outputs."""
         self._flight.done(delivery)
         reach("settled")
 
@@ -125,13 +125,13 @@ class Dispositions:
         self._flight.drop(delivery)
 
     async def check(self, outputs: Sequence[NewRecord]) -> None:
-        """Raise ContractError where the log would never take one of *outputs*."""
+        """Raise ContractError where the log would never accept one of *outputs*."""
         await self._settlement.check(outputs)
 
     # Decisions.
 
     def outcome_of_claim(self, delivery: Accepted, answer: Claim) -> Outcome:
-        """What the inbox's *answer* makes of *delivery* where nothing is to be run."""
+        """Decide what becomes of *delivery* where the inbox's *answer* allows no run."""
         match answer:
             case AlreadyDone(outputs=outputs):
                 try:
@@ -150,7 +150,7 @@ class Dispositions:
                 raise AssertionError(f"{type(answer).__name__} asks for a run")
 
     def outcome_of_failure(self, delivery: Accepted, error: Exception) -> Outcome:
-        """What becomes of *delivery*, whose run ended with *error*; says so in the log."""
+        """Decide what becomes of *delivery*, whose run raised *error*, and log it."""
         attempt = delivery.control.attempt + 1
         decision = self._decide(delivery, error, attempt)
         self._log_failure(delivery, error, attempt, decision)
@@ -175,13 +175,13 @@ class Dispositions:
                 )
                 return Dead(failure, control)
             case WaitInTier(tier=tier, delay_s=delay_s):
-                # Said only where the tier alone would let it go too early: it is this machine's clock, and that may
+                # Set only where the tier's delay alone is too short: the time is this machine's wall clock, which may
                 # jump.
                 due_ms = now_ms + round(delay_s * 1000) if delay_s > tier.delay_s else 0
                 return MoveToTier(tier, msgspec.structs.replace(control, not_before_ms=due_ms))
 
     def wait_after_run(self, delivery: Accepted, wait_s: float) -> Outcome:
-        """Wait for something outside after a run, without using an attempt: in a tier where too many wait in lanes."""
+        """Wait for a dependency after a run, without using an attempt; in a tier where too many lanes wait."""
         tiers = self._plan.tiers
         may_move = self._is_crowded() and tiers and delivery.subscription.order != "key_strict"
         if may_move and delivery.partition.tier is None and self._intake.remaining_s(delivery) > tiers[0].delay_s:
@@ -189,12 +189,12 @@ class Dispositions:
         return wait_outside(delivery, wait_s)
 
     def _is_crowded(self) -> bool:
-        """Whether what waits in lanes has taken its share of the room: more of it waits in the log."""
+        """Return whether waiting lanes have used up their share of the room: further retries then wait in the log."""
         return self._waiting() >= self._most_waiting
 
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
         if _breaks_contract(error) is not None:
-            # What a handler wants to send, and no receiver would take, can't be sent by any repetition.
+            # A payload or option that receivers refuse stays refused, however often the handler runs.
             return Die("rejected", "what it sends or asks for is refused")
         subscription = delivery.subscription
         return decide(
@@ -202,7 +202,7 @@ class Dispositions:
             attempt=attempt,
             policy=subscription.retry or self._plan.retry,
             asked=delivery.message.routing.retry,
-            # A failing message that must hold its key waits where it is, however long.
+            # With key_strict the message waits in its lane, however long.
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._intake.remaining_s(delivery),
             randomness=self._randomness(),
@@ -238,10 +238,10 @@ class Dispositions:
         return undecided
 
     async def _next_partition(self, delivery: Delivery, tier: Tier) -> int | None:
-        """The partition of *tier* behind that of *delivery*; None for the one of its key.
+        """Return the partition of *tier* after that of *delivery*; None selects the partition of its key.
 
-        In the one of its key it would come back here until it expires. The next, and not any: what was passed on twice
-        stays together.
+        In the partition of its key the record would come back here until it expires. The next one, not a random one:
+        records that are passed on twice stay together.
         """
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
         if topic not in self._counts:
@@ -277,13 +277,16 @@ class Dispositions:
         reach("settled")
 
     async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
-        """Tell the requester, where there is one; what may find its place only in a moment comes back."""
+        """Report the death to the requester; return the reports to send again in a moment.
+
+        There is no report where the message names no requester, or must not have one.
+        """
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
             return ()
         try:
             make = partial(report_of, self._publisher, message, failure.reason, self._plan.agent_id)
-            # When its life is over nobody waits for the report any more.
+            # Once the message has expired, no requester waits for the report.
             sealed = await self._settlement.seal(make, delivery.partition, within_s=self._intake.remaining_s(delivery))
             undecided = await self._settlement.send([sealed.record], delivery.partition)
             reach("reported")
@@ -300,37 +303,35 @@ class Dispositions:
             "error": f"{type(error).__name__}: {text_of(error)}"[:300],
         }
         again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
-        # The trace once a message; its repetitions get a line, and so do those of a flood: a trace takes as long as
-        # many messages.
+        # One traceback per message, and few in a flood: a traceback takes as long as many messages.
         with_trace = not isinstance(error, HandlerError | HandlerTimeoutError | BusError) and attempt == 1
         exc_info = error if with_trace and self._traces.take() else None
         _log.warning("handler.failed", again_in_s=again_in_s, exc_info=exc_info, **facts)
 
 
 def refused(error: ContractError) -> Dead:
-    """The outcome of a delivery that a gate has refused with *error*."""
+    """Return the outcome of a delivery that a gate refused with *error*."""
     return Dead(Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
 
 
 def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
-    """Wait for something outside without using an attempt: in the lane, or again in the tier that it came from.
+    """Wait for a dependency without using an attempt: in the lane, or again in the tier it came from.
 
-    In a tier it must not block the head.
+    In a tier it must not block the partition's head.
     """
     tier = delivery.partition.tier
     return RetryInLane(wait_s) if tier is None else MoveToTier(tier, delivery.control)
 
 
 def blamed(error: Exception) -> Exception:
-    """*error*, or what it means: where only a signer is missing no sender is to blame, and the message waits."""
+    """Return *error*, or SettingMissing where only a signer is missing: the message waits, no sender is to blame."""
     breach = _breaks_contract(error)
     missing = breach is not None and breach.reason == "signature_missing"
     return SettingMissing("signer", breach.text) if missing and breach is not None else error
 
 
 def _breaks_contract(error: BaseException) -> ContractError | None:
-    """The breach of the contract behind *error*: a payload or options that receivers would refuse. None for a log that
-    failed."""
+    """Return the ContractError behind *error*: a payload or option that receivers refuse; None for a log failure."""
     cause = error.__cause__ if isinstance(error, PublishRejected) else error
     return cause if isinstance(cause, ContractError) else None
 

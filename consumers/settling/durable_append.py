@@ -1,8 +1,8 @@
-"""Settling: making an outcome durable before its offset counts (design section 5).
+"""DurableAppender: appends that are repeated until they are durable, before an offset is settled.
 
-Owns appends that must succeed however long it takes: outputs, retries, dead letters and reports of them. An append that
-fails for a reason that may pass pauses the partition and is repeated with an alarm; a dead letter that can never be
-stored becomes a stub. Deciding the outcome is `consumers.resilience.retry`'s.
+Owns appending outputs, retries, dead letters and reports. A failure that may pass pauses the partition and is retried
+with an alarm. A dead letter that can never be stored becomes a stub. Outcomes are decided in
+`consumers.settling.dispositions`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["GaveUpError", "DurableAppender"]
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _FORGOTTEN_S = 5.0
-"""So long a place for answers that was not there is not looked for again: its agent may make it."""
+"""Seconds for which a missing reply topic is not tried again; its agent may create it afterwards."""
 _MOST_GONE = 4_096
 
 NO_REPLY = (TopicMissingError, NotPermittedError)
-"""Why an answer may find no place: its topic is not there, or is not this worker's to write."""
+"""The errors that mean a reply topic does not exist, or that this worker may not write to it."""
 
 _log = get_logger("settlement")
 
 
 class GaveUpError(Exception):
-    """The partition was given away while an append was being repeated: its next owner settles the message."""
+    """The partition was given away while a request was being repeated: its next owner settles the message."""
 
 
 class DurableAppender:
@@ -66,12 +66,12 @@ class DurableAppender:
         self._log_clock = log_clock
         self._metrics = metrics
         self._gone: OrderedDict[str, float] = OrderedDict()
-        """By topic of answers that was not there, or not to be written: until when nobody looks again."""
+        """Reply topics that were missing or forbidden, with the monotonic time until which they are not tried."""
 
     async def check(self, records: Sequence[NewRecord]) -> None:
-        """Raise ContractError for the first of *records* that its topic would never take.
+        """Raise ContractError for the first of *records* that its topic would never accept.
 
-        Found out after a commit, it would be too late.
+        After a commit of the inbox that would be too late.
         """
         for fault in await self._publisher.transport.refusals(records):
             if fault is not None:
@@ -80,13 +80,13 @@ class DurableAppender:
     async def send(
         self, records: Sequence[NewRecord], partition: Partition, *, otherwise: str | None = None, at_last: bool = False
     ) -> Sequence[NewRecord]:
-        """Append *records*; returns when all are durable.
+        """Append *records* until all are durable; return the answers to send again in a moment.
 
-        A missing topic is replaced by *otherwise*, where that is given.
+        *otherwise* replaces a missing topic once.
 
-        An answer for which there is no place is dropped and counted: anybody can name one in a message, and it must
-        hold up nobody. A broker may not know yet of a topic that was made a moment ago: such answers come back, to be
-        sent once more, *at_last*, a moment later. Raises GaveUpError, RecordTooLargeError.
+        A message can name any reply topic, so an answer without a usable topic must not block the partition: it is
+        dropped and counted. A broker may not know a topic that was created a moment ago: such answers are returned, to
+        be sent again, the last time with *at_last*. Raises GaveUpError, RecordTooLargeError.
         """
         waiting, undecided = [record for record in records if not self._has_no_place(record)], []
         with _Patience(partition, self._clock, self._hold) as patience:
@@ -95,8 +95,8 @@ class DurableAppender:
                 undecided += self._without_a_place(placeless, at_last=at_last)
                 if not waiting:
                     return undecided
-                # Not the outcome itself: raised, it would have this frame in its traceback, and they would hold each
-                # other and the records.
+                # A copy: the traceback of the outcome itself would hold this frame, and the frame the outcome and the
+                # records.
                 if isinstance(error, RecordTooLargeError):
                     raise RecordTooLargeError(str(error))
                 if isinstance(error, TopicMissingError) and otherwise is not None:
@@ -113,7 +113,7 @@ class DurableAppender:
                 await patience.wait()
 
     async def seal(self, make: Callable[[], SealedRecord], partition: Partition, *, within_s: float) -> SealedRecord:
-        """What *make* seals; while its signer fails it is asked again, for *within_s* seconds.
+        """Call *make* until it seals; a failing signer is retried for *within_s* seconds.
 
         Raises GaveUpError, PublishRejected.
         """
@@ -155,8 +155,8 @@ class DurableAppender:
             offset=control.origin_offset,
             message_id=delivery.message.message_id if delivery.message else None,
         )
-        # The origin that a record of our own topics names may be forged: its dead letters then lie beside the topic it
-        # came from.
+        # The origin in a retry or redrive record may be forged: without its topic, the dead letter goes beside the
+        # topic read.
         otherwise = dead_letter_topic(delivery.record.topic) if partition.own else None
         try:
             await self.send([letter], partition, otherwise=otherwise)
@@ -164,7 +164,7 @@ class DurableAppender:
             await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
 
     def _has_no_place(self, record: NewRecord) -> bool:
-        """Whether *record* is an answer whose topic was not there a moment ago; then it is dropped."""
+        """Return whether the reply topic of *record* was missing a moment ago; the record is dropped then."""
         until_s = self._gone.get(record.topic)
         if until_s is None or self._clock.monotonic_s() >= until_s:
             return False
@@ -172,8 +172,8 @@ class DurableAppender:
         return True
 
     def _without_a_place(self, placeless: Sequence[tuple[NewRecord, BusError]], *, at_last: bool) -> list[NewRecord]:
-        """Those of the answers that may still find one; the others are dropped."""
-        # Where append times are this machine's own there are no brokers, which might know less than others.
+        """Return the answers that may still find their topic; drop and count the others."""
+        # The embedded log has no brokers that may know less than others: its answer is final.
         if not at_last and not self._publisher.transport.features.own_clock:
             return [record for record, _ in placeless]
         for record, error in placeless:
@@ -197,9 +197,9 @@ class DurableAppender:
     async def _try(
         self, records: list[NewRecord]
     ) -> tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]:
-        """What is not durable yet, and why; and the answers for which there is no place.
+        """Append *records* once; return those that are not durable, the first error, and answers without a topic.
 
-        A record whose fate is unknown is sent again: it has the same bytes and id.
+        A record of unknown fate is sent again with the same bytes and id.
         """
         try:
             await self._publisher.prepare_topics(
@@ -222,7 +222,7 @@ class DurableAppender:
 
 
 class _Patience:
-    """The pauses between tries, ever longer; from the first of them to the end *partition* is held."""
+    """Growing pauses between tries; holds *partition* from the first pause until the end."""
 
     def __init__(self, partition: Partition, clock: Clock, hold: Callable[[Partition, bool], None]) -> None:
         self._partition = partition
@@ -239,7 +239,7 @@ class _Patience:
             self._hold(self._partition, False)
 
     async def wait(self) -> None:
-        """Raises GaveUpError."""
+        """Pause once. Raises GaveUpError when the partition has gone."""
         if not self._held:
             self._held = True
             self._hold(self._partition, True)

@@ -1,8 +1,7 @@
-"""Late answers: those whose topic a broker did not know of a moment ago, sent again while nobody waits for them.
+"""LateAnswers: sends answers again whose topic a broker did not know a moment ago, outside every slot.
 
-Owns these pauses, outside every slot, and settling the message when its answers are sent or dropped. Does not own which
-answers these are (`consumers.settling.durable_append`). What it settles is given; a message that is not settled when
-the worker ends is delivered again.
+Owns the pauses, and settling the message once its answers are sent or dropped. Which answers these are is decided in
+`consumers.settling.durable_append`. A message that is unsettled when the worker ends is delivered again.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from consumers.state.in_flight import InFlight
 __all__ = ["LateAnswers"]
 
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 2.0)
-"""After these a broker knows of a topic that was made, and an agent whose topic was deleted has made it again."""
+"""After these pauses a broker knows a new topic, and an agent has created its deleted topic again."""
 _MOST: Final = 256
-"""So many messages wait for that; more are not given the pause."""
+"""Messages that may wait at once; further ones get no pauses."""
 
 
 class LateAnswers:
-    """Of one worker."""
+    """Sends the late answers of one worker."""
 
     def __init__(self, settlement: DurableAppender, flight: InFlight, clock: Clock) -> None:
         self._settlement = settlement
@@ -35,7 +34,7 @@ class LateAnswers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, delivery: Delivery, records: Sequence[NewRecord], settle: Callable[[], object]) -> None:
-        """Send *records* again in a moment, and a few times more where that is in vain; then *settle* *delivery*."""
+        """Send *records* again after a pause, up to four times, then settle *delivery* by *settle*."""
         pauses_s = _PAUSES_S if len(self._tasks) < _MOST else _PAUSES_S[:0]
         delivery.partition.parked += 1
         task = asyncio.get_running_loop().create_task(self._send(delivery, records, settle, pauses_s))
@@ -43,7 +42,7 @@ class LateAnswers:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Send nothing more."""
+        """Cancel the sending: what is unsettled is delivered again."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -1,6 +1,6 @@
-"""What a run came to, as a value: decided in one place, made durable in another.
+"""Outcomes: what a run came to, as a value.
 
-The executor decides an `Outcome`; `consumers.settling.dispositions` carries it out. Values only, nothing happens here.
+`consumers.handling.executor` decides an `Outcome`, `consumers.settling.dispositions` carries it out. Values only.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = [
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The handler went through, now or at an earlier run: *outputs* leave, then the offset is settled."""
+    """The handler succeeded, now or in an earlier run: *outputs* are sent, then the offset is settled."""
 
     outputs: Sequence[NewRecord] = ()
     ran: bool = True
-    """Now, and not at an earlier run."""
+    """Whether it succeeded in this run, not in an earlier one."""
 
 
 class RetryInLane(msgspec.Struct, frozen=True):
-    """Wait here for *delay_s* seconds, then try again. *control* counts the attempt that was used, where one was."""
+    """Wait *delay_s* seconds in the lane, then try again; *control* counts a used attempt, None none."""
 
     delay_s: float
     control: Control | None = None
@@ -52,13 +52,13 @@ class MoveToTier(msgspec.Struct, frozen=True):
 
 
 class PassOn(msgspec.Struct, frozen=True):
-    """Append the record to another partition of *tier*: a worker that reads that one may know its type."""
+    """Append the record to another partition of *tier*, whose worker may know its type."""
 
     tier: Tier
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Append a dead letter and tell the requester. *control* counts the attempt that was used, where one was."""
+    """Append a dead letter and report to the requester; *control* counts a used attempt, None none."""
 
     failure: Failure
     control: Control | None = None
@@ -69,7 +69,7 @@ class AwaitInbox(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Its partition goes away: the next owner settles it."""
+    """The partition goes away: its next owner settles the message."""
 
 
 Outcome: TypeAlias = Done | RetryInLane | MoveToTier | PassOn | Dead | AwaitInbox | Dropped

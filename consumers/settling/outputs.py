@@ -1,8 +1,7 @@
-"""Answers: what goes back to whoever asked, be it a handler's outcome or the report of a death.
+"""Outputs: the answers of a handler, and the report of a death, as sealed records.
 
-Owns whom an answer is for and where it goes (design section 5, outputs and settlement). Pure but for the publisher's
-clock and ids. Making it durable is `consumers.settling.durable_append`'s; believing it is the requester's
-(`producers.requests.reply_reader`).
+Owns whom an answer is for and where it goes. Pure but for the publisher's clock and ids.
+`consumers.settling.durable_append` makes them durable; the requester verifies them (`producers.requests.reply_reader`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authent
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a handler has queued: *data* is its payload as it was then, whatever becomes of the object."""
+    """An output that a handler queued; *data* is its payload at that moment."""
 
     draft: Draft
     data: bytes
@@ -42,7 +41,7 @@ class Output(msgspec.Struct, frozen=True):
 def seal_outputs(
     publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any
 ) -> Sequence[SealedRecord]:
-    """What a handler has *queued*, then what it *returned*, which answers *message*. Raises PublishRejected."""
+    """Seal what a handler *queued*, then what it *returned* as answers to *message*. Raises PublishRejected."""
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
     sealed = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
@@ -55,12 +54,9 @@ def seal_outputs(
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
-    """*outputs*, made out to *message* where it is another request than the one they answer.
+    """Readdress the stored *outputs* to *message* where they answer an earlier request of the same key.
 
-    That was answered under the same key.
-
-    As they are they answer the earlier request. A repeat of the same message is answered with the same bytes.
-    Raises ContractError, SigningError.
+    A repeat of the same message is answered with the same bytes. Raises ContractError, SigningError.
     """
     if message.routing.reply_to is None:
         return outputs
@@ -68,10 +64,10 @@ def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRec
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
-    """Whether anybody is to be told that *message* died.
+    """Return whether the requester of *message* is told of its death.
 
-    Never about a report. Nor where it failed at integrity, audience or authenticity: whom it names need not have sent
-    it, and a bystander's request would end with the report of a record that somebody else has forged.
+    Never about a report. Never for a failure of integrity, audience or authenticity: the named sender need not have
+    sent it. A forged record must not end a bystander's request.
     """
     if message is None or message.routing.reply_to is None or gate_of(reason) in _UNPROVEN:
         return False
@@ -79,7 +75,7 @@ def wants_report(message: Message | None, reason: str) -> bool:
 
 
 def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> SealedRecord:
-    """The `error.reported` that tells the requester. Raises PublishRejected."""
+    """Seal the `error.reported` for the requester of *message*. Raises PublishRejected."""
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     report = ErrorReported(
         error_code=reason,
@@ -88,8 +84,8 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
         timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
     )
     ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
-    # It lives as long as any other message, also by the requester's clock where that is ahead, and may go one hop
-    # further than its cause might: the cause may have died of just that.
+    # The report lives as long as any message, also by a requester's clock that is ahead. It may go one hop further than
+    # its cause, which may have died of the hop limit.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
     draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
     if _bears_another(message, now_ms, origin.max_hops):
@@ -99,7 +95,10 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
 
 
 def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
-    """Whether receivers would believe what rests on *message*: else its report rests on nothing, and ends no wait."""
+    """Return whether receivers accept a message with *message* as its cause; else the report has no cause.
+
+    A report without a cause ends no wait.
+    """
     sealed_ms = parse_ms(message.metadata.timestamp) or 0
     return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
 
@@ -119,6 +118,6 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> N
 
 
 def _requester(message: Message) -> Agent:
-    """The very instance that asked, where the message says which."""
+    """Return the very instance that asked, where the message names it."""
     sender = message.metadata.sender
     return Agent(id=sender.id, session_id=sender.session_id)

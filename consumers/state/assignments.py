@@ -1,7 +1,7 @@
-"""The partitions a worker holds: which there are, and why one of them is not fetched from just now.
+"""Partitions: which partitions a worker holds, and why one of them is not fetched now.
 
-Owns the view of assignments (`Partition` by assignment and by place) and counted reasons to pause. Nothing is
-remembered across a rebalance: a new assignment starts with no reason, and its records say everything anew.
+Owns the held `Partition` objects, by assignment and by place, and counted reasons to pause. Nothing is remembered
+across a rebalance: a new assignment starts without reasons, and its records are read again.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from consumers.state.partition import Partition
 __all__ = ["AssignmentObserver", "Partitions", "names_of"]
 
 _FEW, _FEWEST = 64, 2
-"""The most open deliveries of a type that waits: in all its partitions, and at least in each.
+"""The most open deliveries of a waiting type: in all its partitions, and at least in each.
 
-So none has only one that never finds it over.
+With only one, a partition might never find out that the dependency is up again.
 """
 
 
 class AssignmentObserver(Protocol):
-    """Who counts what dead processes were running, and what was judged when a session was lost."""
+    """Counts what dead processes were running, and records judged when a session was lost."""
 
     def look(self) -> None:
-        """Partitions have come: whatever a dead process was running comes back with them."""
+        """Note that partitions have come: records that a dead process was running come with them."""
 
     def gone(self, partition: Partition) -> None:
-        """*partition* has gone."""
+        """Note that *partition* has gone."""
 
 
 class Partitions:
-    """What one member holds."""
+    """Holds the partitions of one group member."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Partitions:
         max_in_flight: int = MAX_SPAN,
         observer: AssignmentObserver | None = None,
     ) -> None:
-        """*strict*: the message types whose retries wait in their lanes."""
+        """Start without partitions; *strict*: the message types whose retries wait in their lanes."""
         self._observer = observer
         self._strict = frozenset(strict)
         self._max_in_flight = max_in_flight
@@ -59,32 +59,32 @@ class Partitions:
         self._resting: set[str] = set()
         self._waiting: set[str] = set()
         self.crowding: set[str] = set()
-        """The types that have taken half of the room."""
+        """The message types that have taken half of the room."""
         self.subscription: LogSubscription | None = None
 
     @property
     def waiting(self) -> Set[str]:
-        """The types that wait."""
+        """The message types that wait for a dependency."""
         return self._waiting
 
     def know(self, tiers: Iterable[Tier]) -> None:
-        """Tiers that are read besides those of the settings."""
+        """Add *tiers* that are read besides those of the settings."""
         self._tiers |= {tier.name: tier for tier in tiers}
 
     def all(self) -> list[Partition]:
-        """Every partition held now."""
+        """Return every partition held now."""
         return list(self._held.values())
 
     def chosen(self, assignments: Iterable[Assignment]) -> list[Partition]:
-        """Those of *assignments* that are held."""
+        """Return the held ones of *assignments*."""
         return [self._held[assignment] for assignment in assignments if assignment in self._held]
 
     def at(self, topic: str, number: int) -> Partition | None:
-        """The partition held at a place."""
+        """Return the held partition *number* of *topic*."""
         return self._places.get((topic, number))
 
     def add(self, assignments: Iterable[Assignment]) -> None:
-        """These are ours now."""
+        """Hold *assignments* from now on."""
         if self._observer is not None:
             self._observer.look()
         for assignment in assignments:
@@ -104,7 +104,7 @@ class Partitions:
         self.let_wait(self._waiting)
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
-        """These are gone: nothing of theirs is settled or committed any more."""
+        """Close the partitions of *assignments*: nothing of theirs is settled or committed any more."""
         for assignment in assignments:
             partition = self._held.pop(assignment, None)
             if partition is not None:
@@ -116,7 +116,7 @@ class Partitions:
                     del self._places[place]
 
     def hold(self, partition: Partition, paused: bool) -> None:
-        """One more reason not to fetch from *partition*, or one less."""
+        """Count one more reason not to fetch from *partition*, or one less; pause or resume it."""
         partition.paused += 1 if paused else -1
         if partition.closed or self.subscription is None:
             return
@@ -126,7 +126,10 @@ class Partitions:
             self.subscription.resume([partition.assignment])
 
     def let_rest(self, message_types: set[str]) -> None:
-        """Fetch nothing of these types; those of before are fetched again where nothing else speaks against it."""
+        """Stop fetching *message_types*, on which the brake is on; fetch the earlier ones again.
+
+        A partition with another reason to pause stays paused.
+        """
         self._resting = message_types
         for partition in self._held.values():
             resting = partition.expected_type in message_types
@@ -135,7 +138,7 @@ class Partitions:
                 self.hold(partition, resting)
 
     def let_others(self, message_types: set[str]) -> None:
-        """Fetch nothing of these types, which have taken half of the room; those of before are fetched again."""
+        """Stop fetching *message_types*, which have taken half of the room; fetch the earlier ones again."""
         self.crowding = message_types
         for partition in self._held.values():
             crowding = partition.expected_type in message_types
@@ -144,9 +147,9 @@ class Partitions:
                 self.hold(partition, crowding)
 
     def let_wait(self, message_types: set[str]) -> None:
-        """Take only a few of these types, for they wait; of those of before as many as usual.
+        """Take only a few of *message_types*, which wait; of the earlier ones as many as usual.
 
-        Not none: the one that made its type wait may never find out that the waiting is over.
+        Not none: the message that made its type wait may never find out that the dependency is up.
         """
         self._waiting = message_types
         counts = Counter(partition.expected_type for partition in self._held.values())
@@ -160,28 +163,28 @@ class Partitions:
         if message_type in self._waiting:
             return max(_FEWEST, _FEW // counts[message_type])
         if message_type in self._strict:
-            # Behind one that waits for its retry lie all later ones of its key. What waits takes no room from others
-            # (`Flight.room`): so many.
+            # Behind a message that waits for its retry lie all later ones of its key. Waiting messages take no room
+            # from others (`InFlight.room`), hence this bound.
             return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // sum(counts[kind] for kind in self._strict)))
         return MAX_SPAN
 
     def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
-        """The head of a tier is not due: fetch it again then."""
+        """Fetch the head of a tier again at *offset* in *delay_s* seconds, when it is due."""
         self._rewind(partition, offset)
         self.hold(partition, True)
         self._clock.call_later(delay_s, lambda: self.hold(partition, False))
 
     def fill(self, partition: Partition, offset: int) -> None:
-        """As many lie between its oldest unsettled record and this one as may: fetch on when the frontier has moved."""
+        """Fetch *offset* again when the frontier has moved: the span of *partition* is full."""
         self._rewind(partition, offset)
         self._mark_full(partition)
 
     def leave(self, partition: Partition, offset: int) -> None:
-        """There is no room for it: fetch it again with the next records."""
+        """Fetch *offset* again with the next records: there is no room for it."""
         self._rewind(partition, offset)
 
     def release_full(self) -> None:
-        """Fetch again from partitions whose frontier has moved."""
+        """Resume full partitions whose frontier has moved."""
         for partition in self._held.values():
             if partition.full and partition.frontier.span <= partition.most_open // 2:
                 partition.full = False
@@ -201,7 +204,7 @@ class Partitions:
 
 
 def names_of(assignments: Iterable[Assignment]) -> list[str]:
-    """`topic/0,1,3` per topic, for a log line."""
+    """Return `topic/0,1,3` per topic, for a log line."""
     places: dict[str, list[int]] = {}
     for assignment in assignments:
         places.setdefault(assignment.topic, []).append(assignment.partition)

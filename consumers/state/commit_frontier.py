@@ -1,10 +1,8 @@
-"""The frontier of one partition: the offset that may be committed. Pure.
+"""Frontier: the committable offset of one partition; every delivered offset below it is settled. Pure.
 
-Everything delivered below it is settled.
-
-Owns the order in which offsets were delivered and which of them are settled. Offsets have gaps (compaction, transaction
-markers), so nothing here adds one to an offset in the middle: only what was delivered counts. One tracker per
-assignment (topic, partition, epoch).
+Owns the order in which offsets were delivered, and which are settled. Offsets have gaps (compaction, transaction
+markers): only delivered ones count, and nothing is added to an offset in the middle. One tracker per assignment (topic,
+partition, epoch).
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Frontier:
     def deliver(self, offset: int) -> bool:
         """Note that *offset* was delivered.
 
-        False when it was before (a repeat after a seek) and must be passed over.
+        Returns False when it was delivered before (a repeat after a seek) and must be passed over.
         """
         if self._position is not None and offset < self._position:
             return False
@@ -39,7 +37,7 @@ class Frontier:
         return True
 
     def settle(self, offset: int) -> None:
-        """Note that *offset* is settled; in any order, each once."""
+        """Note that *offset* is settled; in any order, each offset once."""
         if self._open and self._open[0] == offset:
             self._open.popleft()
             while self._settled and self._open and self._open[0] in self._settled:

@@ -1,6 +1,6 @@
-"""A record on its way through the worker: accepted by every gate, or refused by one.
+"""Deliveries: records on their way through the worker, accepted by every gate or refused by one.
 
-Owns the state that the stages share. No behaviour beyond that.
+Owns the state that the stages share. No behaviour.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Delivery(msgspec.Struct, kw_only=True):
     partition: Partition
     control: Control
     key: Hashable
-    """Of its lane."""
+    """The key of its lane."""
     size: int
-    """In bytes, with what its payload takes decoded."""
+    """Bytes of the record, and of its decoded payload where that is worth counting."""
     message: Message | None = None
-    """None where the record could not be parsed, or is not what was sealed."""
+    """None where the record could not be parsed, or its content differs from what was sealed."""
     requeue: Tier | None = None
     """The tier it goes back to without using an attempt."""
     priority: int = 5
@@ -41,17 +41,16 @@ class Delivery(msgspec.Struct, kw_only=True):
     taken_s: float = 0.0
     """When it was taken from the log, on the monotonic clock."""
     ends_s: float = 0.0
-    """When its life ends, on the monotonic clock, as far as the last look at the wall clock could tell."""
+    """When its lifetime ends, on the monotonic clock, as of the last look at the wall clock."""
     born_s: float = 0.0
     """When it was sealed, on the monotonic clock."""
     sealed_ms: int = 0
     expires_ms: int = 0
-    """When the message was sealed and when its life ends, an operator's extension included; 0 where nothing was
-    parsed."""
+    """When it was sealed, and when its lifetime ends, extensions included; both 0 where nothing was parsed."""
 
 
 class Accepted(Delivery, kw_only=True):
-    """Every gate has passed it."""
+    """A delivery that has passed every gate."""
 
     message: Message
     subscription: Subscription
@@ -59,12 +58,12 @@ class Accepted(Delivery, kw_only=True):
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     asked: Ask | End | None = None
-    """Set while it waits for a claim, or when its result failed, until a slot goes on with the answer."""
+    """The claim or result request, from asking until a slot goes on with the answer."""
 
 
 class Refused(Delivery, kw_only=True):
-    """A gate has refused it; *error* says which, and why."""
+    """A delivery that a gate has refused; *error* names the gate's reason."""
 
     error: ContractError
     otherwise: Accepted | None = None
-    """What it would be, had the gates of lifetime and policy let it pass: what is done already is settled as done."""
+    """The accepted delivery, had the lifetime and policy gates let it pass: a done message is settled as done."""

@@ -1,6 +1,7 @@
-"""What is in flight: taken from the log and not yet settled, in count and bytes.
+"""InFlight: deliveries taken from the log and not yet settled, in count and bytes.
 
-Owns the bounds, the frontier's progress when something lands, and counting outcomes. Does not own commits or fetching.
+Owns the bounds, settling offsets in the frontier, and counting outcomes. Commits and fetching are in
+`consumers.worker.worker`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["InFlight"]
 
 
 class InFlight:
-    """Accounts of one worker."""
+    """Counts the deliveries in flight of one worker."""
 
     def __init__(self, group: str, clock: Clock, metrics: Metrics, *, max_count: int, max_bytes: int) -> None:
         self._group = group
@@ -28,24 +29,23 @@ class InFlight:
         self._deliveries: dict[int, Delivery] = {}
         self._bytes = 0
         self.landed = asyncio.Event()
-        """Set whenever something lands or is dropped; whoever waits clears it."""
+        """Set whenever a delivery is settled or dropped; the waiter clears it."""
 
     def __len__(self) -> int:
         return len(self._deliveries)
 
     @property
     def is_half_full(self) -> bool:
-        """Whether one type may have taken so much that others should come first."""
+        """Whether one type may have taken so much room that others should come first."""
         return 2 * len(self._deliveries) >= self._max_count or 2 * self._bytes >= self._max_bytes
 
     def room(
         self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple
     ) -> tuple[int, int]:
-        """Records and bytes that may still be taken; both 0 when either bound is reached.
+        """Return how many records and bytes may still be taken; both 0 when either bound is reached.
 
-        Where it is, messages of the types *waiting* do not count: few of those are taken while they wait, and what was
-        taken before must not keep out all that has nothing to wait for. Nor do those *held_up* behind a retry of their
-        key, as long as they are no more than there is room at all.
+        At a bound, deliveries of the types in *waiting* do not count: they must not keep out types that wait for
+        nothing. Then those *held_up* behind a retry of their key do not count either, up to once the whole room.
         """
         count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
         if waiting and (count <= 0 or size <= 0):
@@ -59,11 +59,10 @@ class InFlight:
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
     def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
-        """The types that crowd the room for deliveries: others come first.
+        """Return the types that crowd the room: messages of other types come first.
 
-        They have half of the room to themselves, or had (*before*) and still have most of it.
-
-        What is *held_up* behind a retry of its key takes no room.
+        A type crowds it with half of the room, and one of *before* as long as it has three quarters of that. Deliveries
+        *held_up* behind a retry of their key take no room.
         """
         waiting = {id(delivery) for delivery in held_up}
         counts: dict[str, int] = {}
@@ -81,16 +80,16 @@ class InFlight:
         return {kind for kind in counts if crowds(kind)}
 
     def take(self, delivery: Delivery, now_ms: int, now_s: float) -> None:
-        """*delivery* is in flight from now on, which is *now_ms* of the wall clock and *now_s* of the monotonic one."""
+        """Count *delivery* as in flight from now on: *now_ms* of the wall clock, *now_s* of the monotonic one."""
         delivery.taken_s = now_s
-        # From here on one clock says how old it is and how long it lives: reading two costs as much as a lane.
+        # From here on the monotonic clock alone gives its age and lifetime: reading two clocks costs as much as a lane.
         delivery.ends_s = now_s + (delivery.expires_ms - now_ms) / 1000
         delivery.born_s = now_s + (delivery.sealed_ms - now_ms) / 1000
         self._deliveries[id(delivery)] = delivery
         self._bytes += delivery.size
 
     def done(self, delivery: Delivery) -> None:
-        """The handler's outcome is durable."""
+        """Settle *delivery*: its handler's outcome is durable."""
         meter = self._meters[delivery.label]
         age_s = self._clock.monotonic_s() - delivery.born_s
         meter.end_to_end_seconds.observe(age_s if age_s > 0 else 0.0)
@@ -98,23 +97,23 @@ class InFlight:
         self._land(delivery)
 
     def dead(self, delivery: Delivery, reason: str) -> None:
-        """The dead letter is durable."""
+        """Settle *delivery*: its dead letter is durable."""
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
         self._land(delivery)
 
     def moved(self, delivery: Delivery, tier: str) -> None:
-        """The retry record is durable."""
+        """Settle *delivery*: its retry record is durable in *tier*."""
         self._metrics.retried.labels(delivery.label, self._group, tier).inc()
         self._land(delivery)
 
     def drop(self, delivery: Delivery) -> None:
-        """Its partition went away: the next owner settles it."""
+        """Let go of *delivery*, whose partition has gone: the next owner settles it."""
         if self._deliveries.pop(id(delivery), None) is not None:
             self._bytes -= delivery.size
         self.landed.set()
 
     def oldest_s(self) -> float:
-        """Seconds the oldest delivery has been in flight."""
+        """Return the seconds for which the oldest delivery has been in flight."""
         oldest = next(iter(self._deliveries.values()), None)
         return self._clock.monotonic_s() - oldest.taken_s if oldest else 0.0
 

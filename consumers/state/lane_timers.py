@@ -1,7 +1,6 @@
-"""Lanes that wait for a moment: until a retry, or until something outside may be asked again.
+"""LaneTimers: lanes that wait for a retry, or until a dependency may be asked again.
 
-Owns waking them then, and at once where the partition of what waits has gone. Does not own lanes (`lanes`) or what is
-waited for.
+Owns waking them in time, and at once where their partition has gone. Lanes are in `consumers.state.lanes`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["LaneTimers"]
 
 
 class LaneTimers:
-    """Taken lanes whose head waits; *wake* tells the runners that one has become ready."""
+    """Holds taken lanes whose head waits; *wake* reports that one has become ready."""
 
     def __init__(self, lanes: Lanes[Delivery], clock: Clock, wake: Callable[[], None]) -> None:
         self._lanes = lanes
@@ -28,19 +27,19 @@ class LaneTimers:
         return len(self._timers)
 
     def add(self, lane: Lane[Delivery], wait_s: float) -> None:
-        """*lane* is ready again after *wait_s*."""
+        """Make *lane* ready again after *wait_s* seconds."""
         self._timers[lane] = self._clock.call_later(wait_s, lambda: self._end(lane))
 
     def held_up(self) -> Iterator[Delivery]:
-        """What waits, and what lies behind it."""
+        """Yield the heads of waiting lanes, and the deliveries behind them."""
         for lane in self._timers:
             yield lane.head
             yield from lane.behind or ()
 
     def let_go(self) -> None:
-        """Let go of what waits for the sake of partitions that have gone.
+        """Make lanes of gone partitions ready at once, so that their deliveries are dropped.
 
-        It would only take up room, and hold up what comes when they are back.
+        They would take up room, and delay their successors when the partitions come back.
         """
         for lane, timer in list(self._timers.items()):
             if lane.head.partition.closed:

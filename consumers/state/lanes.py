@@ -1,12 +1,12 @@
 """Lanes: the queue of one key, and which lane runs next. Pure data, no tasks.
 
-Owns per-key order (one delivery of a lane runs at a time), whose turn it is among ready lanes, and lanes that wait: for
-a retry, for a claim, or for a result to be durable. A lane exists only while it has deliveries, so any number of keys
-costs nothing.
+Owns per-key order (one delivery of a lane runs at a time), the choice among ready lanes, and lanes that wait: for
+a retry, for a claim, or for a result to be durable. A lane exists only while it has deliveries: any number of keys
+is cheap.
 
-Whose turn it is: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type
-holds up no other. Within a flow the higher priority goes first, and one that has waited for 32 turns goes before all
-that came so much later with one priority more: what a sender chooses must not keep others waiting for ever.
+The choice: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type
+delays no other. Within a flow the higher priority goes first. A lane that has waited for 32 turns goes before all that
+came so much later with one priority more: a sender's priority must not keep others waiting for ever.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
                     taken --settle--> settling --settled--> taken --put_back--> back
@@ -26,7 +26,7 @@ __all__ = ["Lane", "Lanes"]
 T = TypeVar("T")
 _PRIORITIES = 10
 _STEP = 32
-"""Turns that a priority is worth within a flow."""
+"""Turns that one priority is worth within a flow."""
 
 
 class _Flow:
@@ -37,13 +37,13 @@ class _Flow:
     def __init__(self) -> None:
         self.waiting: list[deque[Lane[Any]]] = [deque() for _ in range(_PRIORITIES)]
         self.levels: list[int] = []
-        """The priorities with lanes that are ready."""
+        """The priorities that have ready lanes."""
         self.ready = 0
         self.turn = 0
-        """When it is its turn next, on a clock that counts turns."""
+        """Its next turn, on a clock that counts turns."""
 
     def level(self) -> int:
-        """The priority whose first lane goes first."""
+        """Return the priority whose first lane goes first."""
         levels = self.levels
         return levels[0] if len(levels) == 1 else min(levels, key=self._standing)
 
@@ -58,13 +58,13 @@ class Lane(msgspec.Struct, Generic[T], eq=False, gc=False):
     head: T
     flow: _Flow
     behind: deque[T] | None = None
-    """Made when something comes: most keys never have two deliveries at once."""
+    """None until a second delivery comes: most keys never have two at once."""
     since: int = 0
     """How many lanes had been taken when it became ready."""
 
 
 class Lanes(Generic[T]):
-    """All lanes of a worker. A lane taken by `take` is not ready again until `release` or `finish`."""
+    """All lanes of a worker. A taken lane is not ready again until `release` or `finish`."""
 
     __slots__ = ("_active", "_flows", "_lanes", "_now", "_taken", "away", "back", "ready", "settling")
 
@@ -72,18 +72,18 @@ class Lanes(Generic[T]):
         self._lanes: dict[Hashable, Lane[T]] = {}
         self._flows: dict[str, _Flow] = {}
         self._active: list[_Flow] = []
-        """Those with lanes that are ready."""
+        """The flows that have ready lanes."""
         self._now = 0
         """The turn of the flow that was taken from last."""
         self._taken = 0
         self.ready = 0
-        """Lanes whose head may run now, those that are back not counted."""
+        """The number of lanes whose head may run now, without those in `back`."""
         self.away = 0
-        """Lanes whose head waits for an answer before it may run: a slot is kept for each."""
+        """The number of lanes that wait for a claim: a slot is reserved for each."""
         self.back: deque[Lane[T]] = deque()
-        """Those that have it."""
+        """Lanes that the inbox has answered."""
         self.settling = 0
-        """Lanes whose head has run and whose result is being made durable."""
+        """The number of lanes whose head has run and whose result is being stored."""
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -106,7 +106,7 @@ class Lanes(Generic[T]):
             lane.behind.append(delivery)
 
     def take(self) -> Lane[T] | None:
-        """The ready lane whose turn it is."""
+        """Take the ready lane whose turn it is; None where no lane is ready."""
         if not self.ready:
             return None
         self.ready -= 1
@@ -126,34 +126,34 @@ class Lanes(Generic[T]):
         return lane
 
     def ask(self) -> None:
-        """A taken lane waits for an answer, and nobody with it."""
+        """Count a taken lane as waiting for a claim, without a slot."""
         self.away += 1
 
     def answered(self, lanes: Collection[Lane[T]]) -> None:
-        """They have their answers."""
+        """Return *lanes* to the ready queue: the inbox has answered their claims."""
         self.away -= len(lanes)
         self.back.extend(lanes)
 
     def settle(self) -> None:
-        """The head of a taken lane has run, and nobody waits while its result is made durable."""
+        """Count a taken lane as settling: its head has run, and no slot waits while the result is stored."""
         self.settling += 1
 
     def settled(self, count: int) -> None:
-        """That is over for so many lanes, which are taken again."""
+        """Count *count* lanes as taken again: the store has answered about their results."""
         self.settling -= count
 
     def put_back(self, lane: Lane[T]) -> None:
-        """A taken lane needs somebody who looks after its head."""
+        """Have a slot take *lane*, which is taken, again."""
         self.back.append(lane)
 
     def take_back(self) -> Lane[T]:
-        """The lane that has waited longest since it was answered."""
+        """Take the lane that was answered first."""
         return self.back.popleft()
 
     def finish(self, lane: Lane[T]) -> T | None:
-        """Drop the head, which is done, and answer with the next one; None ends the lane.
+        """Drop the head of *lane*, which is settled, and return the next one; None ends the lane.
 
-        The caller runs or releases it.
+        The caller runs or releases the lane.
         """
         if lane.behind:
             lane.head = lane.behind.popleft()
@@ -162,7 +162,7 @@ class Lanes(Generic[T]):
         return None
 
     def release(self, lane: Lane[T], priority: int) -> None:
-        """Make a taken lane ready again: its head has waited long enough, or others shall go first."""
+        """Make a taken lane ready again: its head has waited long enough, or other lanes go first."""
         self.ready += 1
         flow = lane.flow
         queue = flow.waiting[priority]
@@ -171,7 +171,7 @@ class Lanes(Generic[T]):
         lane.since = self._taken
         queue.append(lane)
         if not flow.ready:
-            # What it did not use of its turns before is no credit.
+            # Turns that the flow did not use before give no credit.
             flow.turn = max(flow.turn, self._now)
             self._active.append(flow)
         flow.ready += 1

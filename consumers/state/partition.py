@@ -1,7 +1,4 @@
-"""One partition that a worker holds. State without behaviour.
-
-Its frontier, what it is for, and what may still happen to it.
-"""
+"""Partition: the state of one partition that a worker holds. No behaviour."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["Partition"]
 
 
 class Partition:
-    """One assignment: its frontier, what it is for, and whether anything may still happen to it."""
+    """One assignment: its frontier, its topic's purpose, and whether it is paused, draining or closed."""
 
     __slots__ = (
         "assignment",
@@ -53,36 +50,39 @@ class Partition:
     ) -> None:
         self.assignment = assignment
         self.in_doubt = in_doubt
-        """Whether it may be another's by now; it may be closed by the question."""
+        """Asks whether another worker may own it now; asking may close it."""
         self.frontier = Frontier()
         self.committed: int | None = None
         self.expected_type = expected_type
         self.own = own
-        """Whether this is one of the bus's own topics, whose control headers are honoured."""
+        """Whether its topic is a retry or redrive topic, whose control headers are honoured."""
         self.tier = tier
         self.seen = FirstSeen()
         """Of a tier: since when its records are known to be there."""
         self.passed_ms = -math.inf
-        """Of a tier: when the latest of the records that were let through had been appended, on the monotonic clock."""
+        """Of a tier: the latest append time of a record that was let through, on the monotonic clock."""
         self.taken_ms = 0
-        """When the last record that was taken had been appended."""
+        """The append time of the last record taken."""
         self.measured: int | None = None
         """The frontier when the lag was last measured."""
         self.parked = 0
-        """Deliveries whose claim or result is being made durable, or that have not gone on since."""
+        """Deliveries whose claim or result is with the inbox, or that no slot has continued since.
+
+        Also messages whose late answers are being sent.
+        """
         self.paused = 0
-        """How many reasons there are not to fetch from it."""
+        """The number of reasons not to fetch from it."""
         self.patient = 0
-        """Outcomes that pause before they are tried again."""
+        """Outcomes that pause before their append is tried again."""
         self.most_open = MAX_SPAN
-        """So long may its span be."""
+        """The limit of its span."""
         self.full = False
-        """Its span reached that: fetching waits for the frontier."""
+        """Its span has reached the limit: fetching waits for the frontier."""
         self.crowding = False
-        """Its type has taken half of the room."""
+        """Its message type has taken half of the room."""
         self.resting = False
-        """The brake is on its type."""
+        """The brake is on its message type."""
         self.draining = False
-        """About to be given away: what runs may finish, nothing is started."""
+        """It is about to be given away: running handlers may finish, nothing is started."""
         self.closed = False
-        """Given away: nothing is started, settled or committed any more."""
+        """It was given away: nothing is started, settled or committed any more."""

@@ -1,7 +1,7 @@
-"""Draining: letting what runs for some partitions come to its end, and cutting what does not.
+"""Draining: let running handlers of some partitions finish, and cut those that do not.
 
-Owns the patience, and what is done about a handler that will not stop although the order of its key depends on it. Does
-not own commits.
+Owns the waiting, and ending the process where a handler will not stop although its key's order is strict. Commits are
+in `consumers.worker.worker`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from consumers.state.partition import Partition
 __all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]
 
 CUT_GRACE_S = 2.0
-"""So long a handler that was cut has to end."""
+"""Seconds that a handler has to end once it was cut."""
 
 _TURN_S = 0.01
 _EXIT_SOFTWARE = 70
@@ -37,10 +37,10 @@ async def drain(
 ) -> int:
     """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*.
 
-    Returns how many handlers were cut, which is *told* at once.
+    Returns how many handlers were cut; *told* is called with the number at once.
 
-    One that goes on all the same is left behind. But the next owner would start the next message of its key, so where
-    the order is strict (`key_strict`) the process ends at once, which is safe at any moment.
+    A handler that goes on is left behind. The next owner would start the next message of its key, so with strict order
+    (`key_strict`) the process ends at once. That is safe at any moment.
     """
     for partition in partitions:
         partition.draining = True
@@ -61,13 +61,13 @@ async def drain(
 
 
 def cut(runners: HandlerSlots, partitions: Collection[Partition]) -> None:
-    """Cancel what runs for *partitions*."""
+    """Cancel the handlers that run for *partitions*."""
     for runner in running_for(runners, partitions):
         runner.interrupt(HandlerCutError)
 
 
 def end_if_strict(running: Collection[HandlerSlot], end: Callable[[int], object] = os._exit) -> None:
-    """End the process if one of these holds a key whose order is strict."""
+    """End the process if a handler in *running* holds a key whose order is strict."""
     for runner in running:
         delivery = runner.delivery
         if runner.in_handler and isinstance(delivery, Accepted) and delivery.subscription.order == "key_strict":
@@ -81,5 +81,5 @@ def end_if_strict(running: Collection[HandlerSlot], end: Callable[[int], object]
 
 
 def running_for(runners: HandlerSlots, partitions: Collection[Partition]) -> list[HandlerSlot]:
-    """The runners that are at work on *partitions*."""
+    """Return the slots that drive deliveries of *partitions*."""
     return [runner for runner in runners.running() if runner.delivery and runner.delivery.partition in partitions]

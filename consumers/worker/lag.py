@@ -1,7 +1,7 @@
-"""Lag: how far a group is behind the end of each partition it holds, in records and in seconds.
+"""Lag: how far a group is behind the end of each held partition, in records and in seconds.
 
-Owns measuring, publishing it as gauges, and noting what a tier holds. Committing is the worker's; the lag of groups
-that nobody works for is `sealbus groups`'s.
+Owns measuring it, the gauges, and noting which offsets a tier holds. Commits are in `consumers.worker.worker`; `sealbus
+groups` shows the lag of groups without a worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _log = get_logger("worker")
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """Records after the frontier of one partition, and the age of the oldest of them (0 when there is none).
+    """Records after the frontier of one partition, and the age of the oldest in seconds (0 without records).
 
-    Of a partition that has moved since the last look it is the age of the last record taken, which costs no fetch.
+    For a partition that has moved since the last look, the age of the last record taken: that costs no fetch.
     """
 
     topic: str
@@ -37,7 +37,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 async def measure(transport: Transport, partitions: Sequence[Partition], clock: Clock, group: str) -> list[Lag]:
-    """The lag of *group* in each of *partitions*; raises TransportError."""
+    """Return the lag of *group* in each of *partitions*. Raises TransportError."""
     commits: Mapping[tuple[str, int], int] = {}
     if any(_known(partition) is None for partition in partitions):
         commits = await transport.admin.committed(group)
@@ -53,31 +53,31 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
         known = _known(partition)
         at = max(kept.start, commits.get((topic, number), kept.start) if known is None else known)
         messages, seconds = 0, 0.0
-        # Offsets alone are no messages: transactions leave markers behind, also after the last of them.
+        # An offset need not be a message: transactions leave markers, also after the last message.
         if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
             messages, seconds = kept.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
         partition.measured = at
         if partition.tier is not None:
-            # Whatever is in a tier now is due after its delay, also where no clock says when it came and it is fetched
-            # much later.
+            # Each record in a tier is due after its delay, also where no clock says when it came and it is fetched much
+            # later.
             partition.seen.see(kept.end - 1, clock.monotonic_s())
         lags.append(Lag(topic, number, messages, seconds))
     return lags
 
 
 def _known(partition: Partition) -> int | None:
-    """Where the group stands, as far as this member can tell.
+    """Return the group's offset as far as this member knows.
 
-    None until something is delivered, or the group's commit was looked up once.
+    None until a record is delivered, or the group's commit was read once.
     """
     frontier = partition.frontier.committable
     return partition.measured if frontier is None else frontier
 
 
 async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int | None:
-    """When the record at offset *at* was appended, or the next one after it."""
+    """Return the append time of the record at offset *at*, or of the next one."""
     if partition.taken_ms and (partition.measured is None or partition.measured < at):
-        # It moves: the last record that was taken is about as old, and reading costs a fetch for each partition.
+        # It moves: the last record taken is about as old, and reading costs a fetch per partition.
         return partition.taken_ms
     oldest = await transport.read(
         partition.assignment.topic, partition.assignment.partition, at, max_records=1, max_bytes=1
@@ -86,7 +86,7 @@ async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int
 
 
 def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
-    """Replace the gauges: what is not held any more is another member's to report."""
+    """Replace the gauges: another member reports the partitions that are not held any more."""
     metrics.lag_messages.clear()
     metrics.lag_seconds.clear()
     for lag in lags:
@@ -97,10 +97,10 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
 async def watch(
     transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str
 ) -> None:
-    """Measure and publish at intervals what is *held* then, for ever.
+    """Measure and publish the lag of the *held* partitions at intervals, for ever.
 
-    A task of its own, because nothing may wait for it: reading partition by partition how old is what waits there takes
-    seconds. The first time soon, for retries in a tier count their wait from when they were seen there.
+    Run it as a task of its own: reading the age partition by partition takes seconds, and nothing may wait for it. The
+    first measurement is soon: retries in a tier count their wait from when they are seen.
     """
     pause_s = _FIRST_S
     while True:
@@ -112,7 +112,7 @@ async def watch(
 async def show(
     transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str
 ) -> None:
-    """Measure and publish; a log that does not answer leaves the gauges as they are."""
+    """Measure and publish once; a log that does not answer leaves the gauges as they are."""
     try:
         publish(await measure(transport, partitions, clock, group), metrics, group)
     except TransportError as error:

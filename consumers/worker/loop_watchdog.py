@@ -1,7 +1,7 @@
-"""Who blocks the event loop: a thread that measures how late the loop runs, and names the handler that keeps it.
+"""LoopWatch: a thread that measures how late the event loop runs, and names the handler that blocks it.
 
-Owns the thread, the largest lag since it was last asked for, and one warning per stall. The loop itself only notes that
-it still turns: a loop that is blocked cannot say so.
+Owns the thread, the largest lag since the last reading, and one warning per stall. The loop only notes that it still
+turns: a blocked loop cannot report itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = get_logger("loop")
 class LoopWatch:
     """Watches the running loop from `__enter__` to `__exit__`.
 
-    *work_of* names what a task handles; it is called from another thread.
+    *work_of* names what a task handles; the watching thread calls it.
     """
 
     def __init__(self, work_of: Callable[[asyncio.Task[Any]], RunningHandler | None]) -> None:
@@ -61,9 +61,9 @@ class LoopWatch:
         self._thread.join(1.0)
 
     def take_lag_s(self) -> float:
-        """The largest lag since the last call, in seconds. From any thread.
+        """Return the largest lag since the last call, in seconds. Callable from any thread.
 
-        Of a stall that still lasts, its length so far.
+        For a stall that still lasts, its length so far.
         """
         largest_s, self._largest_s = max(self._largest_s, time.monotonic() - self._due_s), 0.0
         return max(0.0, largest_s)
@@ -85,21 +85,21 @@ class LoopWatch:
             if warned_s is not None and due_s != warned_s:
                 _log.info("loop.free", blocked_s=round(due_s - _TICK_S - warned_s, 1))
                 warned_s = None
-            # Where this thread is late itself the whole process was stopped, or the interpreter held: one more look
-            # tells.
+            # Where this thread is late itself, the whole process was stopped, or the interpreter was held: look once
+            # more.
             if warned_s is None and woken_s - due_s > _WARN_S and late_s < _WARN_S / 2:
                 warned_s = due_s
                 self._warn(woken_s - due_s)
 
     def _warn(self, lag_s: float) -> None:
-        """Say what runs in the loop's thread right now."""
+        """Log what runs in the loop's thread now."""
         said: dict[str, object] = {"blocked_s": round(lag_s, 1)}
         try:
             task = asyncio.current_task(self._loop)
             work = None if task is None else self._work_of(task)
             if work is not None:
                 said |= {"handler": work.handler, "type": work.message_type, "message_id": work.message_id}
-            # The documented way to another thread's stack.
+            # The documented way to read another thread's stack.
             frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001
             if frame is not None:
                 said["stack"] = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()

@@ -1,7 +1,7 @@
-"""Serving metrics: `/metrics` in the Prometheus text format, and nothing else, to few connections at a time.
+"""MetricsServer: `/metrics` in the Prometheus text format, and nothing else, for few connections.
 
-Owns the socket and its bounds: connections, idle time, and the time of one answer. Whoever may connect can learn types,
-groups and lag, so the default is this machine alone.
+Owns the socket and its bounds: connections, idle time, and the time of one answer. A client learns types, groups and
+lag, so the default address is this machine alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = get_logger("metrics")
 
 
 class MetricsServer:
-    """`with MetricsServer(registry, host, port):` serves meanwhile; port 0 picks a free one, None serves nothing."""
+    """`with MetricsServer(registry, host, port):` serves metrics; port 0 picks a free one, None serves nothing."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int | None) -> None:
         self._registry = registry
@@ -41,7 +41,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int | None:
-        """Where it is served."""
+        """The port it serves on; None where it serves nothing."""
         return None if self._server is None else self._server.server_port
 
     def __enter__(self) -> MetricsServer:
@@ -83,7 +83,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, unless there are too many already: then the connection is closed at once."""
+        """Answer in a thread; close the connection at once where there are too many."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -103,17 +103,17 @@ class _Server(ThreadingHTTPServer):
             self._forget(request)
 
     def service_actions(self) -> None:
-        """Called some times a second: end what takes too long, such as a request that comes a byte at a time."""
+        """End connections that take too long, such as a request sent byte by byte. Called some times a second."""
         now_s = time.monotonic()
         for request, end_s in list(self._ends_s.items()):
             if now_s > end_s:
                 self._ends_s.pop(request, None)
-                # Its thread closes the socket when the read below it has ended.
+                # Its thread closes the socket once the read in it has ended.
                 with contextlib.suppress(OSError):
                     request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away, or is sent away, is nothing to log."""
+        """Log nothing: a client has gone, or was sent away."""
 
     def _forget(self, request: Any) -> None:
         self._ends_s.pop(request, None)
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """The metrics, or what is wrong with the path."""
+        """Send the metrics, or 404 for another path."""
         if self.path.partition("?")[0] != _PATH:
             self._send(
                 HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not here: metrics are at {_PATH}\n".encode()
@@ -147,4 +147,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parameter's name in http.server
-        """Nothing is logged per request."""
+        """Log nothing per request."""

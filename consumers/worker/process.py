@@ -1,7 +1,8 @@
-"""The worker's process: composing its parts from settings, signals, and how it ends.
+"""The worker's process: its parts composed from settings, its signals, and how it ends.
 
-Owns what a process does once: open the log, build publisher and worker, serve metrics, stop on SIGTERM, SIGINT and an
-error with a deadline, and exit at once on a second signal. The only place in this package that touches signals.
+Owns what a process does once: open the log, build publisher and worker, and serve metrics. It stops with a deadline on
+SIGTERM, SIGINT and an error, and exits at once on a second signal. The only module of this package that touches
+signals.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = ["in_namespace", "make_worker", "run_process"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
 _USUAL_THRESHOLDS = (700, 2_000)
-"""Of Python 3.11 and 3.12, and of later ones."""
+"""The default thresholds of Python 3.11 and 3.12, and of later versions."""
 _THRESHOLD = 10_000
 
 _log = get_logger("process")
@@ -61,7 +62,7 @@ def make_worker(
     metrics: Metrics,
     witness: CrashGuard | None = None,
 ) -> Worker:
-    """A worker of *app* on *transport*, with a publisher of its own for what it sends."""
+    """Build a worker of *app* on *transport*, with a publisher of its own for what it sends."""
     settings = in_namespace(settings, app.namespace)
     publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
     inbox = choose_inbox(app, settings, owner=member, clock=clock)
@@ -88,10 +89,10 @@ async def run_process(
     on_ready: Callable[[], None] | None = None,
     echo_s: float = ECHO_S,
 ) -> int:
-    """Work until a signal; the exit code: 0 when everything was drained, 1 when handlers were cut.
+    """Work until a signal; return the exit code: 0 when everything was drained, 1 when handlers were cut.
 
-    Another signal ends it at once unless it comes within *echo_s* seconds of the first.
-    Raises what ended the worker. The process ends then too, at the latest by the deadline that a signal would have set.
+    A second signal ends the process at once, unless it comes within *echo_s* seconds of the first. Raises the error
+    that ended the worker. The process then ends by the deadline that a signal would have set.
     """
     clock = SystemClock()
     metrics = Metrics()
@@ -120,7 +121,7 @@ async def run_process(
                 try:
                     await worker.run(stop)
                 except Exception as error:
-                    # Said at once: what raises it to the top may be cut off by the deadline.
+                    # Log it at once: the deadline may end the process before the error reaches the top.
                     _log.error("process.failed", error=f"{type(error).__name__}: {text_of(error)}")
                     witness.end_in_order()
                     _end_after(limit_s)
@@ -136,9 +137,9 @@ async def run_process(
 
 
 async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
-    """Have processes of this machine that have died leave *group*.
+    """Expel *members*, dead processes of this machine, from *group*.
 
-    What they held would wait for their sessions' end.
+    Their partitions would wait until their sessions time out.
     """
     if members:
         try:
@@ -152,7 +153,7 @@ async def _bury_the_dead(transport: Transport, group: str, members: Collection[s
 
 
 async def _orders(transport: Transport, settings: Settings, group: str, witness: CrashGuard) -> ParkOrders:
-    """What operators have set aside, before the first record is read."""
+    """Read what operators have set aside, before the first record is read."""
     orders = ParkOrders(transport, settings.bus.namespace, group)
     try:
         if await orders.read_on():
@@ -168,10 +169,10 @@ async def _orders(transport: Transport, settings: Settings, group: str, witness:
 
 @contextmanager
 def _rarer_collections() -> Iterator[None]:
-    """Let Python's garbage collector look less often for cycles, unless the program has chosen that itself.
+    """Let Python's garbage collector run less often, unless the program has chosen a threshold itself.
 
-    What is made for a message is freed when the message is settled, without the collector; at its usual threshold it
-    would look through all that is in flight every fifty messages, a tenth of a worker's time.
+    What is made for a message is freed without the collector when the message is settled. At its default threshold the
+    collector would scan everything in flight every fifty messages, a tenth of a worker's time.
     """
     before = gc.get_threshold()
     if before[0] in _USUAL_THRESHOLDS:
@@ -184,13 +185,11 @@ def _rarer_collections() -> Iterator[None]:
 
 @contextmanager
 def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """An event that the first signal sets; the second one ends the process at once.
+    """Yield an event that the first signal sets; the second signal ends the process at once.
 
-    So does *limit_s* after the first.
+    The process also ends *limit_s* seconds after the first. *stopping* is called with the first.
 
-    *stopping* is called with the first.
-
-    Plain signal handlers: a handler that blocks the event loop must not keep the process.
+    Plain signal handlers: a handler that blocks the event loop must not keep the process alive.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -212,17 +211,17 @@ def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> It
     try:
         yield stop
     finally:
-        # After a signal they stay: the teardown can hang as well.
+        # After a signal the handlers stay: the teardown can hang as well.
         if not asked:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
 
 def _end_after(limit_s: float) -> None:
-    """End the process after *limit_s*, if it has not ended by then.
+    """End the process after *limit_s* seconds, if it still runs.
 
-    A thread of its own: a handler that blocks the event loop, or ignores being cancelled, must not keep the process.
-    Ending it is safe at any moment: whatever is not settled is delivered again.
+    In a thread: a handler that blocks the event loop, or ignores being cancelled, must not keep the process alive.
+    Ending it is safe at any moment: unsettled messages are delivered again.
     """
     timer = Timer(limit_s, os._exit, (1,))
     timer.daemon = True
@@ -230,7 +229,7 @@ def _end_after(limit_s: float) -> None:
 
 
 def in_namespace(settings: Settings, namespace: str | None) -> Settings:
-    """*settings* for an app that asks for *namespace*, or does not."""
+    """Return *settings* with the *namespace* that an app asks for; unchanged where it asks for none."""
     if namespace is None or namespace == settings.bus.namespace:
         return settings
     return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))

@@ -1,8 +1,7 @@
-"""Whether a signal asks a second time, or is the first one once more.
+"""RepeatedSignal: tells a second signal from an echo of the first.
 
-Owns that judgement. `timeout` signals a process and then its group, which the process is in; of a service that is
-stopped systemd signals every process, the supervisor among them, which hands it on to its children. What a signal does
-is its receiver's.
+`timeout` signals a process and then its group, which includes the process. On stopping a service, systemd signals every
+process, and the supervisor among them passes it on to its children. The receiver decides what a signal does.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Final
 __all__ = ["ECHO_S", "RepeatedSignal"]
 
 ECHO_S: Final = 0.05
-"""So soon after the first, a signal is no second one: nobody presses Ctrl-C so fast."""
+"""A signal within so many seconds of the first is an echo: nobody presses Ctrl-C so fast."""
 
 
 class RepeatedSignal:
-    """The signals that one process has got; *echo_s* after the first they begin to count."""
+    """The signals that one process has received; *echo_s* seconds after the first they count."""
 
     def __init__(self, echo_s: float = ECHO_S, now_s: Callable[[], float] = time.monotonic) -> None:
         self._echo_s = echo_s
@@ -26,7 +25,7 @@ class RepeatedSignal:
         self._first_s: float | None = None
 
     def grows(self) -> bool | None:
-        """A signal came: None for the first, then whether it insists."""
+        """Note a signal; return None for the first, then whether it is a second one."""
         now_s = self._now_s()
         if self._first_s is None:
             self._first_s = now_s

@@ -1,7 +1,7 @@
-"""What an app declares that it needs, held against the settings before anything is read.
+"""Startup checks: an app's needs compared with the settings before any record is read. Pure.
 
-Owns what can be known at start; what only a run shows is raised as `SettingMissing`, and its messages wait. A
-deployment that lacks a setting must not turn sound messages into dead letters. Pure.
+Owns faults that are known at start. Others are raised in a run as `SettingMissing`, and their messages wait. A missing
+setting must not turn sound messages into dead letters.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ __all__ = ["check_hash_seed", "check_needs"]
 
 
 def check_needs(app: Declaration, *, has_inbox: bool) -> None:
-    """Raise ConfigurationError, with what to do, where messages of *app* could only die or wait."""
+    """Raise ConfigurationError, with the remedy, where messages of *app* could only die or wait."""
     for fault in _faults(app, has_inbox=has_inbox):
         raise ConfigurationError(fault)
 
 
 def check_hash_seed(environment: Mapping[str, str]) -> None:
-    """Raise ConfigurationError where Python hashes texts with a seed that can be known.
+    """Raise ConfigurationError where Python hashes texts with a fixed seed.
 
-    Then anybody can make the keys of an object collide.
+    With a known seed a sender can make the keys of an object collide.
     """
     seed = environment.get("PYTHONHASHSEED", "")
     if seed.isdecimal():

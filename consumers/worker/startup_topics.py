@@ -1,8 +1,7 @@
-"""A worker's topics at its start: what is missing is made, what is left over from other settings is found.
+"""Startup topics: a starting worker creates missing topics, and finds tiers left over from other settings.
 
-Owns that nothing else is changed then: fewer days of retention delete records, more partitions move keys, and whoever
-starts a worker with other settings than the last one had has asked for neither. Does not own which topics there shall
-be (`bus.topics.specs`), nor bringing them into line (`sealbus topics apply`).
+It changes nothing else: less retention deletes records, more partitions move keys, and starting a worker asks for
+neither. Which topics are needed is in `bus.topics.specs`; `sealbus topics apply` brings them into line.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _log = get_logger("worker")
 
 
 async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
-    """Create those of *specs* that are missing, and say which of the others are not as they should be.
+    """Create the missing ones of *specs*, and log which others differ from their spec.
 
     Raises what `Admin.create_topics` does.
     """
     existing = await admin.topics()
     if missing := [spec for spec in specs if spec.name not in existing]:
         await admin.create_topics(missing)
-    # Whoever may not see what they are like can use them all the same.
+    # A worker that may not read topic settings can still use the topics.
     with contextlib.suppress(NotPermittedError):
         plan = await admin.plan([spec for spec in specs if spec.name in existing])
         differing = sorted({change.topic for change in plan if not change.by_hand})
@@ -43,7 +42,7 @@ async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
 
 
 async def find_leftover(admin: Admin, plan: GroupPlan) -> dict[str, Tier]:
-    """By topic, the tiers that the group of *plan* has in the log and no longer in its settings; says which."""
+    """Return, by topic, the tiers that the group of *plan* has in the log but not in its settings; log them."""
     left = leftover_tiers(await admin.topics(), plan)
     if left:
         detail = "not in retry.tiers any more; read until empty"

@@ -1,9 +1,9 @@
-"""The worker: one group member that takes records from a log and settles each of them in exactly one way.
+"""Worker: one group member that takes records from a log and settles each in exactly one way.
 
-Owns the loop (poll, admit, commit), partitions coming and going, and stopping. Taking records in is
-`consumers.receiving.receiver`'s, running handlers `consumers.handling.executor`'s, durable outcomes
-`consumers.settling.durable_append`'s, putting these together `consumers.worker.wiring`'s, the process around it
-`consumers.worker.process`'s.
+Owns the loop (poll, receive, commit), partitions coming and going, and stopping. Receiving is in
+`consumers.receiving.receiver`, running handlers in `consumers.handling.executor`, durable appends in
+`consumers.settling.durable_append`, the assembly in `consumers.worker.wiring`, the process in
+`consumers.worker.process`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _LAST_COMMIT_S, _PURGE_S, _GIVE_BACK_S = 3.0, 600.0, 1.0
 _CROWDED_S = 0.01
-"""So soon a type that left others the room is looked after again."""
+"""Seconds between looks at a type that crowds out others."""
 
 _log = get_logger("worker")
 
@@ -70,10 +70,10 @@ class Worker:
         self._metrics = metrics
         self._inbox = inbox
         self._shares = len(app.subscriptions) > 1
-        """Whether there are types that one of them could keep out."""
+        """Whether there are several types, of which one could keep the others out."""
         self._committing = asyncio.Lock()
         self._cut_beside: int | None = None
-        """Handlers that were cut since stopping began, because their partition went away meanwhile."""
+        """Handlers cut since stopping began because their partition went away meanwhile; None before."""
         parts = assemble(
             app,
             plan,
@@ -101,7 +101,7 @@ class Worker:
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create missing topics where that is wanted, open the inbox, join the group.
+        """Create missing topics if *create_topics*, open the inbox, join the group.
 
         Raises TopicMissingError, UnreachableError, InboxError.
         """
@@ -114,7 +114,7 @@ class Worker:
         try:
             await self._join()
         except BaseException:
-            # Whoever tries again does so with another worker.
+            # The caller retries with a new worker and its own inbox connection.
             if self._inbox is not None:
                 await self._inbox.close()
             raise
@@ -137,7 +137,7 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set.
 
-        Raises what can't be worked around: a lost log, an offset out of range, a dead background task.
+        Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
         measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
         beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
@@ -159,7 +159,7 @@ class Worker:
             await asyncio.wait(beside)
 
     async def cycle(self, timeout_s: float) -> int:
-        """Fetch once, waiting up to *timeout_s*, and hand what came to the lanes; how many records came."""
+        """Fetch once, waiting up to *timeout_s*, and queue the records in lanes; return how many came."""
         if self.runners.failure is not None:
             raise self.runners.failure
         subscription = self._joined()
@@ -167,31 +167,31 @@ class Worker:
             self._partitions.let_others(self.flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
         count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
-        # As long as there is plenty to do, room for a few is not worth a fetch. Not by the clock, which stands still in
-        # tests.
+        # With plenty to do, room for a few records is not worth a fetch. The pause is real time: a test's clock stands
+        # still.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
             await (asyncio.sleep(_PLENTY_S) if count else self._wait_for_room(timeout_s))
-            # Whoever does not poll is taken for dead.
+            # A member that does not poll is taken for dead.
             await subscription.poll(timeout_s=0, max_records=0, max_bytes=0)
             return 0
         records = await subscription.poll(
             timeout_s=timeout_s, max_records=min(count, _FETCH_RECORDS), max_bytes=min(size, _FETCH_BYTES)
         )
-        # Of one fetch: where several types share the worker, the others are fetched only after it.
+        # The budget is per fetch: where several types share the worker, the others are fetched only after it.
         left_s = _CATCH_UP_S
         for _ in self._admission.admit(records, size):
             self.runners.kick()
-            # Lets the runners begin before the next piece or fetch; handlers that don't wait are then through with
-            # these already.
+            # Let the slots begin before the next piece or fetch; handlers that do not wait finish these deliveries
+            # meanwhile.
             await asyncio.sleep(0)
             if self.lanes.ready > _ENOUGH and left_s > 0:
                 left_s -= await self._catch_up(left_s)
         return len(records)
 
     async def _catch_up(self, within_s: float) -> float:
-        """Let a little while go by in which there is enough to do; how long that was, at most *within_s*.
+        """Let handlers work off ready lanes for at most *within_s* seconds; return the seconds used.
 
-        What was parsed long before it is handled has left the processor's cache.
+        A message that is parsed long before it is handled has left the CPU cache.
         """
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
@@ -203,7 +203,7 @@ class Worker:
         return loop.time() - begun_s
 
     async def commit(self) -> None:
-        """Commit every frontier that moved; one commit at a time, never backwards."""
+        """Commit every frontier that has moved; one commit at a time, never backwards."""
         async with self._committing:
             moved = {
                 partition.assignment: offset
@@ -224,14 +224,14 @@ class Worker:
             self.lost(refused)
 
     async def stop(self, drain_timeout_s: float) -> int:
-        """Drain, cut what is left after *drain_timeout_s*, commit, leave the group; how many handlers were cut."""
+        """Drain, cut the rest after *drain_timeout_s*, commit, leave the group; return how many handlers were cut."""
         self.runners.stop()
         self._cut_beside = 0
         left = await drain(self.runners, self._partitions.all(), drain_timeout_s, self._clock)
         left += self._cut_beside
         if self._partitions.subscription is not None:
             try:
-                # A log that does not answer must not keep the process: what is not committed is delivered again.
+                # A log that does not answer must not keep the process alive: uncommitted messages are delivered again.
                 await asyncio.wait_for(self.commit(), _LAST_COMMIT_S)
             except (TransportError, TimeoutError) as error:
                 _log.warning("worker.last_commit_failed", error=str(error) or "no answer in time")
@@ -255,26 +255,26 @@ class Worker:
     # The transport's Listener.
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
-        """Partitions arrived: nothing is remembered about them, their records say everything."""
+        """Start on *assignments*; nothing is remembered about them, their records are read again."""
         self._partitions.add(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.assigned", partitions=names_of(assignments))
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
-        """Partitions are about to go: finish what runs, commit, and only then let go."""
+        """Finish what runs for *assignments*, commit, then let them go."""
         leaving = self._partitions.chosen(assignments)
         left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
         try:
             await self.commit()
         except TransportError as error:
-            # Whoever comes next does again what was done here since the last commit.
+            # The next owner repeats what was done here since the last commit.
             _log.warning("worker.commit_failed", error=str(error))
         self._forget(assignments)
         self._metrics.rebalances.labels(self._plan.group).inc()
         _log.info("worker.revoked", partitions=names_of(assignments), cut=left)
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
-        """Partitions are another's already: whatever still runs for them must not count."""
+        """Drop *assignments*, which another member owns already: their running handlers must not count."""
         gone = self._partitions.chosen(assignments)
         self._forget(assignments)
         self._count_cut(len(running_for(self.runners, gone)))
@@ -298,7 +298,7 @@ class Worker:
             timer.cancel()
 
     async def _keep(self) -> None:
-        """Commit at intervals, refresh the gauges but for the lag's, forget old keys; its death ends `run`."""
+        """Commit at intervals, refresh all gauges but the lag, purge old keys; its death ends `run`."""
         interval_s = self._settings.worker.commit_interval_s
         rarely = Interval(self._clock)
         while True:
@@ -310,7 +310,7 @@ class Worker:
                 await self._claims.purge()
 
     async def keep_up(self) -> None:
-        """One round of housekeeping: release full partitions, commit, look at the clocks, refresh gauges."""
+        """Do one round of housekeeping: release full partitions, commit, check clocks, refresh gauges."""
         self._log_clock.watch()
         self._dependencies.watch()
         self._partitions.release_full()
