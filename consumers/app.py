@@ -1,7 +1,7 @@
-"""`App`: an agent's handlers, declared.
+"""App: an agent's handlers, declared.
 
 Owns the declaration: which payload goes to which function, under which retry policy, timeout and order. Nothing runs
-here; `consumers.worker.worker` runs an App against a log, `App.test` runs it in memory.
+here; `consumers.worker.worker` runs an App on a log, `App.test` in memory.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _Function = TypeVar("_Function", bound=Handler)
 
 
 class App:
-    """One agent's handlers.
+    """Declares one agent's handlers.
 
     The group is derived from the agent unless given; all instances of a group share its messages.
 
-    *roles* are the recipient roles it answers to, *types* further payload classes it publishes (what handlers return is
-    found by itself).
+    *roles* are the recipient roles it answers to, *types* further payload classes it publishes. Those that handlers
+    return are found from their annotations.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class App:
 
     @property
     def declaration(self) -> Declaration:
-        """What this app declares so far, as a value; workers are given that."""
+        """What this app declares so far, as a value for workers."""
         return Declaration(
             agent=self.agent,
             group=self.group,
@@ -103,7 +103,7 @@ class App:
 
     @property
     def registry(self) -> Registry:
-        """Every payload type this app handles or sends."""
+        """Every payload type that this app handles or sends."""
         return self.declaration.registry
 
     def on(
@@ -118,17 +118,19 @@ class App:
     ) -> Callable[[_Function], _Function]:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
-        *timeout_s*: so many seconds may a run take; None: until its message expires; by default `worker.timeout_s`.
-        *order*: one message of a key after the other ("key"), also while one of them waits to be tried again
-        ("key_strict"), or any ("none").
+        *timeout_s*: seconds that a run may take; None: until its message expires; by default `worker.timeout_s`.
+
+        *order*: one message of a key after the other ("key"), also while one of them waits for its retry
+        ("key_strict"), or any order ("none").
+
         *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
-        ids ("always"), nothing
-        ("off").
+        ids ("always"), nothing ("off").
+
         *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut
         short.
 
-        Raises ConfigurationError for a second handler of one type or a function that can't be one, UnknownTypeError for
-        an unmarked class.
+        Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
+        unmarked class.
         """
         kind = payload_type(payload)
         if kind.name in self._subscriptions:

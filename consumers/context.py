@@ -1,8 +1,8 @@
-"""What a handler is given besides its payload: the message, its deadline, and ways to send.
+"""Context: what a handler gets besides its payload: the message, its deadline, and ways to send.
 
-Owns collecting what shall leave with the outcome (`send`), sending what leaves now (`send_now`) and asking another
-agent (`request`). Everything sent is caused by, correlated to and in the conversation of the message being handled.
-Sealing is `producers.publisher`'s, waiting for answers `producers.requests.requester`'s.
+Owns collecting outputs that leave with the outcome (`send`), sending at once (`send_now`) and asking another agent
+(`request`). Everything sent has the handled message as its cause, and its correlation and conversation. Sealing is in
+`producers.publisher`, waiting for answers in `producers.requests.requester`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class _Queued:
-    """`send` may be awaited or not: it has done its work either way."""
+    """Lets `send` be awaited or not: its work is done either way."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ _QUEUED = _Queued()
 
 
 class Context:
-    """One run of a handler. Not to be kept after it returns."""
+    """One run of a handler. Do not keep it after the handler returns."""
 
     __slots__ = (
         "_begin",
@@ -70,13 +70,13 @@ class Context:
         has_inbox: bool = False,
     ) -> None:
         self.message = message
-        """The sealed message; it passed every gate."""
+        """The sealed message, which passed every gate."""
         self.attempt = attempt
-        """1 for the first run."""
+        """The number of this run, from 1."""
         self.outputs: list[Output] = []
-        """What `send` has collected so far."""
+        """The outputs that `send` has collected so far."""
         self.over = False
-        """The handler has ended, well or not."""
+        """Whether the handler has ended, well or not."""
         self._deadline_s = deadline_s
         self._publisher = publisher
         self._requests = requests
@@ -90,10 +90,10 @@ class Context:
         return max(0.0, self._deadline_s - self._clock.monotonic_s())
 
     def send(self, payload: msgspec.Struct, **options: Unpack[Options]) -> _Queued:
-        """Queue *payload* to leave when this run succeeds, and only then.
+        """Queue *payload*, as it is now, to leave when this run succeeds, and only then.
 
-        It leaves as it is now, whatever the handler does to the object later. Raises ContractError or UnknownTypeError
-        at once for a payload that could not be sealed, and after the handler has ended, when nothing leaves any more.
+        Raises ContractError or UnknownTypeError at once for a payload that cannot be sealed, and ContractError after
+        the handler has ended, when nothing leaves any more.
         """
         if self.over:
             raise ContractError(
@@ -105,7 +105,7 @@ class Context:
         return _QUEUED
 
     async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
-        """Publish *payload* at once, whatever becomes of this run (progress).
+        """Publish *payload* at once, for example to report progress, even if this run fails later.
 
         Raises PublishRejected, PublishUnknown.
         """
@@ -122,12 +122,12 @@ class Context:
     ) -> _Reply:
         """Ask another agent at once and wait for its answer, a *reply*.
 
-        At most *timeout_s* seconds and never beyond this run's own deadline.
+        It waits at most *timeout_s* seconds and never beyond this run's own deadline.
 
-        Raises as `Bus.request`. A run that waits keeps its slot: where every slot of every worker
-        (`worker.concurrency`) waits for answers that the same workers would have to give, nothing moves until the first
+        Raises as `Bus.request`. A run that waits keeps its slot. Where every slot of every worker
+        (`worker.concurrency`) waits for answers that the same workers have to give, nothing moves until the first
         deadline. The same holds for a request of this handler's own type in the same conversation, which waits behind
-        this message; give it a *key* of its own.
+        this message: give it a *key* of its own.
         """
         timeout_s = min(timeout_s, self.remaining_s)
         if timeout_s <= 0:
@@ -136,14 +136,14 @@ class Context:
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)
 
     async def transaction(self) -> Transaction:
-        """The inbox's own transaction, the same one each time.
+        """Return the inbox's own transaction, the same one each time.
 
         What is written in it is durable if and only if this run counts as done.
 
-        It is committed when the handler returns and rolled back when it raises; a run that another worker has overtaken
-        writes nothing. So an effect in the same database happens once, however often the message comes. Where the store
+        It is committed when the handler returns and rolled back when it raises. A run that another worker has overtaken
+        writes nothing, so an effect in the same database happens once, however often the message comes. While the store
         is away this waits for it, within the time of the run. Raises ContractError for a message without an idempotency
-        key (dedup='always' needs none), SettingMissing where there is no inbox, InboxError once the run has ended.
+        key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run has ended.
         """
         if self._begin is None:
             if not self._has_inbox:

@@ -1,8 +1,7 @@
-"""What an agent declares. Frozen values.
+"""Declaration: what an agent declares, as frozen values.
 
-Its handlers by message type, its group, namespace, roles, and how it proves and judges messages.
-
-`App` collects a declaration; the worker and its parts are given one and never see the `App`.
+Its handlers by message type, its group, namespace and roles, and how it signs and judges messages. `App` collects a
+declaration; the worker and its parts get it and never see the `App`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type of an App and the handler it goes to.
+    """One message type of an App and its handler.
 
     *retry* None and *timeout_s* UNSET mean the setting's value.
     """
@@ -47,19 +46,19 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a worker is told about an agent. *types* are payload classes it sends, besides those it handles."""
+    """All that a worker knows about an agent. *types* are payload classes that it sends."""
 
     agent: Agent
     group: str
     namespace: str | None
-    """None: the setting's."""
+    """None: the setting's namespace."""
     roles: frozenset[str]
     """The recipient roles it answers to."""
     policy: Policy
     signer: Signer | None
     verifier: Verifier | None
     subscriptions: Mapping[str, Subscription]
-    """By message type."""
+    """Subscriptions by message type."""
     types: tuple[type[msgspec.Struct], ...]
 
     @property
@@ -74,5 +73,5 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def published(self) -> Sequence[PayloadType]:
-        """The types that the agent says that it sends: those given to the App, and those that handlers return."""
+        """The types that the agent sends: those given to the App, and those that handlers return."""
         return [payload_type(cls) for cls in self.types]

@@ -1,6 +1,6 @@
-"""The plan of one group: what an App declares and what the settings say, as values that the worker's parts are given.
+"""GroupPlan: what an App declares and what the settings say, as values for the worker's parts.
 
-Owns composing them; nothing else reads an App and the settings together.
+Owns composing them. `consumers.worker.worker` and `consumers.worker.wiring` read further settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group sees the log with."""
+    """What one group needs to judge records."""
 
     namespace: str
     group: str
@@ -39,7 +39,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group does by default, and what it reads."""
+    """The defaults of a group, and the topics it reads."""
 
     namespace: str
     group: str
@@ -51,13 +51,13 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     view: GroupView
 
     def timeout_of(self, subscription: Subscription) -> float:
-        """Seconds that a run of it may take; inf: as long as its message lives."""
+        """Return the seconds that a run of *subscription* may take; inf: as long as its message lives."""
         timeout_s = subscription.timeout_s
         return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
 
 
 def make_plan(app: Declaration, settings: Settings) -> GroupPlan:
-    """The plan of *app* under *settings*."""
+    """Return the plan of *app* under *settings*."""
     namespace = settings.bus.namespace
     tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
     return GroupPlan(
@@ -82,9 +82,9 @@ def make_plan(app: Declaration, settings: Settings) -> GroupPlan:
 
 
 def leftover_tiers(topics: Iterable[str], plan: GroupPlan) -> dict[str, Tier]:
-    """By topic, tiers of this group that exist and are not in the settings any more.
+    """Return, by topic, tiers of this group that exist in the log and not in the settings.
 
-    What waits in them must not wait for ever.
+    They are still read: messages in them must not wait for ever.
     """
     known = {tier.name for tier in plan.tiers}
     found = {}

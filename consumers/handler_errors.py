@@ -1,6 +1,6 @@
-"""How a handler can end that is no decision of its own.
+"""Handler errors: endings of a handler that are no decision of its own.
 
-It was cut, overran its deadline, or raised what is no Exception.
+It was cut, overran its deadline, or raised something that is no Exception.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError"]
 class HandlerGoneError(Exception):
     """The handler ended by something that is no Exception.
 
-    It awaited what was cancelled, asked the process to exit, or panicked.
+    It awaited a cancelled task, asked the process to exit, or panicked.
     """
 
 

@@ -1,4 +1,4 @@
-"""`App.test()`: an App on a log in memory, with the same gates, and a clock that only the test moves.
+"""App.test: an App on a log in memory, with the same gates, and a clock that only the test moves.
 
 Owns driving a worker until nothing more can happen, and reading back what was sent and what died. No sleeping, no
 threads, no server.
@@ -51,7 +51,7 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class AppBus:
-    """What a test sees of a bus with one app on it."""
+    """A bus with one app on it, as a test sees it."""
 
     def __init__(
         self, app: Declaration, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock
@@ -67,7 +67,7 @@ class AppBus:
         self._dead: list[DeadLetter] = []
 
     async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
-        """Publish as `test@sealbus`; raises PublishRejected as the real bus does."""
+        """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
         return await self.publisher.publish(Draft(payload=payload, **options))
 
     async def request(
@@ -78,10 +78,10 @@ class AppBus:
         timeout_s: float = 60.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Ask as `test@sealbus` and let the app work until the answer is there; raises as `Bus.request`.
+        """Ask as `test@sealbus` and let the app work until the answer is there. Raises as `Bus.request`.
 
-        Where nothing more can happen by itself the clock moves: to what falls due next, and at the most to the
-        request's own deadline.
+        Where nothing more can happen by itself, the clock moves to what falls due next, at most to the request's
+        deadline.
         """
         deadline_s = self.clock.monotonic_s() + timeout_s
         asking = asyncio.get_running_loop().create_task(
@@ -113,22 +113,22 @@ class AppBus:
         await self._collect()
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock by *seconds*, settling whenever something falls due on the way: retries, timeouts, expiry."""
+        """Move the clock by *seconds*, settling at each retry, timeout and expiry that falls due on the way."""
         await self._work(_GLANCE_S)
         target_s = self.clock.monotonic_s() + seconds
         while (due_s := self.clock.next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
             self.clock.advance(due_s)
-            # A handler that hangs must not keep the time from reaching its timeout.
+            # A handler that hangs must not keep the clock from reaching its timeout.
             await self._work(_GLANCE_S)
         self.clock.advance(target_s - self.clock.monotonic_s())
         await self.settle()
 
     def sent(self, cls: type[_Payload]) -> list[_Payload]:
-        """Payloads of *cls* that the app has sent, in the order of the log; as of the last `settle`."""
+        """Return the payloads of *cls* that the app has sent, in the order of the log; as of the last `settle`."""
         return [opened for _, opened in self._opened(cls) if isinstance(opened, cls)]
 
     def messages(self, cls: type[msgspec.Struct]) -> list[Message]:
-        """The sealed messages that `sent` answers with the payloads of."""
+        """Return the sealed messages whose payloads `sent` returns."""
         return [message for message, opened in self._opened(cls) if isinstance(opened, cls)]
 
     @property
@@ -137,7 +137,7 @@ class AppBus:
         return tuple(self._requests.waiting.late)
 
     async def close(self) -> None:
-        """Ask and publish no more."""
+        """Close the test's publisher and requester."""
         await self._requests.close()
         await self.publisher.close()
 
@@ -149,7 +149,7 @@ class AppBus:
     async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
         """Fetch and run until nothing is left, or *until* is done.
 
-        False when a handler was still running after *patience_s* real seconds.
+        Returns False when a handler was still running after *patience_s* real seconds.
         """
         loop = asyncio.get_running_loop()
         async with self._driving:
@@ -168,7 +168,7 @@ class AppBus:
     async def _is_still(self) -> bool:
         """Return whether nothing can happen before time passes.
 
-        No handler runs, less those that wait for answers, and every answer was read.
+        No handler runs but those that wait for answers, and every answer was read.
         """
         runners, requests = self._worker.runners, (self._requests, self._worker.requests)
         waiting = self._worker.requests.waiting.causes()
@@ -194,7 +194,7 @@ class AppBus:
         )
 
     async def _collect(self) -> None:
-        # Every type, also one that only `send` or `send_now` ever named.
+        # Every type, also one that only `send` or `send_now` named.
         names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
         records = await self._read(topic for topic, name in names.items() if name and name.kind == "message")
         self._sent = [message for record in records if (message := self._own(record)) is not None]
@@ -221,23 +221,23 @@ class AppBus:
                     yield message, kind.open(message)
 
     async def _read(self, topics: Iterable[str]) -> list[Record]:
-        """Their records in the order in which they were appended."""
+        """Return the records of *topics* in the order in which they were appended."""
         records = [record for topic in topics async for record in scan(self.transport, topic)]
         return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
 
 
 @asynccontextmanager
 async def run_in_memory(app: Declaration, settings: Settings | None) -> AsyncGenerator[AppBus]:
-    """An `AppBus` for *app* on `memory://`."""
+    """Yield an `AppBus` for *app* on `memory://`."""
     configure_unless_done("error")
     if settings is None:
         flags: dict[str, object] = {} if app.namespace is None else {"bus.namespace": app.namespace}
         settings = load(flags=flags, env={}, file=None).settings
-    # Whatever lies beside the log, lies in memory as well.
+    # What lies beside the log is in memory as well.
     settings = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, url="memory://"))
     clock = ManualClock()
     metrics = Metrics()
-    # The test's clock may leap by hours: this member is alone and is not to lose its partitions over it.
+    # The test's clock may leap by hours: this member is alone, and must keep its partitions.
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     try:
         worker = make_worker(app, transport, settings, member="test", clock=clock, metrics=metrics)
@@ -256,7 +256,7 @@ async def run_in_memory(app: Declaration, settings: Settings | None) -> AsyncGen
 
 
 async def _stop(worker: Worker, clock: ManualClock) -> None:
-    """Stop *worker* in time that passes: some of what it does then waits for that."""
+    """Stop *worker* while time passes: some of what it does then waits for the clock."""
     stopping = asyncio.get_running_loop().create_task(worker.stop(0))
     while not stopping.done():
         await asyncio.wait([stopping], timeout=_GLANCE_S)
@@ -267,7 +267,7 @@ async def _stop(worker: Worker, clock: ManualClock) -> None:
 def _waits(runner: HandlerSlot, waiting: Set[str]) -> bool:
     """Return whether *runner* waits for time to pass.
 
-    For an answer, as the messages *waiting* do, or to try again to make an outcome durable.
+    It waits for an answer, as the messages *waiting* do, or to repeat an append.
     """
     delivery = runner.delivery
     if delivery is None or (delivery.partition.patient and not runner.in_handler):

@@ -1,4 +1,4 @@
-"""Poison protection without an inbox: deaths are counted.
+"""Poison protection without an inbox: crashes are counted against the messages that were running.
 
 What each process runs is noted in files that outlive it.
 """

@@ -1,9 +1,9 @@
-"""The witness: notes what a worker runs, and says of a message what is held against it.
+"""CrashGuard: notes what a worker runs, and tells what counts against a message.
 
-Owns when deaths are counted (when partitions arrive: whatever a dead process was running comes back with them), what a
-run that ended in order forgives, and records that cost the session while they were judged. Does not own files (`roll`),
-the rule (`rules`), or running alone (`consumers.handling.executor`). A directory that fails is said once a minute, and
-nothing waits for it.
+Owns when deaths are counted (when partitions arrive, with the messages of a dead process), what a run that ended in
+order forgives, and records whose judging cost the session. Files are in `consumers.crashes.process_files`, the rule in
+`consumers.crashes.crash_rules`, running alone in `consumers.handling.executor`. A failing directory is logged once a
+minute and delays nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = ["Judge", "CrashGuard", "told"]
 Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
 
 LARGE_BYTES: Final = 16_384
-"""What is smaller is judged in less than it takes to say so, and brings no process down."""
+"""Smaller values are not noted: judging one takes less time than noting it, and ends no process."""
 
 _SLOW_S: Final = 2.0
-"""Who was judged for so long has kept heartbeats from being sent."""
+"""Judging a record for so many seconds has kept heartbeats from being sent."""
 _MOST_SLOW: Final = 64
 _FORGIVING_S: Final = 0.5
 _SAMPLE_BYTES: Final = 4_096
 _LATELY_MS: Final = 300_000
-"""A member that died before that has lost its session long ago."""
+"""A member that died longer ago has lost its session already."""
 
 _log = get_logger("deaths")
 
 
 class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters
-    """Nobody runs or judges it any more."""
+    """The message is not run or judged any more."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, "", "crash_loop")
@@ -58,14 +58,14 @@ class _Slow(NamedTuple):
 
 
 class CrashGuard:
-    """Of one worker. Without a *roll*, and before `open`, it notes nothing."""
+    """The crash notes of one worker. Without a *roll*, and before `open`, it notes nothing."""
 
     def __init__(self, roll: ProcessFiles | None, clock: Clock) -> None:
         self._roll = roll
         self._clock = clock
         self._slots: RunningMessages | None = None
         self.tolls: Mapping[RecordPlace, CrashCount] = {}
-        """What is held against messages; empty as long as no process dies."""
+        """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[Place, ParkOrder] = {}
         """What operators have set aside."""
         self._forgiven: dict[RecordPlace, CrashCount] = {}
@@ -81,7 +81,7 @@ class CrashGuard:
                 self._failed(error)
 
     def end_in_order(self) -> None:
-        """Say that the process is told to end, whatever ends it from now on: no message is to blame.
+        """Note that the process was told to end: a crash from now on counts against no message.
 
         May be called by a signal handler.
         """
@@ -89,16 +89,16 @@ class CrashGuard:
             self._slots.end_in_order()
 
     def close(self) -> None:
-        """The process ends in order."""
+        """Note that the process ends in order."""
         self._forgive()
         if self._roll is not None:
             self._roll.leave()
         self._slots = None
 
     def begin(self, delivery: Delivery, kept: bool) -> int:
-        """Note that the handler of *delivery* begins; return what `end` is to be given.
+        """Note that the handler of *delivery* begins; return the argument for `end`.
 
-        *kept*: it has a row in an inbox, where its deaths are counted.
+        *kept*: the message has a row in an inbox, which counts its deaths.
         """
         slots, message = self._slots, delivery.message
         if slots is None or message is None:
@@ -106,14 +106,14 @@ class CrashGuard:
         return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
 
     def end(self, at: int, delivery: Delivery) -> None:
-        """It has ended, however: what was held against it is forgiven."""
+        """Note that the handler of *delivery* has ended, in whatever way: its crash count is forgiven."""
         if at and self._slots is not None:
             self._slots.end(at)
             if self.tolls:
                 self._ended(_key_of(delivery.control))
 
     def judging(self, judge: Judge) -> Judge:
-        """*judge*, of whose large records the one in hand is noted."""
+        """Wrap *judge* so that the large record being judged is noted."""
         if self._roll is None:
             return judge
 
@@ -126,12 +126,12 @@ class CrashGuard:
         return judged
 
     def ordered(self, orders: Mapping[Place, ParkOrder]) -> None:
-        """These are the orders of operators from now on."""
+        """Replace the operators' *orders*."""
         self.orders = orders
         _log.info("park.orders", orders=len(orders))
 
     def end_of(self, delivery: Delivery) -> Failure | None:
-        """Why a message is not to run any more; None for one that may."""
+        """Return why *delivery* must not run any more; None where it may."""
         control = delivery.control
         order = self._order_for(control)
         if order is not None:
@@ -147,12 +147,12 @@ class CrashGuard:
         )
 
     def is_suspect(self, delivery: Delivery) -> bool:
-        """Whether it is to run alone."""
+        """Return whether *delivery* has to run alone."""
         toll = self._toll_of(delivery)
         return toll is not None and toll.suspect
 
     def look(self) -> None:
-        """Partitions have arrived: see who has died."""
+        """Count the processes that have died: partitions have arrived."""
         if self._roll is None:
             return
         try:
@@ -166,7 +166,7 @@ class CrashGuard:
                 _log.warning("deaths.counted", pid=death.pid, running=told(death))
 
     def gone_members(self) -> set[str]:
-        """Members of the group whose processes have died of late: nobody has told it."""
+        """Return the members of the group whose processes died lately; the group may not know yet."""
         self.look()
         try:
             deaths = self._roll.deaths(self._clock.now_ms() - _LATELY_MS) if self._roll is not None else []
@@ -175,7 +175,7 @@ class CrashGuard:
         return {death.member for death in deaths if death.member}
 
     def gone(self, partition: Partition) -> None:
-        """*partition* is another's: who was judged for too long in it, and comes round again, may have cost it."""
+        """Count the records of *partition*, now lost, whose judging took so long that it may have cost the session."""
         slow = [each.mark for each in self._slow if each.partition is partition]
         slow = [mark for mark in slow if partition.committed is None or mark.offset >= partition.committed]
         if not slow or self._roll is None:
@@ -197,7 +197,7 @@ class CrashGuard:
         slots = self._slots
         if slots is None:
             return judge(record, partition, now_ms)
-        # Its id is not known yet. A topic that was made anew has another record here.
+        # The message id is not known yet. In a recreated topic another record has this place.
         mark = Mark(
             record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged"
         )
@@ -246,12 +246,12 @@ class CrashGuard:
             self.tolls = {other: held for other, held in self.tolls.items() if other != key}
 
     def _forgive(self) -> None:
-        """Write down what was forgiven, of many at once."""
+        """Write down what was forgiven, many at once."""
         forgiven, self._forgiven = self._forgiven, {}
         if not forgiven or self._roll is None:
             return
         try:
-            # What was held against it since then is news, and stays.
+            # A count that has changed since is new, and stays.
             self.tolls = self._roll.change(
                 lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll},
                 self._clock.now_ms(),
@@ -270,7 +270,7 @@ class CrashGuard:
 
 
 def told(death: Death) -> list[str]:
-    """What was running, for a log line: message id and place; a record that was being judged has no id yet."""
+    """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
     return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
 
 
@@ -283,7 +283,7 @@ def _key_of(control: Control) -> RecordPlace:
 
 
 def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:
-    """The delivery of a record that is not to be judged any more."""
+    """Return the delivery of a record that is not judged any more."""
     place = record.partition, record.offset, record.topic
     size = len(record.value or b"") + len(record.key or b"")
     return Refused(record=record, partition=partition, control=control, key=place, size=size, error=error)

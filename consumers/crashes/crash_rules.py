@@ -1,12 +1,12 @@
-"""Who is to blame for the death of a process: what was running is known, the rest is this decision. Pure.
+"""The crash rule: which message a process death counts against. Pure.
 
-Owns what a death counts for each message that was running, when a message is under suspicion, and when it is given up.
-It is the inbox's rule (`consumers.inbox.claim_rules`) for messages without a row there. Those with one are company, and
+Owns what a death counts for each running message, when a message is a suspect, and when it is given up. It is the
+inbox's rule (`consumers.inbox.claim_rules`) for messages without a row there. Those with a row count as company, and
 are not counted here.
 
-A death counts against the message that ran alone; whoever ran among others at two deaths is a suspect. A record that
-was being judged stands alone whatever ran beside it: judging takes a moment and lets nothing else begin, so a death in
-that moment is no chance.
+A death counts against the message that ran alone. A message that ran among others at two deaths is a suspect. A record
+that was being judged counts as alone, whatever ran beside it: judging is short and lets nothing else begin, so a death
+in it is no chance.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RecordPlace(NamedTuple):
 class Mark(msgspec.Struct, frozen=True):
     """One message that was running.
 
-    *name*: its id; of a record that was being judged, a checksum. "inbox": it has a row there.
+    *name* is its id, or a checksum of a record that was being judged. *kind* "inbox": it has a row there.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """A process that ended, and not in order, while these were running."""
+    """A process that did not end in order, and what was *running* in it."""
 
     pid: int
     at_ms: int
@@ -73,7 +73,7 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class CrashCount(msgspec.Struct, frozen=True):
-    """What is held against one message."""
+    """The crash count of one message."""
 
     topic: str
     partition: int
@@ -85,9 +85,9 @@ class CrashCount(msgspec.Struct, frozen=True):
     starts: int
     """Runs that ended in the death of their process, since a run last ended in order."""
     deaths: int
-    """Of those, the ones it was alone at."""
+    """Those of them in which it ran alone."""
     at_ms: int
-    """Of the last one."""
+    """When the last death was counted."""
 
     @property
     def key(self) -> RecordPlace:
@@ -96,12 +96,12 @@ class CrashCount(msgspec.Struct, frozen=True):
 
     @property
     def suspect(self) -> bool:
-        """Whether it is to run alone. Whoever was alone already is no bystander."""
+        """Whether it has to run alone; a message that died alone before stays alone."""
         return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
 
 
 def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordPlace, CrashCount]:
-    """The tolls once *death* is counted."""
+    """Return the counts once *death* is counted."""
     judged = any(mark.kind == "judged" for mark in death.running)
     counted = dict(tolls)
     for mark in death.running:
@@ -112,18 +112,18 @@ def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordP
 
 
 def is_given_up(toll: CrashCount, redrives: int) -> bool:
-    """Whether it has had all its tries; a redrive since gives it new ones."""
+    """Return whether the message has had all its tries; a redrive since gives it new ones."""
     return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
 
 
 def kept(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
-    """Those that are worth keeping: not too old, and not too many."""
+    """Return the counts worth keeping: not too old, and not too many."""
     young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
     return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}
 
 
 def _standing(toll: CrashCount | None, mark: Mark) -> CrashCount:
-    """What was held against it before. A topic that was made anew has other messages in the same places."""
+    """Return the count before this death; a recreated topic has other messages in the same places."""
     if toll is None or toll.name != mark.name:
         return CrashCount(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
     # Deaths are forgiven once for each redrive; suspicion stays.

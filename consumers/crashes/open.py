@@ -1,7 +1,7 @@
-"""Where the roll of a group lies, by its settings and the log it works on.
+"""Where the process files of a group lie, by its settings and its log.
 
-Owns the defaults: beside the embedded log, and on Kafka where this user's programs keep their state. Does not own what
-lies there (`roll`).
+Owns the defaults: beside the embedded log; on Kafka where this user's programs keep their state. The files are in
+`consumers.crashes.process_files`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _log = get_logger("deaths")
 
 
 def state_directory(settings: Settings, group: str, environment: Mapping[str, str]) -> Path | None:
-    """The directory of *group*; None where nothing is to be noted, or a log in memory ends with the process anyway.
+    """Return the directory of *group*; None where nothing is noted, or a log in memory ends with the process.
 
-    On Kafka $STATE_DIRECTORY (which systemd sets for StateDirectory=) or $XDG_STATE_HOME, and a part for each cluster.
+    On Kafka $STATE_DIRECTORY (which systemd sets for StateDirectory=) or $XDG_STATE_HOME, with a part per cluster.
     """
     wanted, url = settings.worker.state_dir, settings.bus.url
     if wanted == "off" or url.startswith("memory:"):
@@ -47,15 +47,15 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
 
 
 def open_roll(settings: Settings, group: str) -> ProcessFiles | None:
-    """The roll of *group*; None, and a warning, where there is no place for one."""
+    """Return the process files of *group*; None where none are kept, with a warning where that is a failure."""
     if sys.platform == "win32":
-        # Its locks do not say who has died.
+        # Windows locks do not tell which process has died.
         return None
     from consumers.crashes.process_files import ProcessFiles
 
     path = state_directory(settings, group, os.environ)
     if path is None or (_is_beside_log(settings) and not path.parent.parent.is_dir()):
-        # No place for a log either, and opening that says so.
+        # There is no place for the log either, and opening the log reports that.
         return None
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

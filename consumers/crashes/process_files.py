@@ -1,10 +1,10 @@
-"""The roll of one group on one machine: a directory with a file for each process that works.
+"""ProcessFiles: the directory of one group on one machine, with one file per working process.
 
-One more file is for what is held against messages.
+A further file holds the crash counts.
 
-Owns who is alive (the process that holds the lock on its file, which the kernel lets go of however a process ends),
-counting each death once, and writing the tolls as a whole. Several workers and supervisors of a group share it; one at
-a time changes it. Does not own where it lies (`choosing`).
+Owns who is alive, counting each death once, and writing the counts as a whole. A live process holds the lock on its
+file; the kernel releases it however the process ends. Several workers and supervisors of a group share the directory;
+one at a time changes it. Its place is in `consumers.crashes.open`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT_MS: Final = 30 * 86_400_000
 _PATIENCE_S, _LOOK_S = 1.0, 0.002
 
 _held: set[Path] = set()
-"""The files of this very process: whoever opens and closes one of its own lets go of the lock."""
+"""The files of this process: closing any descriptor of one of them would release its lock."""
 
 
 class _WrittenFile(msgspec.Struct):
@@ -45,14 +45,14 @@ class _WrittenFile(msgspec.Struct):
 
 
 class ProcessFiles:
-    """The directory *path*, which exists. Every method may raise OSError."""
+    """The files in the directory *path*, which exists. Every method may raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._mine: tuple[Path, int, RunningMessages] | None = None
 
     def join(self, count: int, member: str) -> RunningMessages:
-        """Enter this process, the *member* of the group, with *count* slots."""
+        """Register this process as the *member* of the group, with *count* slots."""
         with self._turn():
             path = self.path / f"{os.getpid()}-{machine()}-{secrets.token_hex(4)}{_RUNNING}"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -63,13 +63,13 @@ class ProcessFiles:
                 path.unlink()
                 os.close(descriptor)
                 raise
-            # The slots have a descriptor of their own: freed, it would let go of the lock.
+            # The slots have a descriptor of their own: closing it when they are freed would release the lock.
             self._mine = path, descriptor, slots
             _held.add(path)
         return slots
 
     def leave(self) -> None:
-        """This process ends in order."""
+        """Note that this process ends in order."""
         if self._mine is not None:
             path, descriptor, _ = self._mine
             with contextlib.suppress(OSError):
@@ -79,9 +79,9 @@ class ProcessFiles:
             self._mine = None
 
     def count(self, now_ms: int, *, excused: int | None = None) -> list[Death]:
-        """Count the deaths since the last time, and tell of them.
+        """Count the deaths since the last call, and return them.
 
-        The process *excused* was killed on purpose: nothing died of it.
+        The process *excused* was killed on purpose: no message counts for it.
         """
         with self._turn():
             deaths = [
@@ -97,21 +97,21 @@ class ProcessFiles:
         return deaths
 
     def tolls(self) -> dict[RecordPlace, CrashCount]:
-        """What is held against messages now."""
+        """Return the crash counts of messages."""
         return _by_key(self._load())
 
     def death_of(self, pid: int, since_ms: int) -> Death | None:
-        """The death of the process *pid*, whoever has counted it, unless it was before *since_ms*."""
+        """Return the death of the process *pid*, whichever process counted it, unless before *since_ms*."""
         return next((death for death in reversed(self.deaths(since_ms)) if death.pid == pid), None)
 
     def deaths(self, since_ms: int) -> list[Death]:
-        """The last ones, whoever has counted them."""
+        """Return the last deaths since *since_ms*, whichever process counted them."""
         return [death for death in self._load().deaths if death.at_ms >= since_ms]
 
     def change(
         self, change: Callable[[dict[RecordPlace, CrashCount]], Mapping[RecordPlace, CrashCount]], now_ms: int
     ) -> dict[RecordPlace, CrashCount]:
-        """What *change* makes of the tolls, and nobody else does meanwhile."""
+        """Replace the crash counts by what *change* makes of them, under the lock; return them."""
         with self._turn():
             written = self._load()
             return self._save(change(_by_key(written)), written.deaths, now_ms)
@@ -120,7 +120,7 @@ class ProcessFiles:
         try:
             return msgspec.json.decode((self.path / _TOLLS).read_bytes(), type=_WrittenFile)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            # Not written yet, or only half of it came through the machine's own end.
+            # Not written yet, or the machine's end left only half of it.
             return _WrittenFile()
 
     def _save(
@@ -134,7 +134,7 @@ class ProcessFiles:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """While nobody else counts, enters or writes."""
+        """Hold the lock under which processes count, enter and write."""
         descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             _take(descriptor)
@@ -144,7 +144,7 @@ class ProcessFiles:
 
 
 def _take(descriptor: int) -> None:
-    """Lock it. Whoever has it needs a moment; who was suspended with it must not keep all others. Raises OSError."""
+    """Lock *descriptor*, waiting up to a second: a suspended holder must not block all others. Raises OSError."""
     give_up_s = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -158,16 +158,16 @@ def _take(descriptor: int) -> None:
 
 
 def _ended(path: Path, now_ms: int) -> Death | None:
-    """The death of the process that *path* is of, which is forgotten.
+    """Return the death of the process with the file *path*, and delete the file.
 
-    None where it lives, or nothing can be said about it.
+    None where it lives, or nothing is known about it.
     """
     pid, _, rest = path.name.partition("-")
     if path in _held:
         return None
     if not rest.startswith(f"{machine()}-"):
-        # A directory may be shared over a network whose locks hold on each machine for itself. Before a restart of this
-        # one, the end of the machine was no message's fault.
+        # A shared network directory may have locks per machine. A file of an earlier boot: the machine's end is no
+        # message's fault.
         _forget_old(path, now_ms)
         return None
     try:
@@ -193,9 +193,9 @@ def _forget_old(path: Path, now_ms: int) -> None:
 
 @functools.cache
 def machine() -> str:
-    """This boot of this machine, the same in all of its containers.
+    """Return the id of this boot of this machine, the same in all its containers.
 
-    Where the system does not say, the machine's name.
+    Where the system does not tell, the hash of the machine's name.
     """
     try:
         told = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -1,10 +1,10 @@
-"""What one process is running, in a file that outlives it: fixed slots in shared memory.
+"""RunningMessages: what one process runs, in fixed slots of a memory-mapped file that outlives it.
 
 A slot is written when a handler begins and cleared when it ends.
 
 Owns the file's layout, taking and clearing slots, and reading those of others. A write is a copy in memory, without a
-system call: the pages are the kernel's, so they survive kill -9, `os._exit` and the lack of memory, and only the
-machine's own end loses them. Does not own which files there are, nor what a death means (`roll`, `rules`).
+system call. The pages are the kernel's: they survive kill -9, `os._exit` and the lack of memory, and are lost only with
+the machine. Files are in `consumers.crashes.process_files`, the meaning of a death in `consumers.crashes.crash_rules`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ JUDGED: Final = 3
 _KINDS: Final[dict[int, Kind]] = {HANDLER: "handler", INBOX: "inbox", JUDGED: "judged"}
 
 MOST_SLOTS: Final = 1_024
-"""What runs beyond that is not noted: so many others beside it, and it stands alone at nothing."""
+"""Further messages are not noted: with so many beside it, a message runs alone at nothing."""
 
 _MAGIC: Final = b"sealbus deaths 1"
 _HEADER: Final = 512
 _MEMBER: Final = slice(64, _HEADER)
 _ORDERLY: Final = 32
-"""Where the byte lies that says: whatever ends this process now, no message does."""
+"""The place of the byte that says: a crash from now on counts against no message."""
 
-# The kind last: where it stands, the rest does.
+# The kind comes last: once it is written, the rest is.
 _SLOT: Final = struct.Struct("<QQQ249s128sB")
 _SIZE: Final = 512
 _KIND: Final = _SLOT.size - 1
@@ -44,7 +44,7 @@ _write = _SLOT.pack_into
 class RunningMessages:
     """The slots of this process, a *member* of its group, in the new file behind *descriptor*.
 
-    Raises OSError where there is no room for it.
+    Raises OSError where the disk has no room for it.
     """
 
     __slots__ = ("_free", "_judging", "_map")
@@ -52,8 +52,7 @@ class RunningMessages:
     def __init__(self, descriptor: int, count: int, member: str) -> None:
         count = min(count, MOST_SLOTS)
         size = _HEADER + (count + 1) * _SIZE
-        # Written, and not only made that long: a page of a file that finds no room when it is first touched would end
-        # the process.
+        # Written, not only extended: a page without room on the disk would end the process when it is first touched.
         os.write(descriptor, _MAGIC.ljust(size, b"\0"))
         if os.fstat(descriptor).st_size != size:
             raise OSError("no space left for its slots")
@@ -63,7 +62,7 @@ class RunningMessages:
         self._free = [_HEADER + number * _SIZE for number in range(count, 0, -1)]
 
     def begin(self, control: Control, name: str, kind: int) -> int:
-        """Note that the message *name* with *control* runs from now on; the slot to clear, or 0 where none is free."""
+        """Note that the message *name* with *control* runs; return the slot to clear, or 0 where none is free."""
         free = self._free
         if not free:
             return 0
@@ -81,29 +80,29 @@ class RunningMessages:
         return at
 
     def end(self, at: int) -> None:
-        """What was noted in the slot has ended."""
+        """Clear the slot *at*: its message has ended."""
         self._map[at + _KIND] = 0
         self._free.append(at)
 
     def judge(self, mark: Mark) -> None:
-        """Note that this record is being judged, until `judged`: one at a time."""
+        """Note that the record of *mark* is being judged, until `judged`; one at a time."""
         _write(
             self._map, self._judging, mark.offset, mark.partition, 0, mark.topic.encode(), mark.name.encode(), JUDGED
         )
 
     def judged(self) -> None:
-        """It has been."""
+        """Note that the record has been judged."""
         self._map[self._judging + _KIND] = 0
 
     def end_in_order(self) -> None:
-        """Whatever ends this process from now on, no message is to blame."""
+        """Note that a crash from now on counts against no message."""
         self._map[_ORDERLY] = 1
 
 
 def read(descriptor: int) -> tuple[str, list[Mark]]:
-    """Which member a process that has ended was, and what was running in it, by its file.
+    """Return which member a dead process was, and what ran in it, from its file.
 
-    Nothing where it ended in order, or the file is none of ours.
+    Nothing runs where it ended in order; both are empty where the file is not of this kind.
     """
     data = os.pread(descriptor, _HEADER + (MOST_SLOTS + 1) * _SIZE, 0)
     if not data.startswith(_MAGIC) or len(data) < _HEADER:

@@ -1,7 +1,7 @@
-"""Why a letter died, found out anew: the gates are run on its stored bytes.
+"""Diagnosis: why a letter died, found by running the gates again on its stored bytes.
 
-Owns what was expected at the pointer and what stands there, and which field was probably meant. Does not own the gates,
-nor the layout (`consumers.cli.dlq.letter_view`).
+Owns what was expected at the pointer, what is there, and which field was probably meant. The gates are in `bus.gates`,
+the layout in `consumers.cli.dlq.letter_view`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORDS: Final = {
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What the gates say of the stored bytes today.
 
-    *reason* is empty where all those that can be asked here let them pass.
+    *reason* is empty where all gates that can run here let them pass.
     """
 
     gate: str = ""
@@ -58,7 +58,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Diagnosis:
-    """Run the gates that need no keys, no policy and no handler; lifetime is judged by when the letter died."""
+    """Run the gates that need no keys, policy or handler; lifetime is judged by when the letter died."""
     topic = read_topic(letter.topic)
     case = gates.Case(
         record=msgspec.structs.replace(letter.record, headers=letter.headers),
@@ -77,7 +77,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
 
 
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
-    """The unknown name in the data that is most like the missing one, or the known one most like what is too much."""
+    """Yield a sentence about the unknown name most like the missing field, or the known field most like an unknown."""
     *parents, name = _tokens(pointer)[1:] or [""]
     fields = {field.encode_name for field in _fields_at(inspect.type_info(kind.cls), parents)}
     data = _value_at(data, parents)
@@ -86,7 +86,7 @@ def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
     wrong = name not in fields
     found = difflib.get_close_matches(name, sorted(fields if wrong else data.keys() - fields), n=1, cutoff=0.5)
     if not wrong and name not in data and not found and len(others := sorted(data.keys() - fields)) == 1:
-        # One is missing and one is unknown: nothing else can have been meant, however it is spelt.
+        # One is missing and one is unknown: no other can have been meant, however it is spelt.
         found = others
     if found and (wrong or name not in data):
         yield (
@@ -117,7 +117,7 @@ def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Diagn
 
 
 def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> str:
-    """As much of it as the gate, the type or the letter can say."""
+    """Describe what was expected, as far as the gate, the type or the letter tells."""
     name = read_topic(letter.topic)
     match error.reason:
         case "type_mismatch" if name is not None:
@@ -137,7 +137,7 @@ def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> st
 
 
 def _expected(kind: PayloadType, pointer: str) -> str:
-    """The type of the field at *pointer*, and whether it must be there."""
+    """Describe the type of the field at *pointer*, and whether it is required."""
     *parents, name = _tokens(pointer)[1:] or [""]
     for field in _fields_at(inspect.type_info(kind.cls), parents):
         if field.encode_name == name:
@@ -169,7 +169,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
-    """The fields of the struct that *tokens* lead to; none where they lead to something else."""
+    """Return the fields of the struct that *tokens* lead to; none where they lead to something else."""
     if isinstance(kind, inspect.Metadata):
         return _fields_at(kind.type, tokens)
     if isinstance(kind, inspect.UnionType):

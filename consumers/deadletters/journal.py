@@ -1,7 +1,7 @@
-"""The journal of what operators do to dead letters: states of letters, and runs of commands.
+"""Journal: what operators do to dead letters, as states of letters and runs of commands.
 
-Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), who is written down as having done it, and finding
-runs that never ended. What a state may become is `consumers.deadletters.letter_state`'s.
+Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), the operator's name in them, and finding runs that
+never ended. Which state may follow which is in `consumers.deadletters.letter_state`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 QUIET_S: Final = 20.0
-"""After so long without a word, a run that is at work says so again."""
+"""Seconds without an entry after which a working run notes again that it works."""
 
 _PATIENCE: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
@@ -56,7 +56,7 @@ _log = get_logger("journal")
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """An entry of the journal, as far as it says which run began, by whom, when and where.
+    """The journal entry that says which run began, by whom, when and where.
 
     *pid* is of a *process* on *host*.
     """
@@ -69,7 +69,7 @@ class Begun(msgspec.Struct, frozen=True):
     pid: int = 0
     process: str = ""
     appended_ms: int = 0
-    """When it was last said, by the log's clock, which is nobody's own."""
+    """When the run last noted that it works, by the log's clock."""
 
     def __str__(self) -> str:
         return f"{self.run} (by {self.by} at {self.at})"
@@ -79,7 +79,7 @@ _decode = msgspec.json.Decoder(Begun).decode
 
 
 class Journal:
-    """What one run of a command writes down."""
+    """The entries of one run of a command."""
 
     def __init__(
         self, transport: Transport, settings: Settings, clock: Clock, *, verb: str, why: str, by: str | None = None
@@ -95,7 +95,7 @@ class Journal:
         self._wrote_s = clock.monotonic_s()
 
     def step(self, action: Action, *, extend_until_ms: int = 0) -> Step:
-        """Something this run does to a letter now."""
+        """Return a step that this run takes with a letter now."""
         return Step(
             at=format_ms(self._clock.now_ms()),
             action=action,
@@ -106,15 +106,15 @@ class Journal:
         )
 
     async def write(self, states: Mapping[str, LetterState]) -> None:
-        """Make the *states* of letters, by place, durable; raises BusError when that can't be had."""
+        """Make the *states* of letters, by place, durable. Raises BusError where that fails."""
         await self._append([state.record(self._namespace, place) for place, state in states.items()])
 
     async def order(self, order: ParkOrder) -> None:
-        """Make an *order* to workers durable; raises BusError when that can't be had."""
+        """Make an *order* to workers durable. Raises BusError where that fails."""
         await self._append([order.record(self._namespace)])
 
     async def note(self, event: str, *, run: str | None = None, **facts: Any) -> None:
-        """Write down that `VERB.event` happened in this run, or to an earlier *run*."""
+        """Note that `VERB.event` happened in this run, or to an earlier *run*."""
         entry = {
             "at": format_ms(self._clock.now_ms()),
             "by": self.by,
@@ -129,14 +129,14 @@ class Journal:
     async def repeating(self, event: str, facts: Mapping[str, Any]) -> AsyncIterator[None]:
         """Note *event* again whenever nothing was written for a while.
 
-        From another machine there is nothing else to be seen of this run.
+        It is all that another machine sees of this run.
         """
         turn = asyncio.Lock()
         repeating = asyncio.create_task(self._repeat(event, facts, turn))
         try:
             yield
         finally:
-            # Not in the middle: it would stand behind what is noted next.
+            # Not in the middle of a note: it would follow what is noted next.
             async with turn:
                 repeating.cancel()
 
@@ -145,12 +145,12 @@ class Journal:
             await self._clock.sleep(QUIET_S)
             async with turn:
                 if self._clock.monotonic_s() - self._wrote_s >= QUIET_S:
-                    # A log that is gone can't be told.
+                    # A log that is gone cannot be written to.
                     with contextlib.suppress(BusError):
                         await self.note(event, **facts)
 
     async def _append(self, records: Sequence[NewRecord]) -> None:
-        """Append all, repeating what may pass: a repeated record says the same."""
+        """Append all *records*, retrying errors that may pass: a repeated record says the same."""
         waiting, pause_s = list(records), _FIRST_PAUSE_S
         for attempt in range(_PATIENCE):
             outcomes = (
@@ -173,7 +173,7 @@ class Journal:
 
 
 def operator() -> str:
-    """`user@host`: who this process runs as. It says what the system says, and proves nothing."""
+    """Return `user@host`, who this process runs as. It is the system's word, and proves nothing."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -182,7 +182,7 @@ def operator() -> str:
 
 
 async def prepare_journal(transport: Transport, settings: Settings, *, create: bool = True) -> None:
-    """Have the topics of states and journal, or raise TopicMissingError saying how to get them.
+    """Create the missing topics of states and journal, or raise TopicMissingError with the remedy.
 
     Without *create* nothing is changed.
     """
@@ -201,7 +201,7 @@ async def prepare_journal(transport: Transport, settings: Settings, *, create: b
 
 
 async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[str, Begun]:
-    """By run, how each run of *verb* began of which no end is written down: it was killed, or is at work now."""
+    """Return, by run, how each run of *verb* began that has no end: it was killed, or works now."""
     begun: dict[str, Begun] = {}
     topic = own_topic(namespace, "_audit")
     if topic not in await transport.admin.topics():
@@ -212,7 +212,7 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if entry.event == f"{verb}.started":
-            # It may be said again and again: then it began at the first, and is known to have been at work at the last.
+            # The start may be noted repeatedly: the run began at the first note, and worked at least until the last.
             begun[entry.run] = msgspec.structs.replace(begun.get(entry.run, entry), appended_ms=record.timestamp_ms)
         elif entry.event in (f"{verb}.ended", f"{verb}.abandoned"):
             begun.pop(entry.run, None)
@@ -220,31 +220,31 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
 
 
 def log_time_ms(unended: Mapping[str, Begun]) -> int:
-    """What time it is by the log's clock: when the last of these said that it had begun.
+    """Return the time by the log's clock: when one of *unended* last noted that it works.
 
-    For the run that asks, that is its own beginning.
+    For the asking run that is its own beginning.
     """
     return max((begun.appended_ms for begun in unended.values()), default=0)
 
 
 SILENCE_MS: Final = round(3 * QUIET_S * 1000)
-"""A run on another machine that has written nothing for so long was cut off."""
+"""A run on another machine that has written nothing for so many milliseconds was cut off."""
 
 
 def whereabouts() -> dict[str, Any]:
-    """Where this run is at work, for its entry in the journal."""
+    """Return where this run works, for its journal entry."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "process": process_of(os.getpid())}
 
 
 def process_of(pid: int) -> str:
-    """What tells the process *pid* from all others that have had, or will have, its number.
+    """Return what tells the process *pid* from all others with its number.
 
-    Empty where the system does not say.
+    Empty where the system does not tell.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        # The second field is the program's name in parentheses, which may hold anything; the twenty-second is when the
-        # process began.
+        # The second field is the program's name in parentheses, which may hold any characters; the twenty-second is the
+        # process's start time.
         began = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
     except (OSError, ValueError, IndexError):
         return ""
@@ -254,19 +254,19 @@ def process_of(pid: int) -> str:
 def is_at_work(
     begun: Begun, *, wrote_ms: int, now_ms: int, here: Mapping[str, object], lives: Callable[[int], bool] | None = None
 ) -> bool:
-    """Whether the run that *begun* tells of, and that last wrote at *wrote_ms*, is at work now, as seen from *here*.
+    """Return whether the run *begun*, which last wrote at *wrote_ms*, works now, as seen from *here*.
 
-    Times are the log's: that of another machine may be wrong by more than anybody is silent.
+    Times are the log's: another machine's clock may be wrong by more than the longest silence.
     """
     if begun.host == here["host"] and begun.pid:
-        # One process does one thing at a time: an earlier run of this very process has ended.
+        # One process runs one command at a time: an earlier run of this process has ended.
         its_own = not begun.process or process_of(begun.pid) in ("", begun.process)
         return begun.pid != here["pid"] and (lives or _lives)(begun.pid) and its_own
     return now_ms - max(wrote_ms, begun.appended_ms) < SILENCE_MS
 
 
 def one_at_work(earlier: Mapping[str, Begun], wrote_ms: Mapping[str, int], now_ms: int) -> str:
-    """One of *earlier* runs that is not through yet, or nothing; *wrote_ms* says when they last recorded a state."""
+    """Return one of the *earlier* runs that still works, or ""; *wrote_ms* says when each last recorded a state."""
     for run, begun in earlier.items():
         if is_at_work(begun, wrote_ms=wrote_ms.get(run, 0), now_ms=now_ms, here=whereabouts()):
             return str(begun)

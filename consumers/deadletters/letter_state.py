@@ -1,10 +1,8 @@
-"""What became of a dead letter since it died: open, redriven, parked or purged.
-
-And every step that led there. Pure but for reading them.
+"""LetterState: what became of a dead letter (open, redriven, parked or purged), with every step. Pure but for reading.
 
 Owns the records of the compacted topic `<ns>._deadletters` (bus/protocol/PROTOCOL.md, section 6): their key, their
-form, and which step may follow which. Writing them is `consumers.deadletters.journal`'s, deciding about a letter
-`consumers.deadletters.redrive_rules`'s.
+form, and which step may follow which. Writing them is in `consumers.deadletters.journal`, deciding about a letter in
+`consumers.deadletters.redrive_rules`.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ MAX_REDRIVES: Final = 3
 """How often a message is sent back before its next letter is parked."""
 
 _MAX_STEPS: Final = 32
-# By step, the states it may follow and the one it leads to. `sending` is the note before the append: until it is known
-# what became of it the letter stays open.
+# By step, the states it may follow and the one it leads to. `sending` is noted before the append: until its result is
+# known the letter stays open.
 _RULES: Final[Mapping[Action, tuple[frozenset[State], State | None]]] = MappingProxyType(
     {
         "sending": (frozenset({"open", "parked"}), None),
@@ -60,7 +58,7 @@ _RULES: Final[Mapping[Action, tuple[frozenset[State], State | None]]] = MappingP
 
 
 class IllegalStepError(ValueError):
-    """A step that can't follow the state the letter is in."""
+    """A step that cannot follow the state of the letter."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,9 +75,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one letter.
 
-    *origin*, *group*, *count* (redrives before this death) and *content* say which death of which message it is.
+    *origin*, *group*, *count* (redrives before this death) and *content* name the death and its message.
 
-    Older versions wrote no *content*: empty, it is that of any letter.
+    Older versions wrote no *content*: an empty one matches any letter.
     """
 
     state: State
@@ -91,11 +89,11 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def sending(self) -> str:
-        """The run that was about to send it back and has not said what became of that; else empty."""
+        """The run that was about to send it back and has not noted the result; else empty."""
         return self.steps[-1].run if self.steps and self.steps[-1].action == "sending" else ""
 
     def record(self, namespace: str, place: str) -> NewRecord:
-        """The record that says so, of the letter at *place*."""
+        """Return the record of this state, for the letter at *place*."""
         return NewRecord(
             own_topic(namespace, "_deadletters"), place.encode(), canonical.encode(msgspec.to_builtins(self))
         )
@@ -105,9 +103,9 @@ _decode = msgspec.json.Decoder(LetterState).decode
 
 
 def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
-    """*known*, which is recorded of the place of *letter*, if it tells of this letter.
+    """Return *known*, recorded for the place of *letter*, if it is about this letter.
 
-    It does not where the topic was deleted and made anew: then it tells of the one that lay there before.
+    In a recreated topic it is about the letter that was there before.
     """
     if known is None or (known.origin, known.group, known.count) != (letter.origin, letter.group, letter.redrive_count):
         return None
@@ -115,10 +113,10 @@ def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None
 
 
 def state_of(letter: DeadLetter, known: LetterState | None) -> State:
-    """The state of *letter*, of whose place *known* is recorded.
+    """Return the state of *letter*, where *known* is recorded for its place.
 
-    One that died again after its last redrive is parked by itself, and so is one that an operator had set aside before
-    it ran.
+    A letter of a message that died again after its last redrive is parked. So is one that an operator had set aside
+    before it ran.
     """
     told = told_of(letter, known)
     if told is not None and told.state != "open":
@@ -127,17 +125,17 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> State:
 
 
 def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
-    """Whether *run* may send *letter* back: nobody has sent it or purged it, and no other run is sending it.
+    """Return whether *run* may send *letter* back: it is not sent or purged, and no other run is sending it.
 
-    Another one may be at work though only one should: seen from another machine a run that writes nothing for a minute
-    looks cut off.
+    Another run may work although only one should: to another machine, a run that writes nothing for a minute looks cut
+    off.
     """
     told = told_of(letter, known)
     return told is None or (told.state in ("open", "parked") and told.sending in ("", run))
 
 
 def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
-    """The state of *letter* after *step*; raises IllegalStepError."""
+    """Return the state of *letter* after *step*. Raises IllegalStepError."""
     told = told_of(letter, known)
     before: State = told.state if told is not None else "open"
     allowed, after = _RULES[step.action]
@@ -156,7 +154,7 @@ def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterS
 
 
 def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:
-    """The state of a letter that was cut off while it was sent, now that it is known whether it *arrived*."""
+    """Return the state of a letter whose sending was cut off, now that it is known whether it *arrived*."""
     return _added(known, "redriven" if arrived else known.state, step)
 
 
@@ -165,9 +163,9 @@ def _added(known: LetterState, state: State, step: Step) -> LetterState:
 
 
 def read_state(record: Record) -> tuple[str, LetterState | None] | None:
-    """Place and state that *record* tells; None for what is no such record.
+    """Return the place and state in *record*; None for any other record.
 
-    The state is None where it is taken back.
+    The state is None where it is withdrawn.
     """
     try:
         place = (record.key or b"").decode()
@@ -177,18 +175,18 @@ def read_state(record: Record) -> tuple[str, LetterState | None] | None:
 
 
 class States:
-    """Recorded states by place, and where reading them goes on."""
+    """Recorded states by place, and the offsets from which reading continues."""
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self.known: dict[str, LetterState] = {}
         self.wrote_ms: dict[str, int] = {}
-        """By run, when it last recorded something, by the log's clock."""
+        """By run, when it last recorded a state, by the log's clock."""
         self._transport = transport
         self._topic = own_topic(namespace, "_deadletters")
         self._offsets: dict[int, int] = {}
 
     async def read_on(self) -> None:
-        """Take in what was recorded since the last call; nothing where there is no topic for it yet."""
+        """Read what was recorded since the last call; nothing where the topic does not exist yet."""
         if self._topic not in await self._transport.admin.topics():
             return
         async for record in scan(self._transport, self._topic, self._offsets):
@@ -203,7 +201,7 @@ class States:
 
 
 async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
-    """Every recorded state; none where there is no topic for them yet."""
+    """Return every recorded state; none where the topic does not exist yet."""
     states = States(transport, namespace)
     await states.read_on()
     return states.known

@@ -1,7 +1,7 @@
-"""Reading dead letters back: one value per letter, and the letters of a namespace.
+"""Dead letters as a reader sees them: one value per letter, and the letters of a namespace.
 
-Owns what the headers of design section 3 mean to a reader. Writing them is `consumers.deadletters.records`'s, what
-became of a letter since `consumers.deadletters.letter_state`'s.
+Owns the meaning of their headers. Writing them is in `consumers.deadletters.records`, what became of a letter in
+`consumers.deadletters.letter_state`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from consumers.deadletters.park_orders import PARKED
 
 __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
 
-# The first of the headers that the bus adds; whatever stands before the last of that name came with the record.
+# The first header that the bus adds; headers before the last one of this name came with the record.
 _FIRST_ADDED = "__dlq.errors.topic"
 _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
 
 class _Stub(msgspec.Struct, frozen=True):
-    """What the value of a stub tells of the lost one."""
+    """What the value of a stub tells of the lost value."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
@@ -64,15 +64,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the letter itself lies: TOPIC/PARTITION/OFFSET.
+        """Where the letter itself is: TOPIC/PARTITION/OFFSET.
 
-        No other letter has the same unless the topic is deleted and made again.
+        No other letter has the same unless the topic is deleted and created again.
         """
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
     @property
     def origin(self) -> str:
-        """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is not known."""
+        """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is unknown."""
         return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
 
     @property
@@ -82,9 +82,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """Hash of the value that died, which a stub tells of the one it stands for.
+        """The hash of the value that died; a stub tells that of the value it stands for.
 
-        A null value's is that of no bytes.
+        A null value has the hash of no bytes.
         """
         value = self.record.value or b""
         if self.is_stub:
@@ -110,14 +110,14 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sender(self) -> str:
-        """The sealed sender's id, or nothing."""
+        """The sealed sender's id, or ""."""
         return self.message.metadata.sender.id or "" if self.message is not None else ""
 
 
 def read_dead_letter(record: Record) -> DeadLetter:
-    """What the dead letter in *record* says; a header that is missing reads as empty."""
-    # The bus's own headers come last. Not all of them are always there, and what a sender put under their names before
-    # them is not theirs.
+    """Read the dead letter in *record*; a missing header reads as empty."""
+    # The bus's own headers come last. Some may be missing, and a sender's headers of the same names, before them, do
+    # not replace them.
     own = record.headers[_added_at(record.headers) or 0 :]
     headers = {name: value.decode("utf-8", "replace") for name, value in own}
     return DeadLetter(
@@ -141,7 +141,7 @@ def read_dead_letter(record: Record) -> DeadLetter:
 async def dead_letter_ends(
     transport: Transport, namespace: str, message_type: str | None = None
 ) -> dict[tuple[str, int], int]:
-    """Where the topics of dead letters of *namespace* (of one type) end now, by (topic, partition)."""
+    """Return where the dead letter topics of *namespace* (of one type) end, by (topic, partition)."""
     ends = {}
     for topic in sorted(await transport.admin.topics()):
         name = read_topic(topic)
@@ -164,7 +164,7 @@ async def list_dead_letters(
     *,
     ends: Mapping[tuple[str, int], int] | None = None,
 ) -> AsyncIterator[DeadLetter]:
-    """Every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition.
+    """Yield every dead letter of *namespace* (of one type), topic by topic, oldest first within a partition.
 
     Only those before *ends*, if given.
     """
@@ -177,7 +177,7 @@ async def list_dead_letters(
 
 
 def _added_at(headers: Headers) -> int | None:
-    """Where the headers that the bus has added begin; None where it has added none."""
+    """Return where the headers that the bus added begin; None where it added none."""
     return next((at for at in range(len(headers) - 1, -1, -1) if headers[at][0] == _FIRST_ADDED), None)
 
 
@@ -189,5 +189,5 @@ def _parse(record: Record) -> Message | None:
 
 
 def _number(text: str) -> int:
-    # Larger ones than there are of anything here: states can't hold all of them.
+    # States cannot hold all larger numbers, and none is that large.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else 0  # noqa: PLR2004 - see above

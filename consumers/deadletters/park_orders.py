@@ -1,11 +1,9 @@
-"""ParkOrders to set a message aside.
+"""Park orders: an operator names a place, and the group's workers bury its message instead of running it.
 
-An operator names a place, and the group's workers bury what lies there instead of running it.
-
-Owns the records of `<ns>._deadletters` that say so (key `park GROUP TOPIC/PARTITION/OFFSET`, which no letter's place
-looks like), and following them. A worker settles the message as any other: its dead letter first, then the offset, and
-nothing before it is passed over. Writing orders is `consumers.cli.park`'s, carrying them out
-`consumers.crashes.crash_guard`'s.
+Owns the order records in `<ns>._deadletters` and following them; their key `park GROUP TOPIC/PARTITION/OFFSET` differs
+from every letter's place. A worker settles the message as any other: first its dead letter, then the offset, and
+nothing before it is skipped. Writing orders is in `consumers.cli.park`, carrying them out in
+`consumers.crashes.crash_guard`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from bus.transports.read_all import scan
 __all__ = ["PARKED", "FOLLOWED_S", "ParkOrders", "ParkOrder", "Parked", "Place", "follow_orders"]
 
 FOLLOWED_S: Final = 5.0
-"""So often workers look for new orders."""
+"""Seconds between looks for new orders."""
 
 _PREFIX: Final = b"park "
 
@@ -44,13 +42,13 @@ class Parked(ContractError):  # noqa: N818 - the name stands in dead letters
 
 
 PARKED: Final = Parked.__name__
-"""What dead letters of such messages call their error."""
+"""The error name in dead letters of such messages."""
 
 
 class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One order.
 
-    *redrives*: how often the message had been redriven; once it is sent back again the order is carried out.
+    *redrives*: how often the message had been redriven; once it is sent back again the order no longer applies.
     """
 
     group: str
@@ -69,13 +67,13 @@ class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
         return self.topic, self.partition, self.offset
 
     def record(self, namespace: str) -> NewRecord:
-        """The record that gives it."""
+        """Return the record of this order."""
         key = _PREFIX + f"{self.group} {self.topic}/{self.partition}/{self.offset}".encode()
         return NewRecord(own_topic(namespace, "_deadletters"), key, canonical.encode(msgspec.to_builtins(self)))
 
 
 class ParkOrders:
-    """The orders to one group, and where reading them goes on."""
+    """The orders to one group, and the offsets from which reading continues."""
 
     def __init__(self, transport: Transport, namespace: str, group: str) -> None:
         self.known: dict[Place, ParkOrder] = {}
@@ -85,7 +83,7 @@ class ParkOrders:
         self._offsets: dict[int, int] = {}
 
     async def read_on(self) -> bool:
-        """Take in what came since the last call; whether there was an order. Raises BusError."""
+        """Read the orders since the last call; return whether there was one. Raises BusError."""
         found = False
         with contextlib.suppress(TopicMissingError):
             async for record in scan(self._transport, self._topic, self._offsets):
@@ -98,7 +96,7 @@ class ParkOrders:
 
 
 async def follow_orders(orders: ParkOrders, told: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock) -> None:
-    """Tell of *orders* as they come, until cancelled. A log that cannot be read is asked again."""
+    """Pass *orders* to *told* as they come, until cancelled. A log that cannot be read is read again later."""
     while True:
         await clock.sleep(FOLLOWED_S)
         try:

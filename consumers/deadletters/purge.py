@@ -1,7 +1,7 @@
-"""Marking dead letters as dealt with: their state becomes `purged`, their records stay until retention.
+"""Purge: marks dead letters as dealt with; their state becomes `purged`, their records stay until retention.
 
-Owns going through the letters that are meant. States and journal are `consumers.deadletters.letter_state`'s and
-`consumers.deadletters.journal`'s.
+Owns going through the selected letters. States are in `consumers.deadletters.letter_state`, the journal in
+`consumers.deadletters.journal`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECE: Final = 500
 
 
 class Purged(msgspec.Struct, kw_only=True):
-    """What a purge did. *outcome* is `finished`, `interrupted` or `failed`."""
+    """The result of a purge. *outcome* is `finished`, `interrupted` or `failed`."""
 
     run: str
     outcome: str = "failed"
@@ -36,7 +36,7 @@ class Purged(msgspec.Struct, kw_only=True):
 
 
 class Purge:
-    """One purge: `plan` as often as one likes, then `run` once."""
+    """One purge: call `plan` any number of times, then `run` once."""
 
     def __init__(self, transport: Transport, settings: Settings, selection: Selection) -> None:
         self._transport = transport
@@ -44,7 +44,7 @@ class Purge:
         self._selection = selection
 
     async def plan(self) -> Counter[tuple[str, str, str]]:
-        """How many letters would be purged, by (reason, message type, group); writes nothing."""
+        """Count the letters to purge, by (reason, message type, group); writes nothing."""
         states = await load_states(self._transport, self._namespace)
         return Counter(
             [(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)]
@@ -73,7 +73,7 @@ class Purge:
             await self._write(journal, piece, result)
             result.outcome = "interrupted" if stop.is_set() else "finished"
         finally:
-            # A log that is gone can't be told.
+            # A log that is gone cannot be written to.
             with contextlib.suppress(BusError):
                 await journal.note("ended", outcome=result.outcome, purged=result.purged)
         return result

@@ -1,7 +1,7 @@
 """Records that leave the main path: dead letters, their stubs, and retries. Pure.
 
-Owns the headers of design section 3: what is added, what is kept byte for byte, what is stripped. Appending them is
-`consumers.settling.durable_append`'s, listing them `consumers.deadletters.letters`'s.
+Owns their headers: what is added, kept byte for byte, and stripped. Appending them is in
+`consumers.settling.durable_append`, listing them in `consumers.deadletters.letters`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ CONTROL_HEADERS: Final = frozenset(
     )
 )
 _MAX_DETAILS = 8_192
-# A pointer names a foreign field, which may be as long as the record.
+# A pointer names a sender's field, which may be as long as the record.
 _MAX_POINTER = 1_024
 _NEVER_MS: Final = 10**15
 _FIRST_REASON: Final = "__dlq.errors.topic"
 
 
 class Control(msgspec.Struct, frozen=True):
-    """What the control headers of a retry or redrive record say.
+    """The control headers of a retry or redrive record.
 
-    On any other topic they count for nothing and the defaults stand.
+    On any other topic they are ignored, and the defaults apply.
     """
 
     origin_topic: str
@@ -71,9 +71,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_control(record: Record) -> Control:
-    """The control headers of *record*, which came from one of the bus's own topics.
+    """Read the control headers of *record*, which came from a retry or redrive topic.
 
-    What is unreadable counts as absent.
+    Unreadable headers count as absent.
     """
     headers = dict(record.headers)
     origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
@@ -109,7 +109,7 @@ def is_origin(topic: str, beside: str) -> bool:
 
 
 def reappend(record: Record, control: Control, topic: str, partition: int | None = None) -> NewRecord:
-    """*record* for the retry tier *topic*: key, value and own headers unchanged, control headers from *control*.
+    """Return *record* for *topic*: key, value and own headers unchanged, control headers from *control*.
 
     Without *partition* it goes to that of its key.
     """
@@ -132,9 +132,9 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
 def bury(
     record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool
 ) -> NewRecord:
-    """The dead letter of *record*.
+    """Return the dead letter of *record*.
 
-    *honoured* when it came from a topic of the bus's own, whose control headers are not the sender's.
+    *honoured*: it came from a retry or redrive topic, whose control headers are not the sender's.
     """
     kept = _own_headers(record) if honoured else record.headers
     return NewRecord(
@@ -146,12 +146,12 @@ def bury(
 
 
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
-    """What is kept of a record that can't be stored whole: hash, size, reason; its coordinates are in the headers."""
+    """Return what is kept of a record too large to store: hash, size, reason; its place is in the headers."""
     value = canonical.encode(
         {"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")}
     )
     names = [name for name, _ in letter.headers]
-    # Ours come last: whatever the sender put under these names is left behind.
+    # The bus's headers come last: a sender's headers of the same names are left out.
     added = letter.headers[len(names) - 1 - names[::-1].index(_FIRST_REASON) :]
     return NewRecord(letter.topic, None, value, (*added, ("sb-dlq-stub", b"1")))
 
@@ -178,7 +178,7 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:
-    """Class and code only, unless details are switched on: texts and traces can hold secrets."""
+    """Describe the failure by class only, unless *details* are on: texts and traces can hold secrets."""
     if not details:
         return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
     text = f"{failure.error}: {redacted(failure.text)}"
@@ -192,12 +192,12 @@ def _own_headers(record: Record) -> Headers:
 
 
 def _moment_ms(headers: dict[str, bytes], name: str) -> int:
-    """A time; one that is further away than any is as far as can be, for what reads as 0 would run at once."""
+    """Return a time; one that is too large counts as the latest possible, for 0 would run at once."""
     text = headers.get(name, b"")
     return _number(headers, name, _NEVER_MS) if text.isdigit() else 0
 
 
 def _number(headers: dict[str, bytes], name: str, default: int) -> int:
     text = headers.get(name, b"")
-    # Beyond any time in milliseconds.
+    # Longer is beyond any time in milliseconds.
     return int(text) if text.isdigit() and len(text) <= 15 else default  # noqa: PLR2004

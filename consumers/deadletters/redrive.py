@@ -1,9 +1,9 @@
-"""Sending dead letters back to the groups they died in, so that it can be interrupted at any moment and taken up again.
+"""Redrive: sends dead letters back to the groups they died in; it can be interrupted and resumed at any moment.
 
-Owns the order of things: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. Whoever
-comes after a run that was killed looks into the redrive topic for what `sending` left open. The decisions are
-`consumers.deadletters.redrive_rules`'s, the journal `consumers.deadletters.journal`'s, seeing letters die again
-`consumers.deadletters.redrive_watch`'s.
+Owns the order: state `sending`, then the record in `<ns>._redrive.<group>`, then state `redriven`. After a run that was
+killed, the next run looks into the redrive topic for what `sending` left open. The decisions are in
+`consumers.deadletters.redrive_rules`, the journal in `consumers.deadletters.journal`.
+`consumers.deadletters.redrive_watch` sees letters die again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _APPEND_S: Final = 30.0
 
 
 class Redrive:
-    """One redrive: `plan` as often as one likes, then `run` once."""
+    """One redrive: call `plan` any number of times, then `run` once."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Redrive:
         self._destinations = Destinations(transport, settings)
 
     async def plan(self) -> RedriveCounts:
-        """Look at every letter that is meant; writes nothing. Raises TopicMissingError."""
+        """Judge every selected letter; writes nothing. Raises TopicMissingError."""
         await self._load()
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         plan = RedriveCounts(
@@ -119,7 +119,7 @@ class Redrive:
                     journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress
                 )
         finally:
-            # A log that is gone can't be told; the next run then says that this one was cut off.
+            # A log that is gone cannot be written to; the next run then notes that this one was cut off.
             with contextlib.suppress(BusError):
                 await journal.note("ended", **msgspec.structs.asdict(result) | {"run": journal.run})
         return result
@@ -134,7 +134,7 @@ class Redrive:
         stop_after: int | None,
         on_progress: Callable[[Result], object],
     ) -> str:
-        """Piece by piece; the outcome."""
+        """Send piece by piece; return the outcome."""
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
         started_s = self._clock.monotonic_s()
@@ -162,7 +162,7 @@ class Redrive:
         }
 
     async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
-        """Runs without an end that stand before this one in the journal, and what time it is by the log's clock.
+        """Return the runs without an end before this one in the journal, and the log's time.
 
         Of two that begin at once, the first goes on.
         """
@@ -172,7 +172,7 @@ class Redrive:
     async def _look(
         self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None
     ) -> str | None:
-        """The outcome of the run when it must end here."""
+        """Return the outcome of the run when it must end here."""
         if watch is None or stop_after is None:
             return None
         settled = await watch.settled(stop)
@@ -192,7 +192,7 @@ class Redrive:
         self._sent_ms = _sent(self._states.values())
 
     async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
-        """Find out what runs that were cut off have sent, and write it down."""
+        """Find out what runs that were cut off have sent, and note it."""
         unresolved = {place: state for place, state in self._states.items() if state.sending}
         arrived = {group: await self._arrived(group) for group in {state.group for state in unresolved.values()}}
         news = {}
@@ -210,7 +210,7 @@ class Redrive:
             )
 
     async def _arrived(self, group: str) -> set[RedrivenDeath]:
-        """The deaths that records in the redrive topic of *group* undo, in all their forms."""
+        """Return the deaths that records in the redrive topic of *group* undo, in all their forms."""
         topic = redrive_topic(self._namespace, group)
         if topic not in await self._transport.admin.topics():
             return set()
@@ -237,7 +237,7 @@ class Redrive:
     async def _pieces(
         self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event, result: Result
     ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
-        """Letters to which something is to be done, in pieces of the pace's size, until *stop* is set."""
+        """Yield letters with something to do, in pieces of the pace's size, until *stop* is set."""
         piece: list[tuple[DeadLetter, Verdict]] = []
         size, wanted = 0, pace.next_piece()
         async for letter, verdict in self._judged(ends, stop, create=True):
@@ -254,7 +254,7 @@ class Redrive:
             yield piece
 
     async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
-        """*piece* without what others than *run* have dealt with since it was judged.
+        """Return *piece* without letters that other runs than *run* have dealt with since it was judged.
 
         A paced redrive may take hours.
         """
@@ -297,14 +297,14 @@ class Redrive:
             )
         for place, outcome in by_place.items():
             if isinstance(outcome, TopicMissingError):
-                # It was there when it was asked for.
+                # It existed when its topic was checked.
                 self._destinations.lose(letters[place].group, outcome)
                 result.left += 1
             elif isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
                 raise outcome
 
     def _after(self, letter: DeadLetter, outcome: Outcome) -> LetterState | None:
-        """The state after the append; None while its fate is unknown, which the next run will find out."""
+        """Return the state after the append; None while its fate is unknown, which the next run finds out."""
         if isinstance(outcome, AppendUnknownError):
             return None
         return self._followed(letter, "redriven" if isinstance(outcome, Appended) else "unsent")
@@ -320,11 +320,11 @@ class Redrive:
 
     def _remember(self, letter: DeadLetter, verdict: Verdict) -> None:
         if isinstance(verdict, Send):
-            # A second letter of the same death need not go, in this run either.
+            # A second letter of the same death is not sent, in this run either.
             self._sent_ms[death_of(letter)] = self._clock.now_ms()
 
     async def _wait(self, stop: asyncio.Event, due_s: float) -> bool:
-        """Wait until *due_s*; False when *stop* was set meanwhile."""
+        """Wait until *due_s*; return False when *stop* was set meanwhile."""
         left_s = due_s - self._clock.monotonic_s()
         if left_s > 0:
             with contextlib.suppress(TimeoutError):
@@ -337,7 +337,7 @@ class Redrive:
 
 
 def _sent(states: Iterable[LetterState]) -> dict[RedrivenDeath, int]:
-    """When each death was undone, as far as states tell."""
+    """Return when each death was undone, as far as states tell."""
     return {
         death_noted(state): parse_ms(state.steps[-1].at) or 0
         for state in states
@@ -350,19 +350,19 @@ def _name(verdict: Verdict) -> str:
 
 
 class Destinations:
-    """The redrive topics of the groups that one redrive meets."""
+    """The redrive topics of the groups in one redrive."""
 
     def __init__(self, transport: Transport, settings: Settings) -> None:
         self._transport = transport
         self._settings = settings
         self._prepared: set[str] = set()
         self.unreachable: dict[str, str] = {}
-        """By group, why it can't be sent anything back."""
+        """By group, why no letter can be sent back to it."""
 
     async def has(self, group: str, *, create: bool) -> bool:
-        """Return whether *group* can be sent something back.
+        """Return whether letters can be sent back to *group*.
 
-        Its topic is made where it is missing, that is wanted, and *create* says so.
+        A missing topic is created where the settings allow it and *create* is set.
         """
         if group not in self._prepared and group not in self.unreachable:
             try:
@@ -373,7 +373,7 @@ class Destinations:
         return group not in self.unreachable
 
     def lose(self, group: str, error: BusError) -> None:
-        """Nothing more goes to *group*."""
+        """Send no more letters to *group*."""
         self.unreachable[group] = str(error)
 
     async def _prepare(self, group: str, *, create: bool) -> None:

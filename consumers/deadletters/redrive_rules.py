@@ -1,7 +1,7 @@
-"""Sending a dead letter back: whether, as what, and how fast. Pure.
+"""Redrive rules: whether a dead letter is sent back, as what record, and how fast. Pure.
 
-Owns the decision about one letter, the record that goes to `<ns>._redrive.<group>`, what tells one death of a message
-from another, and the size of the pieces in which letters are sent. Doing it is `consumers.deadletters.redrive`'s.
+Owns the decision about one letter, the record for `<ns>._redrive.<group>`, what tells one death of a message from
+another, and the size of pieces. Carrying it out is in `consumers.deadletters.redrive`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _BEATS: Final = 5
 
 
 class RedrivenDeath(msgspec.Struct, frozen=True):
-    """One death of one message in one group: two letters that tell the same one are repetitions of an append.
+    """One death of one message in one group; two letters of the same death repeat one append.
 
-    *origin* alone does not say which message: a topic that was deleted and made anew has every place a second time.
+    *origin* alone does not name the message: a recreated topic has every place a second time.
     """
 
     origin: str
@@ -61,14 +61,14 @@ class RedrivenDeath(msgspec.Struct, frozen=True):
 
     @property
     def forms(self) -> tuple[RedrivenDeath, RedrivenDeath]:
-        """It, and what states of older versions tell of it, which hold no content."""
+        """This death, and its form in states of older versions, without content."""
         return self, msgspec.structs.replace(self, content="")
 
 
 class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator asked for besides the selection.
 
-    *extend_ms* is the least lifetime that letters get from now on, 0 for none.
+    *extend_ms* is the least lifetime of letters from now on, 0 for none.
     """
 
     force: bool = False
@@ -76,21 +76,21 @@ class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """It goes back; *extend_until_ms* is 0 where its own lifetime stands."""
+    """Send it back; *extend_until_ms* is 0 where its own lifetime stands."""
 
     extend_until_ms: int = 0
 
 
 class Park(msgspec.Struct, frozen=True):
-    """It has been sent back often enough."""
+    """Park it: it was sent back often enough."""
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """Another letter tells of the same death, and has been sent back."""
+    """Another letter of the same death was sent back."""
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """Nothing is done to it."""
+    """Leave it as it is."""
 
     why: Why
 
@@ -99,17 +99,17 @@ Verdict: TypeAlias = Send | Park | Twin | Leave
 
 
 def death_of(letter: DeadLetter) -> RedrivenDeath:
-    """Which death *letter* tells of."""
+    """Return the death that *letter* tells of."""
     return RedrivenDeath(letter.origin, letter.group, letter.redrive_count, letter.content)
 
 
 def death_noted(state: LetterState) -> RedrivenDeath:
-    """Which death the letter in *state* tells of; without content in a state of an older version."""
+    """Return the death of the letter in *state*; without content in a state of an older version."""
     return RedrivenDeath(state.origin, state.group, state.count, state.content)
 
 
 def death_told(record: Record, group: str) -> RedrivenDeath:
-    """Which death the *record* of the redrive topic of *group* undoes."""
+    """Return the death that *record*, of the redrive topic of *group*, undoes."""
     control = read_control(record)
     origin = f"{control.origin_topic}/{control.origin_partition}/{control.origin_offset}"
     return RedrivenDeath(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
@@ -118,7 +118,7 @@ def death_told(record: Record, group: str) -> RedrivenDeath:
 def decide(
     letter: DeadLetter, known: LetterState | None, orders: RedriveOrders, *, sent_ms: int | None, now_ms: int
 ) -> Verdict:
-    """What shall become of *letter*; *sent_ms* says when a letter of the same death was sent back, if one was."""
+    """Decide about *letter*; *sent_ms*: when a letter of the same death was sent back, None for never."""
     state = state_of(letter, known)
     if state in ("redriven", "purged"):
         return Leave("redriven" if state == "redriven" else "purged")
@@ -128,7 +128,7 @@ def decide(
         return Leave("no group")
     if not is_origin(letter.topic, letter.record.topic):
         return Leave("unreadable origin")
-    # Offsets reset by hand let the same record die anew, later than what was sent back.
+    # Offsets reset by hand let the same record die again, later than what was sent back.
     if sent_ms is not None and letter.failed_ms <= sent_ms:
         return Twin()
     if state == "parked" and not orders.force:
@@ -138,9 +138,9 @@ def decide(
 
 
 def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRecord:
-    """The record that goes to the group *letter* died in: the original bytes and headers.
+    """Return the record for the group that *letter* died in: the original bytes and headers.
 
-    Attempts are counted from the start again, and one redrive more.
+    Attempts are counted from the start again, with one redrive more.
     """
     original = msgspec.structs.replace(letter.record, headers=letter.headers)
     control = Control(
@@ -156,9 +156,9 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRe
 
 
 class Pace(msgspec.Struct, kw_only=True):
-    """How many letters go next: as many as the rate allows.
+    """How many letters are sent next: as many as the rate allows.
 
-    Where failures are watched for, few at first and more while none is seen.
+    With *watchful*, few at first and more while no failure is seen.
     """
 
     rate: float | None = None
@@ -168,16 +168,16 @@ class Pace(msgspec.Struct, kw_only=True):
     step: int = _FIRST_PIECE
 
     def next_piece(self) -> int:
-        """At least one."""
+        """Return the size of the next piece, at least one."""
         size = self.step if self.watchful else _LARGEST_PIECE
         return size if self.rate is None else max(1, min(size, int(self.rate / _BEATS)))
 
     def due_s(self) -> float:
-        """How long after the start the next piece may go at the earliest."""
+        """Return the earliest time of the next piece, in seconds after the start."""
         return self.sent / self.rate if self.rate else 0.0
 
     def passed(self, count: int, failures: int) -> None:
-        """A piece of *count* went, and *failures* letters of this redrive have died again so far."""
+        """Note that *count* letters were sent, and that *failures* of this redrive have died again so far."""
         self.sent += count
         self.step = _FIRST_PIECE if failures > self.failures else min(_LARGEST_PIECE, self.step * 2)
         self.failures = failures
@@ -194,9 +194,9 @@ def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> Ve
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What letters of a plan have in common: what becomes of them, and what they are.
+    """What letters of a plan have in common: their verdict, and what they are.
 
-    They are sent, parked or twins (`send`, `park`, `twin`), or left for a reason.
+    The verdict is `send`, `park`, `twin`, or the reason for which they are left.
     """
 
     verdict: str
@@ -210,26 +210,26 @@ class RedriveCounts(msgspec.Struct, kw_only=True):
 
     counts: Counter[Count] = msgspec.field(default_factory=Counter)
     unresolved: int = 0
-    """Letters that a run which was cut off was about to send: whether it did is found out when this one runs."""
+    """Letters that a run was about to send when it was cut off; this run finds out whether it did."""
     unended: list[str] = msgspec.field(default_factory=list)
-    """Runs of which no end is written down."""
+    """Runs without a noted end."""
     unreachable: dict[str, str] = {}
-    """By group, why it can't be sent anything back."""
+    """By group, why no letter can be sent back to it."""
 
     def total(self, *verdicts: str) -> int:
-        """How many letters there are with one of *verdicts*."""
+        """Return how many letters have one of *verdicts*."""
         return sum(number for count, number in self.counts.items() if count.verdict in verdicts)
 
     @property
     def groups(self) -> list[str]:
-        """To whom letters would go."""
+        """The groups to which letters would go."""
         return sorted({count.group for count in self.counts if count.verdict == "send"})
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What a redrive did.
+    """The result of a redrive.
 
-    *outcome* is `finished`, `interrupted`, `stopped` (too many died again), `unread`, `withdrawn` (another is at work)
+    *outcome* is `finished`, `interrupted`, `stopped` (too many died again), `unread`, `withdrawn` (another run works)
     or `failed`.
     """
 
@@ -241,9 +241,9 @@ class Result(msgspec.Struct, kw_only=True):
     refused: int = 0
     failures: int = 0
     found: int = 0
-    """Letters that an earlier run had sent without being able to say so."""
+    """Letters that an earlier run had sent without noting it."""
     left: int = 0
-    """Letters of groups that can't be sent anything back."""
+    """Letters of groups to which no letter can be sent back."""
     unreachable: dict[str, str] = {}
     """By group, why."""
     rival: str = ""

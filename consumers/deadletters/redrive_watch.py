@@ -1,7 +1,7 @@
-"""Seeing whether what was sent back dies again.
+"""Watch: sees whether letters that were sent back die again.
 
-Owns waiting until the groups have been through what was sent, and counting new dead letters among it. Does not own
-sending.
+Owns waiting until the groups have settled what was sent, and counting new dead letters of it. Sending is in
+`consumers.deadletters.redrive`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = get_logger("redrive")
 
 
 class Watch:
-    """Follows the topics of dead letters from where they ended when it began."""
+    """Follows the dead letter topics from where they ended when it began."""
 
     def __init__(
         self, transport: Transport, namespace: str, clock: Clock, positions: dict[tuple[str, int], int]
@@ -49,16 +49,16 @@ class Watch:
         return cls(transport, namespace, clock, await dead_letter_ends(transport, namespace))
 
     def sent(self, sent: Iterable[tuple[RedrivenDeath, Appended]]) -> None:
-        """These deaths were undone by records at these places."""
+        """Note that these deaths were undone by records at these places."""
         for death, place in sent:
             self._expected.add(msgspec.structs.replace(death, count=death.count + 1))
             ends = self._behind.setdefault(death.group, {})
             ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
 
     async def settled(self, stop: asyncio.Event) -> bool:
-        """Wait until the groups have been through all that was sent.
+        """Wait until the groups have settled all that was sent.
 
-        False when *stop* was set or they do not get on.
+        Returns False when *stop* was set or they make no progress.
         """
         moved_s, said, left_before = self._clock.monotonic_s(), False, -1
         while not stop.is_set():
@@ -83,7 +83,7 @@ class Watch:
         return False
 
     async def failures(self) -> int:
-        """How many of those that were sent have died again so far."""
+        """Return how many of the sent messages have died again so far."""
         for place, end in (await dead_letter_ends(self._transport, self._namespace)).items():
             topic, partition = place
             offset = self._positions.get(place, 0)
@@ -102,7 +102,7 @@ class Watch:
         return len(self._seen)
 
     async def _left(self) -> int:
-        """Records that the groups have not settled; what is settled is not asked about again."""
+        """Return how many records the groups have not settled; settled places are not asked about again."""
         left = 0
         for group in list(self._behind):
             committed = await self._transport.admin.committed(group)

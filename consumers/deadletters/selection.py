@@ -1,6 +1,6 @@
-"""Which dead letters are meant: the filters that `dlq list`, `redrive` and `purge` share. Pure.
+"""Selection: the filters that `dlq list`, `redrive` and `purge` share. Pure.
 
-Owns matching, and describing a selection for the journal. Reading options is the command line's.
+Owns matching, and describing a selection for the journal. The command line reads the options.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Selection"]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Every filter that is given must hold; none of them given takes all.
+    """Filters that must all hold; without any filter every letter is selected.
 
-    The type is that of the topic of dead letters, times are those of death, both ends inclusive.
+    The type is that of the dead letter topic; times are those of death, both ends inclusive.
     """
 
     message_type: str | None = None
@@ -32,10 +32,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
     ends: Mapping[tuple[str, int], int] | None = None
-    """By (topic, partition), the place behind the last letter that somebody was asked about."""
+    """By (topic, partition), the offset after the last letter that the operator was asked about."""
 
     def takes(self, letter: DeadLetter, state: State) -> bool:
-        """Whether *letter*, being in *state*, is meant."""
+        """Return whether *letter*, being in *state*, is selected."""
         return (
             self.message_type in (None, _type_of_topic(letter.record.topic))
             and self.group in (None, letter.group)
@@ -52,7 +52,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def describe(self) -> dict[str, object]:
-        """The filters that are given, for the journal."""
+        """Return the given filters, for the journal."""
         given: dict[str, object] = {
             "type": self.message_type,
             "group": self.group,

@@ -1,1 +1,5 @@
-"""The inbox: what has been done under which idempotency key. See `base` for the seam, `rules` for the decision."""
+"""The inbox: what was done under which idempotency key.
+
+`consumers.inbox.base` is the Protocol, `consumers.inbox.claim_rules` the decision, `sqlite` and `postgres` are the
+stores.
+"""

@@ -1,8 +1,8 @@
-"""The inbox's seam: a store that remembers, by idempotency key, who is at work on a message and what came of it.
+"""The inbox's Protocol: a store that knows, by idempotency key, who runs a message and what its result was.
 
-Owns the Protocol and its values, which every store (`sqlite`, `postgres`) fulfils alike: `tests/consumers/inbox` is its
-suite. The decision about a claim is `rules`', when to claim is `consumers.handling.executor`'s. A mark without a result
-never counts as done (design section 5).
+Owns the Protocol and its values; `tests/consumers/inbox` is the contract suite of every store (`sqlite`, `postgres`).
+The decision about a claim is in `consumers.inbox.claim_rules`, when to claim in `consumers.handling.executor`. A claim
+without a result never counts as done.
 
     absent --claim--> claimed --finish--> done (the result: the sealed bytes of everything the handler sent)
                         |  ^
@@ -38,10 +38,10 @@ __all__ = [
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a row stands for. The sender is part of it: the keys of one are not those of another.
+    """What a row stands for. The sender is part of it: two senders' equal keys are different rows.
 
-    It is the id that the message gives: whoever may write to the topic can write any, as long as no keys prove who has
-    sealed it.
+    The sender is the id that the message names. Without verification keys, anyone who may write to the topic can write
+    any id.
     """
 
     namespace: str
@@ -59,31 +59,31 @@ class Claimed(msgspec.Struct, frozen=True):
 
     token: int
     starts: int = 1
-    """How often it was started since it last ended in order, this start included."""
+    """How often it was started since a run last ended in order, this start included."""
     alone: bool = False
-    """It is under suspicion, and claimed by a process that runs nothing else.
+    """It is a suspect, claimed by a process that runs nothing else.
 
-    Should that die, the message is to blame.
+    If that process dies, the death counts against the message.
     """
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """Two workers died while they ran this among others.
+    """Two workers died while they ran this message among others.
 
-    Ask again when nothing else runs in this process, and say so (*alone*).
+    Claim it again with *alone* when nothing else runs in this process.
     """
 
 
 class AlreadyDone(msgspec.Struct, frozen=True):
-    """It was done before, and this is all that it sent: send the same bytes again, run nothing."""
+    """It was done before: send the same *outputs* again, run nothing."""
 
     outputs: tuple[NewRecord, ...]
     message_id: str = ""
-    """Of the message that was done; others under its key are answered for it."""
+    """The id of the message that was done; other messages under its key get the same answer."""
 
 
 class ClaimedElsewhere(msgspec.Struct, frozen=True):
-    """A worker that is alive has it; ask again after *wait_s* seconds."""
+    """A live worker has the claim; ask again after *wait_s* seconds."""
 
     wait_s: float
 
@@ -92,11 +92,11 @@ class Conflict(msgspec.Struct, frozen=True):
     """The key was used for other content."""
 
     content_hash: str
-    """Of the content that came first."""
+    """The hash of the content that came first."""
 
 
 class KeepsCrashing(msgspec.Struct, frozen=True):
-    """So many workers died while they ran it alone."""
+    """*deaths* workers died while they ran it alone: it is given up."""
 
     deaths: int
 
@@ -105,7 +105,7 @@ Claim: TypeAlias = Claimed | Suspect | AlreadyDone | ClaimedElsewhere | Conflict
 
 
 class Ask(msgspec.Struct, eq=False, gc=False):
-    """A claim that is asked for, by one who does not wait; see `Inbox.claim`."""
+    """A claim request of a caller that does not wait; see `Inbox.claim`."""
 
     key: Key
     content_hash: str
@@ -113,20 +113,20 @@ class Ask(msgspec.Struct, eq=False, gc=False):
     reopen: int = 0
     alone: bool = False
     identity: Any = None
-    """What the store knows the key by, once it has been asked; a result for the same key may be given it."""
+    """The store's own name of the key, set once it was asked; a result for the same key may use it."""
     answer: Claim | Exception | None = None
-    """Filled in by the store."""
+    """Set by the store."""
     message_id: str = ""
 
 
 class End(msgspec.Struct, eq=False, gc=False):
-    """A result, by one who does not wait; see `Inbox.finish`, and `Ask`."""
+    """A result of a caller that does not wait; see `Inbox.finish`, and `Ask`."""
 
     key: Key
     token: int
     identity: Any = None
     outputs: bytes = b""
-    """Encoded."""
+    """The encoded outputs."""
     answer: bool | Exception | None = None
 
 
@@ -147,25 +147,25 @@ class Transaction(Protocol):
         """Run one statement. Raises InboxError, or the database's own error about the statement."""
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
+        """Run one statement and return its rows."""
 
     async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
-        """Its first row, or None."""
+        """Run one statement and return its first row, or None."""
 
     async def rollback(self) -> None:
-        """Undo everything; harmless after it ended."""
+        """Undo everything; harmless after the transaction has ended."""
 
 
 class Inbox(Protocol):
-    """A store. Every method raises InboxError, which is retriable, where the store cannot be reached or is full."""
+    """A store. Every method raises InboxError, which is retriable, where the store is unreachable or full."""
 
     shared: bool
     """Whether workers on other machines see the same rows."""
 
     async def open(self) -> None:
-        """Connect, make or migrate the tables, and take up the lease of this *owner*.
+        """Connect, create or migrate the tables, and start the lease of this *owner*.
 
-        *owner* is a worker that lives; the lease is renewed in the background.
+        *owner* is a live worker; the lease is renewed in the background.
         """
 
     async def claim(
@@ -178,17 +178,17 @@ class Inbox(Protocol):
         alone: bool = False,
         message_id: str = "",
     ) -> Claim:
-        """Decide about a message; a Claimed stands when this returns, whatever happens to this process.
+        """Decide about a message; a Claimed is stored when this returns, whatever happens to this process.
 
-        The row may be forgotten after *keep_until_ms*.
+        The row may be deleted after *keep_until_ms*.
 
-        *reopen*: how often an operator has redriven the message: deaths counted before the last time do not count any
-        more. Every claim is ended by `finish` with an answer, or by `release`, whatever that raises: until then this
-        process counts as running it.
+        *reopen*: how often an operator has redriven the message; deaths before the last redrive no longer count. Every
+        claim is ended by an answer of `finish`, or by `release`, even one that raises: until then this process counts
+        as running it.
         """
 
     async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
-        """What was done under *key* with that content; None where nothing was. Claims nothing."""
+        """Return what was done under *key* with that content; None where nothing was. Claims nothing."""
 
     async def finish(
         self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
@@ -199,33 +199,32 @@ class Inbox(Protocol):
         """
 
     def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
-        """`claim` for many, by one who does not wait.
+        """`claim` for many, by a caller that does not wait.
 
-        *told* is called on the loop, later, with those that have their answer.
-
-        Each is told once, those that take longer after the others.
+        *told* is called later on the loop, with those that have their answer. Each is passed once, slower ones after
+        the others.
         """
 
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         """`finish` without outputs and without a transaction for many; see `claim_soon`.
 
-        What was told of stands, whatever happens to this process; `sync` makes it outlive a crash of the machine.
+        A reported result is stored, whatever happens to this process; `sync` makes it survive a crash of the machine.
         """
 
     async def sync(self) -> None:
-        """Make durable all that was told of. To be awaited before an offset is committed that counts on it."""
+        """Make all reported results durable. Await it before committing an offset that relies on them."""
 
     async def release(self, key: Key, token: int) -> None:
-        """The run ended in order but is not done (a failure, an orderly stop): the start does not count.
+        """Free a claim whose run ended in order without a result (a failure, a stop): the start does not count.
 
-        Nothing happens to a newer claim.
+        A newer claim is not changed.
         """
 
     async def begin(self) -> Transaction:
         """Open a transaction for one handler."""
 
     async def purge(self) -> int:
-        """Forget rows whose time has passed; how many."""
+        """Delete the rows that have expired; return how many."""
 
     async def close(self) -> None:
-        """Give up the lease: what this owner still held is free at once, and not counted as a death."""
+        """End the lease: this owner's claims are free at once, and do not count as deaths."""

@@ -1,13 +1,13 @@
-"""The decision about a claim: what stands in a row, who asks, whether the row's holder lives.
+"""The claim rule: what a claim gets, from the row, the asker and whether the row's holder is alive.
 
 Pure; every store calls it inside its transaction.
 
-Owns the whole of what base's picture leaves open: who may have a message next, what counts as a death, when a message
-runs alone and when it is given up. Does not own rows' storage, leases (`lease` says who lives) or what a worker does
-with the answer.
+Owns which worker may have a message next, what counts as a death, when a message runs alone and when it is given up.
+Rows are stored in `sqlite` and `postgres`; `consumers.inbox.lease` tells who is alive; `consumers.handling.executor`
+acts on the answer.
 
-A death is only held against a message that was running alone. One that ran among others at two deaths is a suspect, and
-runs alone next: after one death that would be everything a worker was at work on, and long handlers would be repeated
+A death counts only against a message that ran alone. A message that ran among others at two deaths is a suspect, and
+runs alone next. After a single death that would be everything a worker was running, and long handlers would be repeated
 one after another.
 """
 
@@ -38,19 +38,19 @@ __all__ = [
 ]
 
 MOST_DEATHS = 3
-"""So many deaths alone, and nobody runs it any more."""
+"""After so many deaths alone the message is given up."""
 
 DEATHS_TO_SUSPICION = 2
-"""So many starts that ended in its worker's death, and it runs alone."""
+"""After so many starts that ended in their worker's death the message runs alone."""
 
 WAIT_S = 1.0
-"""After so long at the latest it is worth asking again about a message that another worker has."""
+"""The longest wait, in seconds, before asking again about a message that another worker has claimed."""
 
 CLOSED = None
 """The rest of the lease of an owner that closed in order."""
 
 NOBODY = 0
-"""The owner of a row that nobody has; no owner has this number."""
+"""The owner of a free row; no owner has this number."""
 
 SHORTEST_WAIT_S = 0.05
 
@@ -59,7 +59,7 @@ FIRST = Claimed(token=1, starts=1, alone=False)
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What stands under a key. *owner* is the number of one incarnation of a worker."""
+    """What is stored under a key. *owner* is the number of one incarnation of a worker."""
 
     content_hash: str
     state: Literal["claimed", "free", "done"]
@@ -69,18 +69,18 @@ class Row(msgspec.Struct, frozen=True):
     starts: int = 0
     deaths: int = 0
     suspect: bool = False
-    """Workers died while they ran this: it runs alone, until a run of it ends in order."""
+    """Workers died while they ran this message: it runs alone, until a run of it ends in order."""
     alone: bool = False
     """The run that holds the claim is alone in its process."""
     reopened: int = 0
     """How often an operator had redriven it when deaths were last forgiven."""
     outputs: bytes = b""
     message_id: str = ""
-    """Of the message that was claimed last."""
+    """The id of the message that was claimed last."""
 
 
 class Asker(NamedTuple):
-    """Who wants a message: an incarnation of a worker, and whether that very process is running the message now."""
+    """The claiming incarnation of a worker, and whether that process is running the message now."""
 
     owner: int
     content_hash: str
@@ -99,12 +99,12 @@ class Decision(NamedTuple):
 
 
 def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decision:
-    """What becomes of *asker*'s claim.
+    """Decide the claim of *asker* on *row*.
 
-    *holder_rest_s*: how long the lease of the row's owner still runs; not more than 0: dead; or CLOSED.
+    *holder_rest_s*: the seconds for which the lease of the row's owner still runs; not more than 0: dead; or CLOSED.
     """
     if row is None:
-        # A row that was forgotten while its run went on is still somebody's.
+        # A row that was purged while its run went on still belongs to that run.
         return Decision(None, ClaimedElsewhere(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
     if row.content_hash != asker.content_hash:
         return Decision(None, Conflict(row.content_hash))
@@ -116,14 +116,17 @@ def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decisi
 
 
 def found_done(row: Row | None, content_hash: str) -> AlreadyDone | None:
-    """What *row* says was done with that content."""
+    """Return what *row* records as done with that content, or None."""
     if row is None or row.state != "done" or row.content_hash != content_hash:
         return None
     return AlreadyDone(decode_outputs(row.outputs), row.message_id)
 
 
 def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:
-    """The row with its result, the same object where it has that result already; None for a token that is stale."""
+    """Return the row with its result; None for a stale token.
+
+    The same object where the row has that result already.
+    """
     if row is None or (row.owner, row.token) != (owner, token):
         return None
     if row.state == "done":
@@ -134,14 +137,14 @@ def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row 
 
 
 def released(row: Row | None, *, owner: int, token: int) -> Row | None:
-    """The row given up in order; None where it is not that claim's any more."""
+    """Return the row freed in order; None where the claim is no longer its own."""
     if row is None or row.state != "claimed" or (row.owner, row.token) != (owner, token):
         return None
     return _freed(row)
 
 
 def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
-    """Of a row that was begun before."""
+    """Decide about a row that was claimed before."""
     if row.state == "free":
         row = _reopened(row, asker)
         return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(None, KeepsCrashing(row.deaths))
@@ -154,7 +157,7 @@ def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
 
 
 def _ended_in_order(row: Row, asker: Asker, holder_rest_s: float | None) -> bool:
-    # An owner that does not run what it holds has ended that run, and could not write it down.
+    # An owner that does not run what it holds has ended that run, and could not record it.
     return row.owner == asker.owner or holder_rest_s is CLOSED
 
 
@@ -163,7 +166,7 @@ def _blank(asker: Asker) -> Row:
 
 
 def _freed(row: Row) -> Row:
-    """After a run that ended in order: nobody's, and beyond suspicion."""
+    """Return the row after a run that ended in order: without owner and without suspicion."""
     return msgspec.structs.replace(row, state="free", owner=NOBODY, starts=0, deaths=0, suspect=False, alone=False)
 
 
@@ -175,13 +178,13 @@ def _died(row: Row) -> Row:
 
 
 def _reopened(row: Row, asker: Asker) -> Row:
-    """Deaths are forgiven once for each redrive; suspicion stays."""
+    """Forgive deaths once per redrive; suspicion stays."""
     return msgspec.structs.replace(row, deaths=0, reopened=asker.reopen) if asker.reopen > row.reopened else row
 
 
 def _claimed(row: Row, asker: Asker) -> Decision:
     if row.suspect and not asker.alone:
-        # Claimed before it is alone, its worker's death by another suspect would count against it.
+        # Claimed before it runs alone, its worker's death by another suspect would count against it.
         return Decision(row, Suspect())
     claimed = msgspec.structs.replace(
         row,

@@ -1,9 +1,9 @@
-"""One owner's lease as the owner itself knows it. Pure: every moment is an argument, in monotonic seconds.
+"""Lease: one owner's lease as the owner itself knows it. Pure; times are arguments, in monotonic seconds.
 
-Owns when to renew, and when an owner may call others dead. Does not own the stored leases, nor who reads them.
+Owns when to renew it, and when an owner may judge others dead. The stored leases are in `sqlite` and `postgres`.
 
-When all are held up at once (the store was away, the machine slept), every lease has run out, and whoever is back first
-must not take the others for dead: it gives them as long as a lease lasts.
+When all owners were held up at once (the store was away, the machine slept), every lease has run out. The first one
+back must not judge the others dead: it waits for the length of a lease.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 __all__ = ["Lease"]
 
 _RENEWALS = 4
-"""So often within its length a lease is renewed."""
+"""How often a lease is renewed within its length."""
 
 
 class Lease:
-    """The lease of this owner, taken up at *now_s*."""
+    """The lease of this owner, which starts at *now_s*."""
 
     def __init__(self, length_s: float, now_s: float) -> None:
         self.length_s = length_s
@@ -24,25 +24,25 @@ class Lease:
 
     @property
     def interval_s(self) -> float:
-        """How often to renew it."""
+        """Seconds between renewals."""
         return self.length_s / _RENEWALS
 
     def is_due(self, now_s: float) -> bool:
-        """Whether whoever writes to the store anyway should renew it on the way."""
+        """Return whether a write to the store should renew the lease on the way."""
         return now_s - self._renewed_s >= self.interval_s / 2
 
     def has_run_out(self, now_s: float) -> bool:
-        """Whether others may take this owner for dead."""
+        """Return whether others may judge this owner dead."""
         return now_s - self._renewed_s > self.length_s
 
     def renewed(self, now_s: float) -> None:
-        """It was renewed; *now_s* is from before the store was asked."""
+        """Note that the lease was renewed; *now_s* is from before the store was asked."""
         if self.has_run_out(now_s):
             self._judges_from_s = now_s + self.length_s
         self._renewed_s = max(self._renewed_s, now_s)
 
     def judged(self, rest_s: float | None, now_s: float) -> float | None:
-        """The *rest_s* of another's lease, as this owner may see it."""
+        """Return the rest of another owner's lease as this owner may judge it; *rest_s* is what the store says."""
         if rest_s is None or rest_s > 0 or (not self.has_run_out(now_s) and now_s >= self._judges_from_s):
             return rest_s
         return max(self._judges_from_s - now_s, self.interval_s)

@@ -1,7 +1,7 @@
-"""Which inbox a worker gets, by its settings and the log it works on.
+"""Opening an inbox: which store a worker gets, by its settings and its log.
 
-Owns the defaults: beside the embedded log a file of its own, on Kafka none; and the refusal of a store on Kafka that
-only one machine sees, since the next owner of a partition may be elsewhere. Does not own opening it.
+Owns the defaults: a file beside the embedded log, none on Kafka. On Kafka it refuses a store that only one machine
+sees, since a partition's next owner may be on another machine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = get_logger("inbox")
 
 
 def inbox_url(settings: Settings) -> str | None:
-    """Where the inbox is; None for no inbox.
+    """Return the URL of the inbox; None for no inbox.
 
-    Raises ConfigurationError for one that other machines' workers would not see.
+    Raises ConfigurationError for a store that workers on other machines would not see.
     """
     log, wanted = settings.bus.url, settings.inbox.url
     scheme = log.partition("://")[0]
@@ -44,7 +44,7 @@ def inbox_url(settings: Settings) -> str | None:
 
 
 def beside(log_url: str) -> str:
-    """The inbox's own file beside the log's, which has the same life."""
+    """Return the URL of the inbox file beside the log's, which lives as long."""
     path = log_file(log_url)
     if log_url.startswith("memory://") or str(path) == MEMORY:
         return "memory://"
@@ -52,7 +52,7 @@ def beside(log_url: str) -> str:
 
 
 def has_inbox(app: Declaration, settings: Settings) -> bool:
-    """Whether a worker of *app* gets one. Raises ConfigurationError as `inbox_url`."""
+    """Return whether a worker of *app* gets an inbox. Raises ConfigurationError as `inbox_url`."""
     return (
         any(subscription.dedup != "off" for subscription in app.subscriptions.values())
         and inbox_url(settings) is not None
@@ -60,14 +60,14 @@ def has_inbox(app: Declaration, settings: Settings) -> bool:
 
 
 def log_file(log_url: str) -> Path:
-    """The file of the embedded log."""
+    """Return the file of the embedded log."""
     path = Path(unquote(log_url.partition("?")[0].removeprefix("sqlite:///")))
-    # Workers may call one log by several names, and must not each have an inbox of their own.
+    # Workers may name one log by several paths, and must share one inbox.
     return path.resolve() if path.is_symlink() else path
 
 
 def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
-    """The inbox of a worker of *app* as *owner*, not yet open; None where nothing of the app is remembered."""
+    """Return the inbox of a worker of *app*, not yet open; None where nothing of the app is remembered."""
     wanted = {subscription.dedup for subscription in app.subscriptions.values()} - {"off"}
     if not wanted:
         return None
@@ -85,14 +85,14 @@ def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clo
 
 
 LEASE_S: Final = 20.0
-"""So long a worker may be silent before others take what it was running."""
+"""Seconds of silence after which others take over a worker's claims."""
 
 
 _KNOWN = "memory://, postgresql://user@host/database, sqlite:///relative.db, sqlite:////absolute.db"
 
 
 def open_inbox(url: str, *, owner: str, clock: Clock, lease_s: float = LEASE_S, shared_files: bool = False) -> Inbox:
-    """The inbox behind *url*, still to be opened. Raises ConfigurationError."""
+    """Return the inbox behind *url*, still to be opened. Raises ConfigurationError."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         from bus.databases.postgres import driver

@@ -1,6 +1,6 @@
-"""The bytes in which stores keep what a handler sent, and what they know a message by.
+"""Row encoding: the bytes in which stores keep a handler's outputs, and the text and digest of a key.
 
-Owns both encodings; what is stored under version 1 stays readable. Does not own where they are stored.
+Owns both encodings; version 1 stays readable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _json = msgspec.json.Encoder()
 
 
 def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
-    """*outputs* as msgpack; nothing at all for none."""
+    """Encode *outputs* as msgpack; no bytes for no outputs."""
     if not outputs:
         return b""
     return _encoder.encode(
@@ -33,15 +33,15 @@ def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
 
 
 def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:
-    """The very records that `encode_outputs` was given."""
+    """Return the records that `encode_outputs` was given."""
     return tuple(NewRecord(*fields) for fields in _decoder.decode(data)[1]) if data else ()
 
 
 def key_text(key: Key) -> str:
-    """*key* as a JSON array: one text, readable, and never equal for two keys."""
+    """Return *key* as a JSON array: readable text, different for different keys."""
     return _json.encode((key.namespace, key.sender, key.message_type, key.group, key.idempotency_key)).decode()
 
 
 def key_digest(text: str) -> bytes:
-    """What stands for a `key_text` where the text may be too long: SHA-256."""
+    """Return the SHA-256 of a `key_text`, for stores where the text may be too long."""
     return sha256(text.encode()).digest()

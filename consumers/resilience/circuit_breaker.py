@@ -1,7 +1,7 @@
-"""Waiting for dependencies: the breakers of a worker, with everything that has to follow when one opens or closes.
+"""Circuit breakers: messages wait for a dependency that is down, and one of them probes it.
 
-Owns telling which types wait, of which only a few are fetched then, the series that says so, and the log lines. The
-rules are `consumers.resilience.circuit_breaker`'s.
+Owns the rule (`Breakers`) and what follows from it (`CircuitBreakers`): which types wait, the metric and the log lines.
+How few of a waiting type are fetched is in `consumers.state.assignments`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = get_logger("breaker")
 
 
 class CircuitBreakers:
-    """What one group waits for. *let_wait* is told which message types wait now."""
+    """The breakers of one group; *let_wait* receives the message types that wait now."""
 
     def __init__(self, group: str, clock: Clock, metrics: Metrics, let_wait: Callable[[set[str]], None]) -> None:
         self._group = group
@@ -35,19 +35,19 @@ class CircuitBreakers:
         self._names: set[str] = set()
         self._meters = metrics.meters(group)
         self._done: Mapping[str, float] = {}
-        """How much of each type was done at the last look."""
+        """The number of done messages per type at the last look."""
         self._done_s: dict[str, float] = {}
-        """When some of a type was seen to be done last."""
+        """When a message of a type was last seen to be done."""
         self._looking: Timer | None = None
         self.any_down = False
-        """Whether there is anything to ask, or to tell of a success."""
+        """Whether a dependency is down or doubted: only then are runs asked about and reported."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
-        """0 when the message may run now; else seconds after which to ask again."""
+        """Return 0 when the message may run now; else the seconds after which to ask again."""
         return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self.any_down else 0.0
 
     def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
-        """Seconds to wait for what *error* names; None when this failure counts as the message's own."""
+        """Return the seconds to wait for what *error* names; None when the failure counts as the message's own."""
         known = error.name in self._breakers.open
         lively = self._is_lively(message_type)
         certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
@@ -59,20 +59,20 @@ class CircuitBreakers:
         return delay_s
 
     def watch(self) -> None:
-        """Look what was done since the last look; to be called every second or so."""
+        """Note which types were done since the last look. Call it about once a second."""
         now_s, before = self._clock.monotonic_s(), self._done
         self._done = {label: meter.done.count for label, meter in self._meters.items()}
         self._done_s |= {label: now_s for label, count in self._done.items() if count > before.get(label, 0)}
 
     def _is_lively(self, message_type: str) -> bool:
-        """Whether messages of that type were done within the last seconds."""
+        """Return whether messages of that type were done within the last seconds."""
         if self._meters[message_type].done.count > self._done.get(message_type, 0):
             return True
         done_s = self._done_s.get(message_type)
         return done_s is not None and self._clock.monotonic_s() - done_s < _LIVELY_S
 
     def succeeded(self, message: Message) -> None:
-        """A handler went through."""
+        """Note that the handler of *message* succeeded."""
         if not self.any_down:
             return
         before = set(self._breakers.open)
@@ -85,9 +85,9 @@ class CircuitBreakers:
             self._follow()
 
     def release(self, message: Message | None) -> None:
-        """A run ended in a way that says nothing about any dependency, or there was none.
+        """Note that *message* did not run, or that its run says nothing about a dependency.
 
-        Were the message still to count as the probe, no other of its type would be let through.
+        While it counted as the probe, no other message of its type would be let through.
         """
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
@@ -106,7 +106,7 @@ class CircuitBreakers:
         self._follow()
 
     def _show(self, dependency: str, *, is_open: bool) -> None:
-        # A name comes from a handler: one that is made up anew each time must not become a series each time.
+        # A handler chooses the name: a new name per message must not become a new series per message.
         if dependency in self._names or len(self._names) < _MOST_NAMES:
             self._names.add(dependency)
         else:
@@ -115,14 +115,14 @@ class CircuitBreakers:
 
 
 FORGOTTEN_S = 600.0
-"""How long a dependency is remembered that nobody asks about.
+"""Seconds after which a dependency is forgotten that no message asks about.
 
-Longer than any wait here, and than the longest of the usual retry tiers, where what waits is not seen.
+Longer than any wait here, and than the longest default retry tier, whose waiting messages are not seen.
 """
 
 
 _LIVELY_S = 3.0
-"""So long after the last success of a type nobody believes that what it depends on is down."""
+"""Seconds after the last success of a type in which its dependencies are not believed to be down."""
 _BASE_S = 1.0
 
 
@@ -149,14 +149,14 @@ class _Breaker:
         self.next_probe_s = now_s + _BASE_S
         self.probing: str | None = None
         self.probed: set[str] = set()
-        """Who has had its turn in this round."""
+        """The messages that have probed in this round."""
         self.asked_s: dict[str, float] = {}
-        """When each message that waits asked last."""
+        """When each waiting message last asked."""
         self.last_s = now_s
-        """When any message asked, or blamed it."""
+        """When any message last asked about it or blamed it."""
 
     def wait_s(self, message_id: str, now_s: float) -> float:
-        """0 when it is this message's turn to probe."""
+        """Return the seconds to wait; 0 when it is this message's turn to probe."""
         self.asked_s[message_id] = self.last_s = now_s
         if self.probing is not None:
             return _BASE_S
@@ -167,13 +167,13 @@ class _Breaker:
         return 0.0
 
     def begin(self, message_id: str) -> None:
-        """It probes now."""
+        """Note that the message probes now."""
         self.probing = message_id
         self.probed.add(message_id)
 
     def _others_wait(self, now_s: float) -> bool:
-        """Whether somebody who has not had a turn is still there; else a new round begins."""
-        # Who has not asked for that long was settled in another way, or given away.
+        """Return whether a message that has not probed still waits; else begin a new round."""
+        # A message that has not asked for that long was settled otherwise, or given away.
         self.asked_s = {
             name: asked_s for name, asked_s in self.asked_s.items() if now_s - asked_s <= self.backoff_s + 2 * _BASE_S
         }
@@ -184,9 +184,9 @@ class _Breaker:
 
 
 class _Doubt:
-    """What speaks against a dependency that is not known to be down.
+    """The evidence against a dependency that is not known to be down.
 
-    And how often it was said to be down and was not.
+    Also how often it was said to be down and was not.
     """
 
     __slots__ = ("blamers", "contradicted", "last_s", "types")
@@ -199,7 +199,7 @@ class _Doubt:
         self.last_s = 0.0
 
     def needed(self, now_s: float) -> int:
-        """So many messages have to blame it, with no success between them."""
+        """Return how many messages have to blame it, without a success between them."""
         if now_s - self.last_s > FORGOTTEN_S:
             self.contradicted = 0
         return min(_MOST_NEEDED, 1 << self.contradicted)
@@ -221,16 +221,16 @@ class Breakers:
 
     @property
     def doubted(self) -> bool:
-        """Whether a success now would say something about a dependency that is not down."""
+        """Whether a success now would count for a dependency that is not down."""
         return any(doubt.blamers for doubt in self._doubts.values())
 
     @property
     def waiting_types(self) -> set[str]:
-        """The message types that wait for one of them."""
+        """The message types that wait for a dependency."""
         return {name for breaker in self._open.values() for name in breaker.types}
 
     def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
-        """0 when the message may run now, perhaps as a probe; else seconds after which to ask again."""
+        """Return 0 when the message may run now, perhaps as a probe; else the seconds after which to ask again."""
         needed = [
             breaker
             for breaker in self._open.values()
@@ -252,12 +252,12 @@ class Breakers:
         lively: bool = False,
         certain: bool = False,
     ) -> float | None:
-        """The handler of a message says that *dependency* is down: seconds to wait.
+        """Note that a handler says *dependency* is down; return the seconds its message waits.
 
         None when this failure counts as the message's own.
 
-        *lively*: messages of that type were done within the last seconds, so that those that blame are not believed.
-        *certain*: no other message's success can speak against it.
+        *lively*: messages of that type were done within the last seconds, so the blame is not believed. *certain*: no
+        other message's success can contradict it.
         """
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
@@ -270,8 +270,8 @@ class Breakers:
             self._blamed.popitem(last=False)
         if breaker is None:
             doubt = self._doubt(dependency, message_type, message_id)
-            # While others of its type go through, those that blame wait for themselves, however many they are: a flood
-            # of messages that blame must not stop the rest.
+            # While others of its type succeed, each blaming message waits by itself, however many there are: they must
+            # not stop the rest.
             if not certain and (lively or len(doubt.blamers) < doubt.needed(now_s)):
                 return _BASE_S
             doubt.blamers.clear()
@@ -294,9 +294,9 @@ class Breakers:
         self._closings[dependency] = self._closings.get(dependency, 0) + 1
 
     def succeed(self, message_id: str, message_type: str | None = None, now_s: float = 0.0) -> bool:
-        """The handler of a message did not blame anything; True when that was a probe, so that something is up again.
+        """Note that a handler succeeded; return True when its message was a probe, so a dependency is up again.
 
-        Without *message_type* it may be of any type.
+        Without *message_type* the message may be of any type.
         """
         for name, doubt in self._doubts.items():
             if (
@@ -317,9 +317,9 @@ class Breakers:
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
-        """A message is not probing any more.
+        """Note that a message no longer probes.
 
-        Its probe *failed*, or it was cut short or given away, which says nothing.
+        Its probe *failed*; otherwise it was cut or given away, which says nothing.
         """
         for breaker in self._open.values():
             if breaker.probing == message_id:
@@ -329,7 +329,10 @@ class Breakers:
                     breaker.next_probe_s = now_s + breaker.backoff_s
 
     def forget(self, now_s: float) -> list[str]:
-        """Let go of those that nobody has asked for long, which says nothing about their dependencies; their names."""
+        """Forget dependencies that no message has asked about for long; return their names.
+
+        This says nothing about whether they are up.
+        """
         forgotten = [
             name
             for name, breaker in self._open.items()

@@ -1,6 +1,7 @@
-"""FailureBrake: what follows when the brake is pulled: partitions rest, and it is said aloud.
+"""The failure brake: a message type pauses when too many of its messages die.
 
-Owns telling partitions, the series and the log lines. The rule is `consumers.resilience.failure_brake`'s.
+Owns the rule (`BrakeRule`) and what follows from it (`FailureBrake`): paused types, the metric and the log lines.
+Pausing partitions is in `consumers.state.assignments`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _log = get_logger("brake")
 
 
 class FailureBrake:
-    """The brake of one group. *rest* is told which message types are not to be fetched now."""
+    """The brake of one group; *rest* receives the message types that are not fetched now."""
 
     def __init__(
         self, brake: BrakeRule, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
@@ -31,16 +32,16 @@ class FailureBrake:
         self.enabled = brake.enabled
 
     def delay_s(self, message_type: str) -> float:
-        """0 when a message of this type may run now, else seconds to wait."""
+        """Return 0 when a message of this type may run now, else the seconds to wait."""
         return self._brake.delay_s(message_type, self._clock.monotonic_s())
 
     def done(self, message_type: str) -> None:
-        """A handler went through."""
+        """Count a handler that succeeded."""
         if self.enabled:
             self._brake.note(message_type, self._clock.monotonic_s(), died=False)
 
     def dead(self, message_type: str, reason: str) -> None:
-        """A message died."""
+        """Count a message that died of *reason*, and pause its type where that is too many."""
         if not self.enabled or reason not in COUNTED:
             return
         pause_s = self._brake.note(message_type, self._clock.monotonic_s(), died=True)
@@ -65,7 +66,7 @@ class FailureBrake:
 
 
 COUNTED = frozenset({"rejected", "retries_exhausted", "crash_loop"})
-"""The reasons that count as deaths here."""
+"""The reasons that count as deaths for the brake."""
 
 
 _TRIAL = 10
@@ -89,7 +90,7 @@ class _Window:
 class BrakeRule:
     """Pauses a type for *pause_s* when more than *share* of its last *window* outcomes are deaths.
 
-    A share of 1 never does.
+    A share of 1 never pauses.
     """
 
     def __init__(self, *, share: float, window: int, pause_s: float) -> None:
@@ -100,16 +101,16 @@ class BrakeRule:
 
     @property
     def enabled(self) -> bool:
-        """Whether it can ever pull."""
+        """Whether it can ever pause a type."""
         return self._share < 1
 
     def note(self, message_type: str, now_s: float, *, died: bool) -> float | None:
-        """One more outcome; the seconds to pause for if the brake is pulled by it."""
+        """Count one more outcome; return the seconds to pause where it pulls the brake, else None."""
         window = self._windows.get(message_type)
         if window is None:
             window = self._windows[message_type] = _Window(self._size)
         if now_s < window.until_s:
-            # Begun before the pause.
+            # A run that began before the pause.
             return None
         window.outcomes.append(died)
         if len(window.outcomes) < window.size:
@@ -129,10 +130,10 @@ class BrakeRule:
         return pause_s
 
     def delay_s(self, message_type: str, now_s: float) -> float:
-        """0 when a message may run now, else what is left of the pause."""
+        """Return 0 when a message may run now, else the rest of the pause in seconds."""
         window = self._windows.get(message_type)
         return 0.0 if window is None else max(0.0, window.until_s - now_s)
 
     def paused(self, now_s: float) -> set[str]:
-        """The types that pause."""
+        """Return the types that pause now."""
         return {name for name, window in self._windows.items() if now_s < window.until_s}

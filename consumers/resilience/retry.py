@@ -1,7 +1,7 @@
-"""What becomes of a message whose handler failed: a pure decision that the worker executes.
+"""Retry: what becomes of a message whose handler failed. A pure decision.
 
-Owns the schedule (constant, linear, exponential with jitter and cap), the choice between waiting in the lane and a
-tier, and giving up (design section 5). Time and randomness are arguments. Does not own appending anything.
+Owns the schedule (constant, linear, exponential with jitter and cap), the choice between the lane and a tier, and
+giving up. Time and randomness are arguments. Carrying it out is in `consumers.settling.dispositions`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 class WaitInLane(msgspec.Struct, frozen=True):
-    """Keep the message, and its key, here for *delay_s*; *attempt* runs were used."""
+    """Keep the message and its key here for *delay_s* seconds; *attempt* runs were used."""
 
     delay_s: float
     attempt: int
 
 
 class WaitInTier(msgspec.Struct, frozen=True):
-    """Append it to *tier*; it may run *delay_s* from now at the earliest; *attempt* runs were used."""
+    """Append the message to *tier*; it may run in *delay_s* seconds at the earliest; *attempt* runs were used."""
 
     tier: Tier
     delay_s: float
@@ -59,7 +59,7 @@ class WaitInTier(msgspec.Struct, frozen=True):
 
 
 class Die(msgspec.Struct, frozen=True):
-    """Dead letter with *reason*."""
+    """Write a dead letter with *reason*."""
 
     reason: str
     text: str
@@ -69,7 +69,7 @@ Decision: TypeAlias = WaitInLane | WaitInTier | Die
 
 
 def asked_of(policy: RetryPolicy) -> Retry:
-    """What a message asks for, as a group would say it."""
+    """Return the *policy* that a message asks for, in the form of a group's policy."""
     return Retry(
         attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000
     )
@@ -86,11 +86,11 @@ def decide(
     randomness: float,
     lane_limit_s: float = LANE_LIMIT_S,
 ) -> Decision:
-    """What becomes of a message whose run number *attempt* (from 1) failed with *error*, in a group of that *policy*.
+    """Decide what becomes of a message whose run number *attempt* (from 1) failed with *error*.
 
-    The message itself may have *asked* for fewer runs and shorter waits than its group's, never for more or longer.
-    *remaining_s* is what is left of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent in
-    the lane; 0 where too many wait there already. Waiting for a dependency is `consumers.resilience.circuit_breaker`'s.
+    *policy* is the group's. The message may have *asked* for fewer runs and shorter waits, never for more or longer.
+    *remaining_s* is the rest of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent in the
+    lane; 0 where too many wait there already. Waiting for a dependency is in `consumers.resilience.circuit_breaker`.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
@@ -105,7 +105,7 @@ def decide(
     if delay_s < lane_limit_s or not tiers:
         return WaitInLane(delay_s, attempt)
     tier = choose_tier(tiers, delay_s)
-    # What counts is when it could run: a tier is left when its whole delay has passed.
+    # What counts is when it could run: a record leaves a tier only after the whole delay.
     back_s = math.ceil(delay_s / tier.delay_s) * tier.delay_s
     if back_s >= remaining_s:
         return Die(
@@ -115,7 +115,7 @@ def decide(
 
 
 def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
-    """The smallest tier that is not shorter than *delay_s*; the largest where all are (the message then hops)."""
+    """Return the smallest tier not shorter than *delay_s*; the largest where all are shorter (the message hops)."""
     return min(
         (tier for tier in tiers if tier.delay_s >= delay_s),
         key=lambda tier: tier.delay_s,

@@ -1,10 +1,9 @@
-"""When records were appended, by this process's own clock: what retry tiers are read by.
+"""RetryClock: append times on this process's monotonic clock, for reading retry tiers.
 
-Owns the way from an append time to the monotonic clock: by the jumps of this machine's wall clock where that wrote it,
-else by the last append that a broker acknowledged, and before the first by nothing; and the alarm when their clock and
-ours differ. A wall clock may be wrong and may jump, and the records from before and after may lie side by side: where a
-time may stand for two moments, it stands for the later one. Does not own lifetimes, which are the wall clock's
-(`bus.gates`).
+Owns the conversion. Where this machine wrote the append time, it follows the jumps of the wall clock. Else it uses the
+last acknowledged append, and before the first one nothing. It raises the alarm when the brokers' clock differs from
+ours. A wall clock may be wrong and may jump: a time that may mean two moments means the later one. Lifetimes use the
+wall clock (`bus.gates`).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ __all__ = ["RetryClock", "FirstSeen"]
 _TOLERANCE_S = 5.0
 _ALARM_S = 60.0
 _JUMP_MS = 50
-"""The least difference that is a jump.
+"""The least difference, in milliseconds, that counts as a jump.
 
-Both clocks are read one after the other, and some systems correct a wall clock little by little.
+The two clocks are read one after the other, and some systems correct a wall clock little by little.
 """
 _MOST_SPANS = 16
 
@@ -32,9 +31,9 @@ _log = get_logger("clock")
 
 
 class _Span(msgspec.Struct):
-    """A time, on the monotonic clock, in which the wall clock did not jump.
+    """A period of the monotonic clock in which the wall clock did not jump.
 
-    It was ahead by so much, give or take what is no jump.
+    It was ahead by *least_ms* to *most_ms*.
     """
 
     start_ms: float
@@ -43,7 +42,7 @@ class _Span(msgspec.Struct):
     most_ms: int
 
     def moment_ms(self, wall_ms: int) -> float:
-        """When the wall clock showed *wall_ms*, at the latest; -inf if it did not in this time."""
+        """Return when the wall clock showed *wall_ms*, at the latest; -inf if it did not in this period."""
         if not self.start_ms + self.least_ms - _JUMP_MS <= wall_ms <= self.end_ms + self.most_ms + _JUMP_MS:
             return -math.inf
         return min(wall_ms - self.least_ms, self.end_ms)
@@ -60,31 +59,31 @@ class RetryClock:
         self._own = own
         now_ms = self._now_ms()
         ahead_ms = clock.now_ms() - now_ms
-        # What was before this process is taken to have been as it is now.
+        # Before this process started, the clocks are taken to have differed as they do now.
         self._spans = [_Span(-math.inf, now_ms, ahead_ms, ahead_ms)]
         self._learned_ms: int | None = None
         self._alarmed_s: float | None = None
         self.offset_s = 0.0
-        """Append time minus this machine's clock, as of the last acknowledged append."""
+        """Append time minus this machine's wall clock, in seconds, as of the last acknowledged append."""
 
     def moment_ms(self, appended_ms: int) -> float:
-        """When, on the monotonic clock, a record was appended that says *appended_ms*.
+        """Return when, on the monotonic clock, a record with the append time *appended_ms* was appended.
 
-        Never earlier than it was, as far as is known here.
+        Never earlier than it was, as far as this worker knows.
         """
         if self._own:
             self.watch()
             moment_ms = max(span.moment_ms(appended_ms) for span in self._spans)
             return moment_ms if moment_ms > -math.inf else self._now_ms()
-        # Before a broker has acknowledged anything nobody knows its clock, and ours may be wrong: it may have been
-        # appended just now.
+        # Before the first acknowledged append the brokers' clock is unknown, and ours may be wrong: the record may have
+        # been appended just now.
         return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
     def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
-        """When, on the wall clock as it is now, what was to wait until *not_before_ms* is due.
+        """Return when, on the present wall clock, a record is due that had to wait until *not_before_ms*.
 
-        *not_before_ms* is as of its append; it has waited *waited_s* at least. Where brokers wrote the append time
-        nothing tells our jumps from a difference of the clocks.
+        *not_before_ms* is as of its append; it has waited at least *waited_s*. Where brokers wrote the append time, our
+        jumps look like a difference of the clocks.
         """
         if not self._own:
             return not_before_ms
@@ -92,9 +91,9 @@ class RetryClock:
         return self._clock.now_ms() + round(not_before_ms - appended_ms - waited_ms)
 
     def learn(self, appended_ms: int) -> None:
-        """A record was acknowledged just now, with this append time."""
+        """Note that a record was acknowledged just now with the append time *appended_ms*."""
         if self._own:
-            # There is one clock: what lies between is how long a loop that a handler may block took to hear of it.
+            # There is one clock: the difference is how late a loop that a handler may block took the acknowledgement.
             return
         self._learned_ms = appended_ms - self._now_ms()
         self.offset_s = (appended_ms - self._clock.now_ms()) / 1000
@@ -108,14 +107,14 @@ class RetryClock:
             )
 
     def watch(self) -> None:
-        """Look whether the wall clock has jumped; to be called every second or so."""
+        """Check whether the wall clock has jumped. Call it about once a second."""
         now_ms, last = self._now_ms(), self._spans[-1]
         ahead_ms, looked_ms = self._clock.now_ms() - now_ms, last.end_ms
         last.end_ms = now_ms
         if last.most_ms - _JUMP_MS <= ahead_ms <= last.least_ms + _JUMP_MS:
             last.least_ms, last.most_ms = min(last.least_ms, ahead_ms), max(last.most_ms, ahead_ms)
             return
-        # At some moment since the last look: until now it may have been as before, and from then on as it is.
+        # The jump lies somewhere since the last look: until now the clock may have been as before, since then as it is.
         self._spans.append(_Span(looked_ms, now_ms, ahead_ms, ahead_ms))
         if len(self._spans) > _MOST_SPANS:
             first, second = self._spans[:2]
@@ -132,7 +131,7 @@ _MOST = 1_000
 class FirstSeen:
     """Marks of (last offset seen, monotonic seconds), both rising.
 
-    A mark that is forgotten makes nothing due earlier.
+    A forgotten mark makes no record due earlier.
     """
 
     __slots__ = ("_marks",)
@@ -141,12 +140,12 @@ class FirstSeen:
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MOST)
 
     def see(self, offset: int, now_s: float) -> None:
-        """Everything up to *offset* is in the log by now."""
+        """Note that everything up to *offset* is in the log."""
         if not self._marks or offset > self._marks[-1][0]:
             self._marks.append((offset, now_s))
 
     def waited_s(self, offset: int, now_s: float) -> float:
-        """For how long *offset* has been in the log at the least; heads are asked for in rising order."""
+        """Return how long *offset* has been in the log at least; call it with rising offsets."""
         while self._marks and self._marks[0][0] < offset:
             self._marks.popleft()
         return now_s - self._marks[0][1] if self._marks else 0.0

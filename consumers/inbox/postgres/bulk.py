@@ -1,8 +1,8 @@
-"""What nearly every message needs, for many of them by one statement: a first claim, then a result with nothing in it.
+"""Bulk requests: first claims, and results without outputs, many of them by one statement.
 
-Owns gathering what is asked while a statement is under way, so that the busier a worker is, the more travel together,
-and the answers, which are those of `consumers.inbox.claim_rules`. Whatever is not answered so goes to the way of its
-own that each `BulkClaims` and `BulkResults` brings. Does not own the SQL (`statements`) or connections.
+Owns gathering what is asked while a statement is under way: the busier a worker is, the more share one. The answers are
+those of `consumers.inbox.claim_rules`; the rest takes the single way that each `BulkClaims` and `BulkResults` brings.
+The SQL is in `statements`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
 class BulkClaims(NamedTuple):
-    """A claim that is asked for; *alone* asks for it in the general way."""
+    """One claim request; *alone* asks for it in the general way."""
 
     identity: bytes
     text: str
@@ -40,7 +40,7 @@ class BulkClaims(NamedTuple):
 
 
 class BulkResults(NamedTuple):
-    """A result without outputs; see `BulkClaims`."""
+    """One result without outputs; see `BulkClaims`."""
 
     identity: bytes
     token: int
@@ -51,7 +51,8 @@ class BulkResults(NamedTuple):
 class Together:
     """Claims and results of one inbox, many by one statement.
 
-    *running* is what this process is at work on, by identity, *asking* what it has asked for; *begin* runs a coroutine.
+    *running* maps the identities that this process runs to tokens, *asking* holds those it has asked for; *begin* runs
+    a coroutine.
     """
 
     def __init__(
@@ -66,22 +67,22 @@ class Together:
         self.owner = NOBODY
 
     def claim(self, asked: BulkClaims) -> None:
-        """*asked*, soon; until it is answered its identity is among those that are asked for."""
+        """Ask for *asked* soon; until the answer its identity is in *asking*."""
         self._asking.add(asked.identity)
         self._claims.add(asked)
 
     def finish(self, ended: BulkResults) -> None:
-        """*ended*, soon."""
+        """Store *ended* soon."""
         self._results.add(ended)
 
     def apart(
         self, told: Callable[[Any], object], ask: Callable[..., Coroutine[Any, Any, object]], *arguments: object
     ) -> None:
-        """*ask* for one alone; *told* of what comes of it."""
+        """Run *ask* for one request alone; *told* receives its result or error."""
         self._begin(ask(*arguments)).add_done_callback(partial(_tell, told))
 
     async def _claim(self, batch: Sequence[BulkClaims]) -> set[bytes]:
-        # Whoever inserts what another is inserting waits for it: all in one order, so that no two wait for each other.
+        # An INSERT waits for another one of the same row: with all in one order, no two wait for each other.
         batch = sorted(batch, key=lambda asked: asked.identity)
         columns = [[asked[place] for asked in batch] for place in range(5)]
         async with self._connected() as connection:
@@ -112,19 +113,19 @@ class Together:
 
 
 def answer(told: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
-    """What one of many is told."""
+    """Set the answer of *item*, and pass it to *told*."""
     item.answer = found
     told((item,))
 
 
 def _tell(told: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
-    # A task of ours is cancelled by nobody but a loop that ends.
+    # Only a loop that ends cancels such a task.
     if not task.cancelled():
         told(error if (error := task.exception()) is not None else task.result())
 
 
 class _Gathering(Generic[T]):
-    """One batch at a time; what comes meanwhile is the next."""
+    """One batch at a time; requests that come meanwhile are the next."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class _Gathering(Generic[T]):
                 batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
                 written, error = await self._tried(batch)
                 for job in batch:
-                    # A new error for each: one that is raised twice would carry two tracebacks.
+                    # An error for each: one raised twice would carry two tracebacks.
                     self._answer(job, InboxError(*error.args) if error is not None else job.identity in written)
         finally:
             self._is_under_way = False
@@ -160,5 +161,5 @@ class _Gathering(Generic[T]):
             return await self._write(batch), None
         except InboxError as error:
             return set(), error
-        except Exception:  # noqa: BLE001 - a value that the database cannot hold: whose it is, shows when each is alone
+        except Exception:  # noqa: BLE001 - a value that the database cannot hold: each alone shows whose it is
             return set(), None

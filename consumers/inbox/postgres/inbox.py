@@ -1,9 +1,9 @@
-"""The inbox behind its seam, on PostgreSQL: one or two short statements per call, each with its own deadline.
+"""PostgresInbox: one or two short statements per call, each with its own deadline.
 
-Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process is running just now. Does
-not own the decision (`consumers.inbox.claim_rules`) or the SQL (`statements`).
+Owns what each call of `consumers.inbox.base.Inbox` sends, the lease, and what this process runs now. The decision is in
+`consumers.inbox.claim_rules`, the SQL in `statements`.
 
-Two pools: handlers may keep transactions open, and neither a claim nor the lease may have to wait for them.
+Two pools: handlers may keep transactions open, and neither a claim nor the lease may wait for them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _NAME: Final = "sealbus inbox"
 _CONNECTIONS: Final = 8
 _PURGED_AT_ONCE: Final = 5_000
-# What a server that hangs is not told then, it finds out by itself when the lease ends: as after a death.
+# A server that hangs finds out by itself when the lease ends, as after a death.
 _CLOSING_S: Final = 4.0
 
 _log = get_logger("inbox")
@@ -106,7 +106,7 @@ class PostgresInbox:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # It is carried out all the same; where it is a claim, others shall have it.
+            # The claim is carried out all the same; a granted one is released for others.
             task.add_done_callback(lambda done: self._give_back(identity, done))
             raise
 
@@ -139,7 +139,7 @@ class PostgresInbox:
             )
 
     async def sync(self) -> None:
-        """Every commit there is durable."""
+        """Do nothing: every commit is durable."""
 
     async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
         async with self._connection() as connection:
@@ -167,7 +167,7 @@ class PostgresInbox:
         try:
             await asyncio.shield(self._begun(self._release(identity, token)))
         finally:
-            # What is not run here any more may be claimed again, also when that could not be written down.
+            # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(identity, token)
 
     async def begin(self) -> PostgresTransaction:
@@ -217,7 +217,7 @@ class PostgresInbox:
         try:
             claim: Claim | None = None
             async with self._alive() as connection:
-                # A row may be forgotten between the two.
+                # A row may be purged between the two.
                 while claim is None:
                     claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(
                         connection, identity, asker
@@ -229,7 +229,7 @@ class PostgresInbox:
             self._asking.discard(identity)
 
     async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Asker) -> Claim | None:
-        """The claim where there is no row yet, which is nearly always: one statement."""
+        """Claim where there is no row yet, which is nearly always so: one statement."""
         decision = claim_rules.decide(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
             return None
@@ -296,7 +296,7 @@ class PostgresInbox:
 
     @asynccontextmanager
     async def _alive(self) -> AsyncGenerator[Any]:
-        """A connection for a claim: whoever makes one has a lease."""
+        """Yield a connection for a claim, with a lease that runs."""
         if self._lease.has_run_out(self._clock.monotonic_s()):
             await self._renew()
         async with self._connection() as connection:
@@ -333,7 +333,7 @@ class PostgresInbox:
             del self._running[identity]
 
     async def _is_at_work(self, process: int) -> bool:
-        """Whether that *process* of the server runs a statement; not where the server does not say."""
+        """Return whether the server's *process* runs a statement; False where the server does not say."""
         with contextlib.suppress(InboxError):
             async with self._connection() as connection:
                 return bool(await connection.fetchval(statements.IS_ACTIVE, process))

@@ -1,7 +1,7 @@
-"""The inbox's SQL for PostgreSQL: the tables, and every statement about them.
+"""Statements: the inbox's SQL for PostgreSQL, its tables, and every statement about them.
 
-Owns the texts, bringing the tables about once though many workers start together, and rows from and to
-`consumers.inbox.claim_rules.Row`. Does not own connections, or when a statement is run.
+Owns the texts, creating the tables once though many workers start together, and rows from and to
+`consumers.inbox.claim_rules.Row`. Connections are in `inbox` and `transaction`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = [
 SCHEMA_VERSION: Final = 2
 
 _MOST_REOPENED: Final = 2**31 - 1
-"""As the column's type has it; what a forged record says of its redrives may be more."""
+"""The limit of the column's type; a forged record may claim more redrives."""
 
-# Any number, but always the same: whoever changes tables of sealbus holds it.
+# Any number, but always the same: a change of sealbus tables holds this lock.
 _SCHEMA_LOCK: Final = 0x5EA1B050
 
 _TABLES: Final = """
@@ -101,8 +101,8 @@ RELEASE: Final = """
 UPDATE sealbus_inbox SET state = 'free', owner = 0, starts = 0, deaths = 0, suspect = false, alone = false
 WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"""
 
-# A moment that stands still while the statement runs, and is of the column's type: else the index is of no use, and all
-# rows are read.
+# A time that is constant during the statement and has the column's type: otherwise the index is not used, and all rows
+# are read.
 PURGE: Final = """
 DELETE FROM sealbus_inbox WHERE id IN (
     SELECT id FROM sealbus_inbox
@@ -112,7 +112,7 @@ DELETE FROM sealbus_inbox WHERE id IN (
             WHERE o.id = sealbus_inbox.owner AND o.alive_until > clock_timestamp()))
     LIMIT $1 FOR UPDATE SKIP LOCKED)"""
 
-# A death that nobody has looked at for so long is not held against anybody.
+# A death that no claim has looked at for so long no longer counts.
 PURGE_OWNERS: Final = "DELETE FROM sealbus_inbox_owners WHERE alive_until < clock_timestamp() - interval '30 days'"
 
 ENROL: Final = """
@@ -142,7 +142,7 @@ WHERE pg_class.oid = to_regclass('sealbus_inbox')"""
 
 
 async def migrate(connection: Any) -> str | None:
-    """Bring the tables about; the inbox's with its schema, see `placed`.
+    """Create or migrate the tables; return the inbox's with its schema, see `placed`.
 
     Raises ConfigurationError where a newer sealbus has changed them.
     """
@@ -166,14 +166,14 @@ async def migrate(connection: Any) -> str | None:
 
 
 def placed(statement: str, place: str | None) -> str:
-    """*statement* about the table at *place*, whatever search path whoever has the transaction has set in it."""
+    """Name the table at *place* in *statement*, whatever search path the handler has set in the transaction."""
     return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 
 def named(key: Key) -> tuple[bytes, str]:
-    """What the row of *key* is found by, and what people read beside it: its text.
+    """Return the id of the row of *key*, and the text beside it for people.
 
-    The text has no character that the database's encoding may not have.
+    The text is ASCII: the database's encoding may lack other characters.
     """
     text = key_text(key)
     legible = text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
@@ -181,29 +181,29 @@ def named(key: Key) -> tuple[bytes, str]:
 
 
 async def locked_row(connection: Any, identity: bytes) -> Row | None:
-    """What stands there, and nobody changes it before the transaction ends."""
+    """Return the row, locked until the transaction ends, or None."""
     values = await connection.fetchrow(f"{_ROW} FOR UPDATE", identity)
     return Row(*values) if values is not None else None
 
 
 async def seen_row(connection: Any, identity: bytes) -> Row | None:
-    """What stands there now."""
+    """Return the row as it is now, or None."""
     values = await connection.fetchrow(_ROW, identity)
     return Row(*values) if values is not None else None
 
 
 async def rest_s(connection: Any, owner: int) -> float | None:
-    """How long the lease of *owner* still runs.
+    """Return the seconds for which the lease of *owner* still runs; CLOSED where it has closed.
 
-    A statement of its own, after the row was locked: joined with it, it could see an owner's state from before the wait
-    for the lock.
+    A statement of its own, after the row was locked: joined with it, it could see the owner's state from before the
+    wait for the lock.
     """
     rest: float | None = await connection.fetchval(_REST_S, owner)
     return CLOSED if rest is None else rest
 
 
 def row_values(row: Row) -> tuple[object, ...]:
-    """For INSERT and UPDATE, after what they begin with."""
+    """Return the values for INSERT and UPDATE, after their first ones."""
     return (
         row.content_hash,
         row.state,
@@ -221,4 +221,4 @@ def row_values(row: Row) -> tuple[object, ...]:
 
 
 async def leave(_: Any) -> None:
-    """Instead of resetting a connection: these statements leave nothing behind."""
+    """Do nothing instead of resetting a connection: these statements leave nothing behind."""

@@ -1,10 +1,9 @@
-"""A handler's transaction on PostgreSQL.
+"""PostgresTransaction: a handler's transaction on PostgreSQL.
 
-Owns translating failures of the server, and giving the connection back. Does not own the inbox's row, which `inbox`
-writes in it.
+Owns translating failures of the server, and releasing the connection. The inbox's row is written in it by `inbox`.
 
-A statement may take as long as its server is at work on it: a lock that another handler holds is no server that has
-gone, and a message would die of it.
+A statement may take as long as its server works on it: waiting for another handler's lock does not mean that the server
+is gone, and must not kill the message.
 
 A statement that fails spoils the transaction: catch its error only around `transaction.connection.transaction()`, which
 is a savepoint.
@@ -42,7 +41,7 @@ class PostgresTransaction:
     ) -> None:
         """Make the transaction of *connection*.
 
-        *is_at_work* is asked about the connection's process on the server when a statement of its takes longer than
+        *is_at_work* is asked about the connection's process on the server when a statement takes longer than
         *timeout_s*.
         """
         self.connection = connection
@@ -70,7 +69,7 @@ class PostgresTransaction:
         return None if row is None else tuple(row)
 
     async def commit(self) -> None:
-        """Make everything durable; whether it failed or not, it is over."""
+        """Make everything durable; afterwards it is over, also where that failed."""
         try:
             await self.guarded(self._transaction.commit)
         finally:
@@ -89,11 +88,11 @@ class PostgresTransaction:
             await self._end()
 
     async def guarded(self, run: Callable[[], Awaitable[T]]) -> T:
-        """What *run* answers.
+        """Return what *run* returns.
 
-        Errors about the statement go through; others are the store's, and the end of the transaction.
+        Errors about the statement pass through; others are the store's, and end the transaction.
         """
-        # A connection has one statement at a time, and a handler may have several tasks.
+        # A connection runs one statement at a time, and a handler may have several tasks.
         async with self._turn:
             if not self._is_open:
                 raise InboxError("the transaction has ended")
@@ -110,7 +109,7 @@ class PostgresTransaction:
                 raise translated(error, self._where) from error
 
     async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
-        """What *run* answers, in whatever time it takes while its server is at work on it. Raises TimeoutError."""
+        """Return what *run* returns, for as long as its server works on it. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as limit:
             timer = loop.call_later(self._timeout_s, self._look, limit)
@@ -126,7 +125,7 @@ class PostgresTransaction:
         self._looking = asyncio.get_running_loop().create_task(self._look_after(limit))
 
     async def _look_after(self, limit: asyncio.Timeout) -> None:
-        while await self._is_at_work(self._process):  # noqa: ASYNC110 - the server is asked, and tells nobody by itself
+        while await self._is_at_work(self._process):  # noqa: ASYNC110 - the server has to be asked
             await asyncio.sleep(self._timeout_s)
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -140,7 +139,7 @@ _MOST: Final = 16
 
 
 class Sessions:
-    """In the database behind *url*; *is_at_work* tells of a process of the server whether it runs a statement."""
+    """Transactions in the database behind *url*; *is_at_work* tells whether a process of the server works."""
 
     def __init__(self, url: str, name: str, timeout_s: float, is_at_work: Callable[[int], Awaitable[bool]]) -> None:
         self._where = place(url)
@@ -150,11 +149,11 @@ class Sessions:
         self._pool: Any = pool(url, name, _MOST, timeout_s, command_timeout=None, reset=_reset)
 
     async def open(self) -> None:
-        """Raises what the driver raises."""
+        """Open the pool. Raises what the driver raises."""
         await self._pool
 
     async def begin(self) -> PostgresTransaction:
-        """A transaction, which has begun."""
+        """Return a transaction that has begun."""
         with translating(self._where):
             connection = await self._pool.acquire()
         transaction = PostgresTransaction(
@@ -169,16 +168,16 @@ class Sessions:
         return transaction
 
     async def undo(self) -> None:
-        """Every transaction that is still open."""
+        """Roll back every open transaction."""
         for transaction in tuple(self._transactions):
             await transaction.rollback()
 
     async def close(self) -> None:
-        """End in order."""
+        """Close the pool in order."""
         await self._pool.close()
 
     def terminate(self) -> None:
-        """End at once."""
+        """Close the pool at once."""
         self._pool.terminate()
 
     async def _ended(self, transaction: PostgresTransaction) -> None:
@@ -188,5 +187,5 @@ class Sessions:
 
 
 async def _reset(connection: Any) -> None:
-    # The driver's own way leaves the role, which the next handler, for another customer perhaps, would have too.
+    # The driver's own reset keeps the role, and the next handler, perhaps for another customer, would have it.
     await connection.execute(f"SET SESSION AUTHORIZATION DEFAULT;{connection.get_reset_query()}")

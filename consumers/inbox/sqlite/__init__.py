@@ -1,7 +1,7 @@
 """The inbox in one SQLite file, shared by the processes of one machine, or in memory.
 
-Owns the file's tables, which begin with `sealbus_`; a handler that is to take effect together with its row keeps its
-own tables beside them.
+Owns the file's tables, which begin with `sealbus_`. A handler that takes effect together with its row keeps its own
+tables in the same file.
 
     sealbus_inbox         key (JSON: namespace, sender, message type, group, idempotency key), content_hash, state
     (claimed, free, done),

@@ -1,9 +1,7 @@
-"""What nearly every message needs, by one statement for many of them.
+"""Bulk answers: first claims, and results of current claims, many of them by one statement.
 
-A first claim, then a result for a claim that still stands.
-
-Owns which claims and results may be answered so, and their answers, which are those of `consumers.inbox.claim_rules`;
-what is left over goes there. Does not own the SQL (`table`).
+Owns which claims and results may be answered so; their answers are those of `consumers.inbox.claim_rules`, which
+decides about the rest. The SQL is in `table`.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ __all__ = ["answer"]
 def answer(table: Table, jobs: Sequence[InboxJob], owner: int, running: Mapping[str, int]) -> None:
     """Answer those claims and results of *jobs* that can be answered together.
 
-    *running*: what this process is at work on.
+    *running*: the keys that this process runs now.
     """
     asks = [ask for job in jobs for ask in job.asks]
     ends = [end for job in jobs for end in job.ends]
@@ -62,5 +60,4 @@ def _finish(table: Table, ends: Sequence[End], owner: int) -> None:
     if done:
         for end in ends:
             end.answer = True
-    # Else, whose claim does not stand any more is for the rules to see; to the others it makes no difference to be done
-    # already.
+    # Otherwise the rules decide which claim is stale; for the others it makes no difference to be done already.

@@ -1,10 +1,9 @@
-"""The one writer: what many callers ask for is one transaction.
+"""InboxWriter: one writer that commits the requests of many callers in one transaction.
 
 A handler's own transaction has the writer to itself.
 
-Owns the order of jobs, what each is told after the commit, for which of them the file is synchronised first, and the
-thread they run on; a database in memory needs none. Does not own what a job is (`jobs`) or does, which is given the
-`JobBatch` it runs in.
+Owns the order of jobs, their answers after the commit, which of them wait for the file to be synchronised, and the
+writer's thread; a database in memory needs none. What an action does is in `inbox`; it runs in a `JobBatch`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["JobBatch", "InboxJob", "WriterSession", "InboxWriter"]
 
 
 class JobBatch:
-    """What jobs of one transaction see and change; written together when all have run."""
+    """What the jobs of one transaction see and change; written together when all have run."""
 
     __slots__ = ("changed", "rows", "table")
 
@@ -40,22 +39,22 @@ class JobBatch:
         self.changed: dict[str, Row] = {}
 
     def put(self, key: str, row: Row) -> None:
-        """*row* stands under *key* from now on, for the jobs that follow too."""
+        """Set *row* under *key*, also for the jobs that follow."""
         self.rows[key] = self.changed[key] = row
 
 
 class WriterSession:
-    """A handler's transaction: from the job that begins it, until it is over, the writer does nothing else."""
+    """A handler's transaction: from the job that begins it until its end, the writer does nothing else."""
 
     __slots__ = ()
 
 
 class InboxJob(msgspec.Struct, eq=False):
-    """One action: in a transaction with others, or, with a *session*, a step of that one. *key* is the row it looks at.
+    """One action: in a transaction with others, or, with a *session*, a step of that session.
 
-    Without an *action* it is claims or results, which have their answers in themselves: what the writer's `quick`
-    answers for many at once. Without a *future*, *told* is called with them. *durable*: it is answered when what it did
-    outlives a crash of the machine; without an action, claims and results that is all it asks for.
+    *key* is the row it looks at. Without an *action* it holds claims or results, which carry their answers and which
+    the writer's `quick` answers many at once. Without a *future*, *told* is called with them. *durable*: it is answered
+    once its work survives a crash of the machine; without an action, claims and results it only waits for that.
     """
 
     future: asyncio.Future[Any] | None = None
@@ -72,13 +71,13 @@ class InboxJob(msgspec.Struct, eq=False):
     error: BaseException | None = None
 
     def items(self) -> Sequence[Ask | End]:
-        """Its claims or results."""
+        """Return its claims or results."""
         return self.asks or self.ends
 
     def fail(self, error: Exception) -> None:
-        """Let the job fail by *error*.
+        """Fail the job with *error*.
 
-        Of many claims or results each by one of its own, for an error that is raised twice would carry two tracebacks.
+        Each of several claims or results gets an error of its own: an error raised twice would carry two tracebacks.
         """
         self.value, self.error = None, error
         items = self.items()
@@ -86,7 +85,7 @@ class InboxJob(msgspec.Struct, eq=False):
             item.answer = error if len(items) == 1 else type(error)(*error.args)
 
     def apart(self) -> list[InboxJob]:
-        """Each of many claims or results alone, as if nothing had been tried."""
+        """Return one job per claim or result, as if nothing had been tried."""
         self.value = self.error = None
         for item in self.items():
             item.answer = None
@@ -103,10 +102,9 @@ Told: TypeAlias = Callable[[Sequence[InboxJob]], object]
 class InboxWriter:
     """Runs jobs for one event loop.
 
-    *opening* runs first in every transaction, *quick* then answers those jobs that it can answer together, and gives
-    the others back with an
-    action; *committed* runs right after the commit, all of them where the jobs run; *ended* is told of the jobs, on the
-    loop.
+    *opening* runs first in every transaction. *quick* then answers the jobs that it can answer together, and returns
+    the others with an action. *committed* runs right after the commit, on the thread of the jobs. *ended* receives the
+    jobs on the loop.
     """
 
     def __init__(
@@ -131,7 +129,7 @@ class InboxWriter:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Belong to the running loop."""
+        """Attach to the running loop."""
         self._loop = asyncio.get_running_loop()
         if self._table.path != MEMORY:
             self._thread = threading.Thread(target=self._serve, name="sealbus-inbox", daemon=True)
@@ -139,23 +137,23 @@ class InboxWriter:
 
     @property
     def is_loose(self) -> bool:
-        """Whether something was committed and not synchronised yet."""
+        """Whether something was committed and not yet synchronised."""
         return self._table.is_loose
 
     def future(self) -> asyncio.Future[Any]:
-        """For a job."""
+        """Return a new future for a job."""
         assert self._loop is not None  # noqa: S101 - started
         return self._loop.create_future()
 
     def submit(self, job: InboxJob) -> None:
-        """Have *job* run; everything that is submitted in one turn of the loop is handed over together."""
+        """Queue *job*; all jobs of one turn of the loop are handed over together."""
         assert self._loop is not None  # noqa: S101 - started
         if not self._handed:
             self._loop.call_soon(self._hand_over)
         self._handed.append(job)
 
     async def stop(self, last: Callable[[JobBatch], object]) -> None:
-        """Undo a session that is still open, and finish what was submitted, with *last* at the end.
+        """Undo an open session, and finish the submitted jobs, with *last* at the end.
 
         Raises InboxError where that fails.
         """
@@ -187,8 +185,7 @@ class InboxWriter:
             # First: it needs no lock, which another program may hold for seconds.
             self._report(self._synchronised(jobs))
             answered = self._run(jobs)
-            # A whole delivery hangs on each job. It is cheaper to free on the loop, which has it in the processor's
-            # cache.
+            # Each job holds a whole delivery. Freeing it is cheaper on the loop, whose CPU cache has it.
             jobs.clear()
             self._report(answered)
         self._end()
@@ -196,7 +193,7 @@ class InboxWriter:
     def _report(self, jobs: list[InboxJob]) -> None:
         if not jobs:
             return
-        # The loop may have been closed without `close`: nobody is left to tell.
+        # The loop may have been closed without `close`: no caller is left.
         with contextlib.suppress(RuntimeError):
             assert self._loop is not None  # noqa: S101 - started
             self._loop.call_soon_threadsafe(self._tell, jobs)
@@ -210,7 +207,7 @@ class InboxWriter:
         self._table.close()
 
     def _synchronised(self, jobs: list[InboxJob]) -> list[InboxJob]:
-        """Those of *jobs* that ask for nothing else, answered and taken out.
+        """Remove those of *jobs* that only wait for a sync, answer and return them.
 
         What they wait for was committed before.
         """
@@ -221,7 +218,7 @@ class InboxWriter:
         return found
 
     def _make_durable(self, jobs: Sequence[InboxJob]) -> None:
-        """Answer *jobs*, which were committed, when that outlives a crash of the machine, too."""
+        """Answer *jobs*, which are committed, once they survive a crash of the machine too."""
         try:
             self._table.sync()
         except BusError as error:
@@ -229,7 +226,7 @@ class InboxWriter:
                 job.fail(type(error)(*error.args))
 
     def _run(self, jobs: Sequence[InboxJob]) -> list[InboxJob]:
-        """Run *jobs*; those that have an answer now, which may be others that had waited."""
+        """Run *jobs*; return the jobs that have an answer now, which may be earlier ones that had waited."""
         answered: list[InboxJob] = []
         together: list[InboxJob] = []
         waiting = deque(jobs)
@@ -263,14 +260,14 @@ class InboxWriter:
         return answered + together
 
     def _let_go(self, waiting: deque[InboxJob]) -> None:
-        """Those that the session held up come first now."""
+        """Put the jobs that the session held up first."""
         waiting.extendleft(reversed(self._held_up))
         self._held_up.clear()
 
     def _together(self, jobs: Sequence[InboxJob]) -> None:
         """Run all *jobs* in one transaction.
 
-        What fails in one of them is its own affair, what fails around them is everybody's.
+        A failure inside one job fails that job, a failure of the transaction fails all.
         """
         if not jobs:
             return
@@ -289,7 +286,7 @@ class InboxWriter:
             told = self._told(error)
             for job in jobs:
                 job.fail(type(told)(*told.args))
-        # A value that the database cannot hold: whose it is, shows when each is alone.
+        # A value that the database cannot hold: running each job alone shows whose it is.
         except Exception as error:  # noqa: BLE001
             self._table.rollback()
             alone = [each for job in jobs for each in job.apart()]
@@ -340,7 +337,7 @@ class InboxWriter:
             self._table.commit()
             self._committed(jobs)
         except sqlite3.Error:
-            # Whether it is in the file is unknown; nothing of it may linger in the connection.
+            # Whether it is in the file is unknown; nothing of it may stay in the connection.
             self._table.rollback()
             self._table.disconnect()
             raise

@@ -1,7 +1,7 @@
-"""The inbox behind its seam: claims, results, transactions and the lease, as jobs of the one writer.
+"""SqliteInbox: claims, results, transactions and the lease, as jobs of one writer.
 
-Owns what each call of `consumers.inbox.base.Inbox` does within its transaction, and what this process is running just
-now. Does not own the decision (`consumers.inbox.claim_rules`), the SQL (`table`), or threads and commits (`writer`).
+Owns what each call of `consumers.inbox.base.Inbox` does in its transaction, and what this process runs now. The
+decision is in `consumers.inbox.claim_rules`, the SQL in `table`, threads and commits in `group_commit`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SqliteInbox:
 
     async def sync(self) -> None:
         future: asyncio.Future[None] = self._future()
-        # What is being written just now nobody was told of.
+        # The result of a write that is still under way was not reported yet.
         if self._writer.is_loose:
             self._writer.submit(InboxJob(future, durable=True))
             await future
@@ -143,7 +143,7 @@ class SqliteInbox:
         try:
             await self._run(partial(self._release, text, token), text)
         finally:
-            # What is not run here any more may be claimed again, also when that could not be written down.
+            # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(text, token)
 
     async def begin(self) -> SqliteTransaction:
@@ -207,7 +207,7 @@ class SqliteInbox:
         rest_s = claim_rules.CLOSED
         if row is not None and row.state == "claimed":
             if row.owner == asker.owner:
-                # Claimed in this very batch, it is not among the running yet.
+                # Claimed in this batch, it is not yet among the running ones.
                 asker = asker._replace(running=key in batch.changed or key in self._running)
             else:
                 now_s = self._clock.monotonic_s()
@@ -306,7 +306,7 @@ class SqliteInbox:
             future.set_exception(job.error)
 
     def _give_back(self, key: str, value: Any) -> None:
-        """Nobody waits for the answer any more; where it is a claim, others shall have it."""
+        """Release a claim whose caller no longer waits for the answer."""
         if isinstance(value, Claimed):
             self._forget(key, value.token)
             with contextlib.suppress(InboxError):
@@ -332,7 +332,7 @@ class SqliteInbox:
 
 
 def _nothing(_: JobBatch) -> None:
-    """For what the transaction does by itself."""
+    """Do nothing: the transaction itself renews the lease."""
 
 
 def _heard(future: asyncio.Future[Any]) -> None:

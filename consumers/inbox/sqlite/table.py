@@ -1,12 +1,12 @@
-"""The inbox's tables in a SQLite file, and one write transaction at a time on them.
+"""Table: the inbox's tables in a SQLite file, and one write transaction at a time on them.
 
-Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Does not own who asks (`writer`),
-what is decided (`consumers.inbox.claim_rules`), or how the file is synchronised (`syncing`). Raises sqlite3's errors;
-InboxError where the file is not the one it was.
+Owns the SQL: tables, rows of many keys in one statement, owners and their leases. Requests come from `group_commit`,
+decisions from `consumers.inbox.claim_rules`; `wal_sync` synchronises the file. Raises sqlite3's errors, and
+InboxError where the file was replaced.
 
 Few statements per transaction: SQLite releases the interpreter once per statement, and every release lets a busy event
-loop take a whole switch interval before it hands the interpreter back. Claims and results are written OR FAIL: whatever
-fails undoes the whole transaction, so SQLite need not note, in a file it makes for that, how to undo one statement of
+loop take a whole switch interval before it hands the interpreter back. Claims and results are written OR FAIL: any
+failure undoes the whole transaction, so SQLite need not record, in a file of its own, how to undo one statement of
 it.
 """
 
@@ -36,7 +36,7 @@ BUSY_TIMEOUT_S = 5.0
 _MOST_AT_ONCE = 256
 _STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
-"""A death that nobody has looked at for so long is not held against anybody."""
+"""A death that no claim has looked at for so long no longer counts."""
 
 _COLUMNS = (
     "key, content_hash, state, owner, token, keep_until_ms, "
@@ -66,7 +66,7 @@ class Table:
         self._identity: tuple[int, int] | None = None
         self._syncing = Syncing(self.path)
         self.was_full = False
-        """There was no room to write, and the write-ahead log still has all that it took."""
+        """A write found no room, and the write-ahead log still has all that it took."""
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -79,7 +79,7 @@ class Table:
         return self._connection is not None and self._connection.in_transaction
 
     def begin(self) -> None:
-        """Take the write lock. Raises InboxError when the file is not the one at its path any more."""
+        """Take the write lock. Raises InboxError when another file is at its path now."""
         if self._identity is not None and self._identity != identity_of(self.path):
             raise InboxError(f"the inbox {self.path} was deleted or replaced while it was open; start again")
         if self._connection is None:
@@ -92,22 +92,22 @@ class Table:
         begin_writing(self._connection, BUSY_TIMEOUT_S)
 
     def commit(self) -> None:
-        """What was written outlives this process from here on."""
+        """Commit: what was written survives this process from here on."""
         self.connection.execute("COMMIT TRANSACTION")
         if self.path != MEMORY:
             self._syncing.committed()
 
     @property
     def is_loose(self) -> bool:
-        """Whether something was committed and not synchronised yet."""
+        """Whether something was committed and not yet synchronised."""
         return self._syncing.is_loose
 
     def sync(self) -> None:
-        """Have what was committed outlive a crash of the machine, too. Raises InboxError."""
+        """Make commits survive a crash of the machine too. Raises InboxError."""
         self._syncing.sync()
 
     def rollback(self) -> None:
-        """Undo everything since `begin`, by closing the connection if it will not."""
+        """Undo everything since `begin`, if need be by closing the connection."""
         try:
             if self.in_transaction:
                 self.connection.execute("ROLLBACK TRANSACTION")
@@ -127,7 +127,7 @@ class Table:
         self._syncing.let_go()
 
     def rows(self, keys: Iterable[str]) -> dict[str, Row]:
-        """What stands under *keys*."""
+        """Return the rows under *keys*."""
         found: dict[str, Row] = {}
         remaining = iter(keys)
         while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
@@ -151,7 +151,7 @@ class Table:
         return found
 
     def write(self, rows: Mapping[str, Row]) -> None:
-        """Put *rows* in the place of whatever stands under their keys."""
+        """Replace the rows under the keys of *rows*."""
         remaining = iter(rows.items())
         while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
             values: list[object] = []
@@ -161,7 +161,7 @@ class Table:
             self.connection.execute(_upsert(len(chunk)), values)
 
     def claim(self, owner: int, firsts: Sequence[tuple[str, str, int, str]]) -> Container[str] | None:
-        """Put a first claim of *owner* wherever nothing stands; return where, None for everywhere.
+        """Insert a first claim of *owner* where no row exists; return where, None for everywhere.
 
         *firsts* are of key, content hash, keep_until_ms and message id.
         """
@@ -176,7 +176,7 @@ class Table:
             if cursor.rowcount == len(chunk):
                 written.update([key for key, *_ in chunk] if len(firsts) > len(chunk) else ())
             elif cursor.rowcount and cursor.lastrowid is not None:
-                # What one statement has inserted has the highest numbers, one after another.
+                # The rows that one statement inserts have the highest numbers, one after another.
                 before = cursor.lastrowid - cursor.rowcount
                 written.update(
                     key for (key,) in self.connection.execute("SELECT key FROM sealbus_inbox WHERE id > ?", (before,))
@@ -184,7 +184,7 @@ class Table:
         return None if count == len(firsts) else written
 
     def finish(self, owner: int, token: int, keys: Sequence[str]) -> bool:
-        """Make all *keys*, claimed by *owner* with *token*, done without outputs; whether that was so for all."""
+        """Mark *keys*, claimed by *owner* with *token*, done without outputs; return whether that held for all."""
         count = 0
         for chunk in _chunks(keys):
             values = (*_padded(chunk), owner, token)
@@ -192,7 +192,7 @@ class Table:
         return count == len(keys)
 
     def finish_with(self, owner: int, results: Sequence[tuple[str, int, bytes]]) -> bool:
-        """`finish`, with outputs (of key, token, outputs)."""
+        """`finish`, with outputs (*results* are of key, token, outputs)."""
         count = 0
         for chunk in _chunks(results):
             values = [value for result in _padded(chunk) for value in result]
@@ -200,8 +200,8 @@ class Table:
         return count == len(results)
 
     def purge(self, now_ms: int, now_s: float, most: int) -> int:
-        """Forget at most *most* rows whose time has passed and that no living owner has; how many."""
-        # A wall clock that leaps says nothing about who lives.
+        """Delete at most *most* expired rows that no live owner has claimed; return how many."""
+        # A wall clock that leaps says nothing about who is alive.
         self.connection.execute(
             "DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ? AND abs(? - renewed_s) > lease_s",
             (now_ms - _FORGET_OWNERS_MS, now_s),
@@ -217,7 +217,7 @@ class Table:
         ).rowcount
 
     def enrol(self, name: str, lease_s: float, now_ms: int, now_s: float) -> int:
-        """The number of a new owner, alive from now on."""
+        """Return the number of a new owner, which is alive from now on."""
         number = self.connection.execute(
             "INSERT INTO sealbus_inbox_owners (name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?)",
             (name, now_s, lease_s, now_ms),
@@ -226,7 +226,7 @@ class Table:
         return number
 
     def renew(self, owner: int, name: str, lease_s: float, now_ms: int, now_s: float) -> None:
-        """*owner* lives, also where it had been forgotten."""
+        """Renew the lease of *owner*, also where its row had been deleted."""
         self.connection.execute(
             """INSERT INTO sealbus_inbox_owners (id, name, renewed_s, lease_s, renewed_ms) VALUES (?, ?, ?, ?, ?)
                ON CONFLICT (id) DO UPDATE SET renewed_s = excluded.renewed_s, renewed_ms = excluded.renewed_ms""",
@@ -234,16 +234,15 @@ class Table:
         )
 
     def strike(self, owner: int) -> None:
-        """*owner* has closed in order."""
+        """Delete *owner*, which has closed in order."""
         self.connection.execute("DELETE FROM sealbus_inbox_owners WHERE id = ?", (owner,))
 
     def rest_s(self, owner: int, now_s: float) -> float | None:
-        """How long the lease of *owner* still runs."""
+        """Return the seconds for which the lease of *owner* still runs; CLOSED where it has closed."""
         row = self.connection.execute(
             "SELECT renewed_s, lease_s FROM sealbus_inbox_owners WHERE id = ?", (owner,)
         ).fetchone()
-        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long
-        # ago.
+        # A reboot restarts monotonic seconds: a time far away, on either side, is long ago.
         return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
 
 
@@ -254,9 +253,9 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _padded(chunk: Sequence[T]) -> list[T]:
-    """*chunk*, with its last item repeated, in one of few lengths.
+    """Return *chunk* padded with its last item to one of few lengths.
 
-    Each length is a statement that SQLite compiles and keeps.
+    Each length is a statement that SQLite compiles and caches.
     """
     step = 1 if len(chunk) < _STEP else _STEP
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]

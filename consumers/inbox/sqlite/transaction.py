@@ -1,7 +1,7 @@
-"""A handler's transaction on SQLite, as its handler sees it.
+"""SqliteTransaction: a handler's transaction on SQLite.
 
-Owns `$1` placeholders and refusing statements that would end the transaction or change the connection. Does not own the
-writer's turn that it holds (`writer`), nor its end by a result (`inbox`).
+Owns `$1` placeholders, and refusing statements that would end the transaction or change the connection. Its turn of the
+writer is in `group_commit`, its end by a result in `inbox`.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class SqliteTransaction:
             await self.run(_undone)
 
     async def run(self, action: Callable[[JobBatch], T], key: str = "") -> T:
-        """One step. Cancelled, it is carried out all the same; the transaction is still open then."""
+        """Run one step. A cancelled step is carried out all the same; the transaction stays open then."""
         result: T = await self._steps(action, key)
         return result
 
     def undo_soon(self) -> None:
-        """`rollback` for whoever cannot wait."""
+        """Roll back without waiting."""
         with contextlib.suppress(InboxError):
             self._steps(_undone).add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 def or_undone(finish: Callable[[JobBatch], bool], batch: JobBatch) -> bool:
-    """*finish*, or nothing: a result that is not to be written now takes the handler's own writes with it."""
+    """Run *finish*; where the result must not be written, roll back the handler's own writes too."""
     is_done = finish(batch)
     if not batch.changed:
         batch.table.rollback()

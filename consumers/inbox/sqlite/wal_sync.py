@@ -1,10 +1,10 @@
-"""When the inbox's file is synchronised: not at every commit.
+"""Syncing: when the inbox's file is synchronised, which is not at every commit.
 
-Most are claims, and no crash of the machine leaves anybody who has one. A machine that dies so soon after a claim is
-not counted against the message.
+Most commits are claims, and a claim does not matter after a crash of the machine: its worker is gone too. A machine
+that dies soon after a claim does not count as a death of the message.
 
-Owns taking that over from SQLite, and what follows a disk that has failed at it. Does not own what has to be durable
-(`writer`).
+Owns taking this over from SQLite, and what follows a disk that failed to sync. What has to be durable is decided in
+`group_commit`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _datasync = getattr(os, "fdatasync", os.fsync)
 
 
 class Syncing:
-    """Of the file at *path*, whatever connections it has one after another."""
+    """Synchronises the file at *path*, for its connections one after another."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -29,36 +29,36 @@ class Syncing:
         self._log: int | None = None
         self._is_doubtful = False
         self.is_loose = False
-        """Something was committed that a crash of the machine could take back."""
+        """Something was committed that a crash of the machine could undo."""
 
     def take_over(self, connection: sqlite3.Connection) -> None:
         """Synchronise for *connection*, where it writes ahead and that log can be opened.
 
-        Else SQLite goes on to do so at every commit.
+        Otherwise SQLite still synchronises at every commit.
         """
         self._connection = connection
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             return
         with contextlib.suppress(OSError):
-            # SQLite takes no lock on this file. Any other of its files, closed here, would give up all locks that this
+            # SQLite takes no lock on this file. Closing any other of its files here would release all locks that this
             # process has on it.
             self._log = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CLOEXEC)
-            # SQLite still synchronises when it copies the log into the database, and when it begins it anew.
+            # SQLite still synchronises when it copies the log into the database, and when it restarts the log.
             connection.execute("PRAGMA synchronous = NORMAL")
 
     def let_go(self) -> None:
-        """The connection was closed. What it has committed is not forgotten."""
+        """Note that the connection was closed; its commits are not forgotten."""
         self._connection = None
         if self._log is not None:
             os.close(self._log)
             self._log = None
 
     def committed(self) -> None:
-        """Something was, and outlives this process from here on."""
+        """Note a commit, which survives this process from here on."""
         self.is_loose = True
 
     def sync(self) -> None:
-        """Have what was committed outlive a crash of the machine, too. Raises InboxError."""
+        """Make commits survive a crash of the machine too. Raises InboxError."""
         if not self.is_loose:
             return
         if self._connection is None:
@@ -77,9 +77,9 @@ class Syncing:
 
 
 def _write_back(connection: sqlite3.Connection) -> None:
-    """Copy the whole log into the database, which takes another way.
+    """Copy the whole log into the database, a second way to the disk.
 
-    A disk that has failed once may call written what it has lost.
+    A disk that has failed once may report as written what it has lost.
     """
     if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         raise sqlite3.OperationalError("the write-ahead log could not be written back yet")
