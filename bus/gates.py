@@ -8,8 +8,9 @@ verdict is `consumers`'; the gates `inbox` and `handler` are stages of the worke
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -243,8 +244,8 @@ class Case(msgspec.Struct, kw_only=True):
     """None: lifetime is not judged."""
     append_ms: int = 0
     extend_until_ms: int = 0
-    message: Message | None = None
-    """Once it was parsed."""
+    message: Message = cast("Message", None)
+    """None until the gate parse has passed."""
     kind: PayloadType | None = None
     payload: msgspec.Struct | None = None
 
@@ -276,21 +277,15 @@ Verdict: TypeAlias = Passed | Failed | NotAddressed
 def judge(case: Case, checks: Checks, *, first: str = "size", last: str = "policy") -> Verdict:
     """Walk the table of gates from *first* to *last*. A walk that starts later goes on with what *case* has found."""
     try:
-        for _, walk in GATES[_PLACES[first] : _PLACES[last] + 1]:
-            if not walk(case, checks):
-                return NotAddressed(_message_of(case))
+        for passes in _between(first, last):
+            if not passes(case, checks):
+                return NotAddressed(case.message)
     except ContractError as error:
         # A refusal without the way it came: a frame in that holds the record, and both would wait in memory for the
         # garbage collector.
         error.__cause__ = error.__context__ = None
-        return Failed(error.with_traceback(None), case.message)
-    return Passed(_message_of(case), case.kind, case.payload)
-
-
-def _message_of(case: Case) -> Message:
-    if case.message is None:
-        raise AssertionError("a walk that begins behind the gate parse needs the message that an earlier one has found")
-    return case.message
+        return Failed(error.with_traceback(None), case.message or None)
+    return Passed(case.message, case.kind, case.payload)
 
 
 def _size(case: Case, checks: Checks) -> bool:
@@ -304,16 +299,16 @@ def _parse(case: Case, checks: Checks) -> bool:
 
 
 def _integrity(case: Case, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
-    integrity_gate(_message_of(case))
+    integrity_gate(case.message)
     return True
 
 
 def _recipient(case: Case, checks: Checks) -> bool:
-    return checks.is_addressed is None or checks.is_addressed(_message_of(case))
+    return checks.is_addressed is None or checks.is_addressed(case.message)
 
 
 def _audience(case: Case, checks: Checks) -> bool:
-    message = _message_of(case)
+    message = case.message
     audience_gate(
         message,
         message.metadata.namespace if checks.namespace is None else checks.namespace,
@@ -325,24 +320,22 @@ def _audience(case: Case, checks: Checks) -> bool:
 
 def _authenticity(case: Case, checks: Checks) -> bool:
     if checks.risk_of is not None:
-        message = _message_of(case)
-        authenticity_gate(message, checks.risk_of(message), checks.verifier)
+        authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier)
     return True
 
 
 def _schema(case: Case, checks: Checks) -> bool:
     if checks.kind_of is not None:
-        message = _message_of(case)
-        case.kind = checks.kind_of(message)
-        if case.kind is not None:
-            case.payload = case.kind.open(message)
+        case.kind = kind = checks.kind_of(case.message)
+        if kind is not None:
+            case.payload = kind.open(case.message)
     return True
 
 
 def _lifetime(case: Case, checks: Checks) -> bool:
     if case.now_ms is not None:
         lifetime_gate(
-            _message_of(case),
+            case.message,
             now_ms=case.now_ms,
             append_ms=case.append_ms,
             max_hops=checks.max_hops,
@@ -354,7 +347,7 @@ def _lifetime(case: Case, checks: Checks) -> bool:
 
 def _policy(case: Case, checks: Checks) -> bool:
     if checks.policy is not None:
-        policy_gate(_message_of(case), checks.policy, checks.group)
+        policy_gate(case.message, checks.policy, checks.group)
     return True
 
 
@@ -371,4 +364,8 @@ GATES: Final[tuple[tuple[str, Callable[[Case, Checks], bool]], ...]] = (
 )
 """In the order a record passes them. A gate answers False where the record is for somebody else."""
 
-_PLACES: Final = {name: place for place, (name, _) in enumerate(GATES)}
+
+@functools.cache
+def _between(first: str, last: str) -> tuple[Callable[[Case, Checks], bool], ...]:
+    names = [name for name, _ in GATES]
+    return tuple(passes for _, passes in GATES[names.index(first) : names.index(last) + 1])
