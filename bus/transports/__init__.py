@@ -1,7 +1,7 @@
-"""Opening a log by its URL.
+"""Open a log by its URL.
 
-Owns the table of schemes. Does not own what an adapter makes of the rest of the URL and of the settings: each adapter
-module has an `open_url` and an `options_of`, and is imported only when its scheme is asked for.
+Owns the table of URL schemes. Each adapter module interprets the rest of the URL (`open_url`) and the settings
+(`options_of`), and is imported only when its scheme is used.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ADAPTERS = {
 
 
 def open_configured(settings: Settings, *, clock: Clock | None = None) -> Transport:
-    """Open the log that *settings* name, in the way they ask for. Raises ConfigurationError, UnreachableError."""
+    """Open the log that *settings* name. Raises ConfigurationError, UnreachableError."""
     options_of = cast("Callable[[Settings], dict[str, object]]", _adapter(settings.bus.url).options_of)
     return open_transport(settings.bus.url, clock=clock, **options_of(settings))
 
 
 def open_transport(url: str, *, clock: Clock | None = None, **options: object) -> Transport:
-    """Open the log behind *url*; *options* go to the adapter. Raises ConfigurationError, UnreachableError."""
+    """Open the log at *url*; *options* go to the adapter. Raises ConfigurationError, UnreachableError."""
     open_url = cast("Callable[..., Transport]", _adapter(url).open_url)
     return open_url(url, clock=clock or SystemClock(), **options)
 

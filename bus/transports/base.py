@@ -1,12 +1,12 @@
-"""The seam between the bus and a log: records of bytes, and the Protocols an adapter fulfils.
+"""The interface between the bus and a log: records of bytes, and the Protocols that an adapter implements.
 
-Owns the values that cross the seam and the rules every adapter applies alike (legal names, colliding names). Does not
-own envelopes: a transport carries bytes and never looks into them. Two adapters exist, the embedded log
+Owns the values that adapters exchange with the bus, and the rules they share (legal names, colliding names). Does not
+own envelopes: a transport carries bytes and never parses them. Two adapters exist, the embedded log
 (`bus.transports.sqlite`) and Kafka (`bus.transports.kafka`); both pass `tests/contract`.
 
-Guarantees every adapter gives: an `Appended` outcome is durable; records of one partition keep their order; a commit is
-accepted only from the current owner of the partition and never moves backwards; a member that dies loses its partitions
-within `session_timeout_s`.
+Every adapter guarantees: an `Appended` outcome is durable; records of one partition keep their order; only the current
+owner of a partition can commit, and a commit never moves backwards; a member that dies loses its partitions within
+`session_timeout_s`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 HEADER_BYTES: Final = 200
-"""Of a header besides its text: a tuple, a text and bytes."""
+"""Estimated memory of one header besides its text, in bytes: a tuple, a str and a bytes object."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class NewRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record to append. Without *partition* the key chooses (murmur2); without a key, any partition."""
+    """A record to append. Without *partition*, murmur2 of the key chooses it; without a key, the adapter does."""
 
     topic: str
     key: bytes | None
@@ -62,7 +62,7 @@ class NewRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A record as it lies in the log; *timestamp_ms* is the log's own append time."""
+    """A record as stored in the log; *timestamp_ms* is the log's own append time, in Unix milliseconds."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def size_of(record: NewRecord | Record) -> int:
-    """What *record* takes in memory, headers included, with some room for each."""
+    """Estimate the memory that *record* takes, in bytes, with an allowance for each header."""
     return (
         len(record.key or b"")
         + len(record.value or b"")
@@ -84,7 +84,7 @@ def size_of(record: NewRecord | Record) -> int:
 
 
 def header_bytes(headers: Headers) -> int:
-    """What *headers* take on the wire, names and values."""
+    """Sum the lengths of the names and values of *headers*, as bytes on the wire."""
     total = 0
     for name, content in headers:
         total += len(name) + len(content)
@@ -101,20 +101,21 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
-"""Why a record was not acknowledged: it is certainly not in the log, or that is unknown.
+"""Why a record was not acknowledged.
 
-It is certain also when the connection itself is set up wrongly.
+The record is certainly not in the log, or (AppendUnknownError) may be. A ConfigurationError means certainly not: the
+connection itself is set up wrongly.
 """
 
 Outcome: TypeAlias = Appended | Failure
-"""Of one appended record: durable, certainly not in the log, or unknown."""
+"""The result of appending one record: durable, certainly not in the log, or unknown."""
 
 Told: TypeAlias = Callable[[Sequence[Outcome | None]], object]
-"""Hears the outcomes of an append that goes on; None for what is not known yet."""
+"""A callback for the outcomes of an append that is still running; None marks a record without an outcome yet."""
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """A partition held by this member; a new *epoch* each time it changes hands."""
+    """A partition held by this member; *epoch* is new each time the partition changes hands."""
 
     topic: str
     partition: int
@@ -122,7 +123,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic shall be. None leaves the log's own default; retention None means for ever."""
+    """The wanted state of a topic. None leaves the log's own default; retention None keeps records for ever."""
 
     name: str
     partitions: int = 4
@@ -132,11 +133,10 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One respect in which a topic is not as it should be.
+    """One difference between a topic and its spec.
 
-    `partitions`, `replicas`, or a topic setting by its name in Kafka.
-
-    Values are written as Kafka writes them; *found* None means that the topic is missing.
+    *setting* is `partitions`, `replicas`, or Kafka's name of a topic setting. Values are written as Kafka writes them;
+    *found* None means that the topic is missing.
     """
 
     topic: str
@@ -144,154 +144,157 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     found: str | None
     wanted: str
     note: str = ""
-    """What to know before it is done."""
+    """What an operator must know before making the change."""
     by_hand: bool = False
-    """`create_topics` cannot do it; the note says who can."""
+    """True if `create_topics` cannot make this change; *note* says how to make it."""
 
 
 class PartitionRange(msgspec.Struct, frozen=True):
-    """Offsets that exist: *start* is the oldest kept, *end* the next to be given."""
+    """The offsets in a partition: *start* is the oldest kept, *end* the next to be assigned."""
 
     start: int
     end: int
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: its live members (id -> partitions held, as (topic, partition)) and committed offsets."""
+    """A group: its live members (id -> partitions held, as (topic, partition)) and its committed offsets."""
 
     name: str
     members: dict[str, tuple[tuple[str, int], ...]]
     committed: dict[tuple[str, int], int]
     uncommitted: tuple[tuple[str, int], ...] = ()
-    """What members have held without ever committing, as far as the log remembers that."""
+    """Partitions that members have held without ever committing, as far as the log remembers."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter can do, so that suites and the worker ask values, not classes."""
+    """What an adapter can do, so that test suites and the worker check values instead of classes."""
 
     name: str
     durable: bool
-    """Acknowledged records survive the death of this process."""
+    """Whether acknowledged records survive the death of this process."""
     between_processes: bool
-    """Several processes can open the same log."""
+    """Whether several processes can open the same log."""
     max_record_bytes: int
-    """Largest key + value + headers that is accepted."""
+    """The largest key + value + headers that is accepted."""
     creates_topics_at_start: bool
-    """Workers and publishers create their topics by default (`topics.create`)."""
+    """Whether workers and publishers create their topics by default (`topics.create`)."""
     own_clock: bool = False
-    """Append times are the wall clock of the machine that appends, which is this one."""
+    """Whether append times come from the wall clock of the appending machine, which is this one."""
     appends_in_flight: int = 1
-    """How many `append` calls are worth having at once.
+    """How many concurrent `append` calls are useful.
 
-    One where each commits by itself, more where partitions answer independently.
+    One if each call commits by itself; more if partitions answer independently.
     """
 
 
 class Listener(Protocol):
-    """What a subscription tells its owner while partitions come and go."""
+    """The callbacks by which a subscription reports that partitions come and go."""
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
-        """These are ours now. Nothing is paused; reading starts at the commit."""
+        """Take over *assignments*. None of them is paused; reading starts at the committed offset."""
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
-        """These will be given away when this returns: drain, then commit. Bounded by the drain budget."""
+        """Drain and commit *assignments*: they move to other members when this returns. Bounded by the drain budget."""
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
-        """These are another's already: a commit would be refused."""
+        """Drop *assignments*: other members hold them already, and a commit would be refused."""
 
 
 class LogSubscription(Protocol):
-    """One member's view of a group. Not thread-safe; one `poll` at a time."""
+    """One member of a group. Not thread-safe; only one `poll` may run at a time."""
 
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
-        """Next records of the assigned, unpaused partitions, each partition in order.
+        """Return the next records of the assigned, unpaused partitions, each partition in order.
 
-        Waits up to *timeout_s* for the first one. *max_records* 0 fetches nothing but keeps the membership alive. At
-        least one record is returned however large it is. Raises OffsetOutOfRangeError, UnreachableError, ClosedError.
+        Waits up to *timeout_s* for the first record. *max_records* 0 fetches nothing but keeps the membership alive. A
+        record larger than *max_bytes* is still returned, alone. Raises OffsetOutOfRangeError, UnreachableError,
+        ClosedError.
         """
 
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
-        """Commit for each assignment the offset of the next record to handle; answers with those refused.
+        """Commit per assignment the offset of the next record to handle; return the refused assignments.
 
-        Refused (fenced) means: that epoch is not the current one any more. A smaller offset than the committed one
-        changes nothing.
+        An assignment is refused (fenced) if its epoch is not the current one. An offset below the committed one changes
+        nothing.
         """
 
     def pause(self, assignments: Iterable[Assignment]) -> None:
-        """Fetch nothing from these until `resume`. A new assignment always starts unpaused."""
+        """Fetch nothing from *assignments* until `resume`. A new assignment always starts unpaused."""
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
         """Undo `pause`."""
 
     def seek(self, assignment: Assignment, offset: int) -> None:
-        """Make *offset* the next one to be fetched."""
+        """Make *offset* the next one to fetch."""
 
     def assignments(self) -> Sequence[Assignment]:
-        """What this member holds now."""
+        """Return the assignments that this member holds now."""
 
     def in_doubt(self) -> bool:
-        """Whether others may hold what this member believes to hold.
+        """Tell whether other members may already hold partitions that this member believes to hold.
 
-        That is so when it was silent for too long: it was suspended, or blocked.
-
-        The listener hears soon what is lost. What holds its key in strict order is not to be begun before that.
+        True after this process was suspended or blocked for too long. The listener is told soon which partitions are
+        lost. Until then, do not start work that needs the strict order of its key.
         """
 
     async def close(self) -> None:
-        """Leave the group at once; partitions are free for others. Does not commit."""
+        """Leave the group at once, which frees its partitions for other members. Does not commit."""
 
 
 class Admin(Protocol):
     """Topics and groups as data."""
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
-        """Create those that are missing and align what differs in the others; answers with the names it changed.
+        """Create the missing topics and align the others with their specs; return the names of changed topics.
 
-        Never lowers a partition count, never touches a setting that no spec speaks of; several processes may do it at
-        once. Raises NameRefusedError for an illegal or colliding name before anything is created, NotPermittedError
-        with the right that is missing.
+        Never lowers a partition count and never touches a setting that no spec names. Several processes may call it at
+        once. Raises NameRefusedError for an illegal or colliding name before it creates anything, and NotPermittedError
+        with the missing right.
         """
 
     async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
-        """What `create_topics` would do, and what it would leave to an operator. Changes nothing; raises as it does."""
+        """Return the changes `create_topics` would make, and those it leaves to an operator.
+
+        Changes nothing; raises the same errors.
+        """
 
     async def topics(self) -> Mapping[str, TopicSpec]:
-        """Every topic of the log by name."""
+        """Return every topic of the log by name."""
 
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
-        """Offsets by partition. Raises TopicMissingError."""
+        """Return the offsets of *topic* by partition. Raises TopicMissingError."""
 
     async def groups(self) -> Sequence[GroupInfo]:
-        """Every group that has members or commits."""
+        """Return every group that has members or committed offsets."""
 
     async def committed(self, group: str) -> Mapping[tuple[str, int], int]:
-        """What *group* has committed, by (topic, partition); nothing for a group that never was.
+        """Return the committed offsets of *group* by (topic, partition); empty for an unknown group.
 
         Raises NotPermittedError.
         """
 
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Let *group*, which has no members now, go on at these offsets, by (topic, partition).
+        """Set the committed offsets of *group*, which must have no members, by (topic, partition).
 
         Raises GroupBusyError, NotPermittedError.
         """
 
     async def expel(self, group: str, members: Collection[str]) -> None:
-        """End the membership of those of *members* that *group* still has.
+        """Remove *members* from *group*, as far as it still has them.
 
-        They are named as in `subscribe`. Only for processes that have certainly ended: what they held goes to others at
-        once, instead of when their sessions have timed out.
+        Members are named as in `subscribe`. Only for processes that have certainly ended: their partitions become free
+        at once instead of after the session timeout.
         """
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
-        """By broker, the settings that no topic can override; empty where there are no brokers.
+        """Return, by broker, the settings that no topic can override; empty if the log has no brokers.
 
         Raises NotPermittedError.
         """
 
 
 class Transport(Protocol):
-    """A log."""
+    """An open log."""
 
     features: Features
     admin: Admin
@@ -299,17 +302,17 @@ class Transport(Protocol):
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
     ) -> Sequence[Outcome]:
-        """Append durably; one outcome per record, in order. Never raises for what is wrong with one record.
+        """Append durably; return one outcome per record, in order. Never raises for a fault of a single record.
 
-        Records for one partition are appended in the order given. When *timeout_s* passes, what has certainly not been
-        written is a DeadlineError, the rest an AppendUnknownError. Where some partitions answer long before others,
-        *told* hears what is known by then.
+        Records for one partition are appended in the given order. After *timeout_s*, a record that was certainly not
+        written gets a DeadlineError, any other an AppendUnknownError. If some partitions answer long before others,
+        *told* is called with the outcomes so far.
         """
 
     async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
-        """For each record why its topic would never take it. Appends nothing.
+        """Return for each record the reason why its topic can never accept it. Appends nothing.
 
-        None where nothing speaks against it, or nothing is known.
+        None means that no such reason is known.
         """
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> LogSubscription:
@@ -318,10 +321,13 @@ class Transport(Protocol):
     async def read(
         self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
     ) -> Sequence[Record]:
-        """Records from *offset* on, without a group; waits up to *wait_s* for the first. Raises TopicMissingError."""
+        """Return records from *offset* on, without a group.
+
+        Waits up to *wait_s* for the first record. Raises TopicMissingError.
+        """
 
     async def close(self) -> None:
-        """Finish what was accepted, then release everything. Idempotent."""
+        """Finish the accepted appends, then release everything. Idempotent."""
 
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -329,18 +335,18 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise NameRefusedError unless *name* is legal in Kafka, hence everywhere."""
+    """Raise NameRefusedError unless *name* is a legal Kafka topic name, and so legal in every log."""
     if not _TOPIC.match(name) or name in (".", ".."):
         raise NameRefusedError(f"illegal topic name {name[:80]!r}: 1 to 249 of A-Z a-z 0-9 . _ -, not '.' or '..'")
 
 
 def check_group_name(name: str) -> None:
-    """Raise NameRefusedError unless *name* can name a group everywhere."""
+    """Raise NameRefusedError unless *name* is a legal group name in every log."""
     if not _GROUP.match(name):
         raise NameRefusedError(f"illegal group name {name[:80]!r}: 1 to 255 of A-Z a-z 0-9 . _ -")
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """The existing topic that *name* would collide with: Kafka takes `.` and `_` for the same in metric names."""
+    """Return the existing topic that *name* collides with: in metric names Kafka treats `.` and `_` as the same."""
     folded = name.replace(".", "_")
     return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)

@@ -1,7 +1,6 @@
-"""Which partition a key belongs to: murmur2, bit for bit what Kafka's Java client computes.
+"""The partition of a key: murmur2, bit for bit as in Kafka's Java client.
 
-Owns the hash and the choice for records that have a key. Does not own the choice for records without one: an adapter
-takes turns.
+Owns the hash and the choice for records that have a key. For records without one, each adapter chooses by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _WORD_BYTES = 4
 
 
 def murmur2(data: bytes) -> int:
-    """The hash of *data* as an unsigned 32-bit number."""
+    """Return the hash of *data* as an unsigned 32-bit number."""
     count = len(data) >> 2
     state = _SEED ^ len(data)
     for word in _words(count)(data):
@@ -42,7 +41,10 @@ def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
 
 
 def murmur2_many(keys: Sequence[bytes]) -> list[int]:
-    """`murmur2` of each of *keys*; many of one length that is a multiple of four, as UUIDs are, cost a quarter each."""
+    """Return `murmur2` of each of *keys*.
+
+    Many keys of one length that is a multiple of four, such as UUIDs, cost a quarter each.
+    """
     if native.core is not None:
         hashes: list[int] = native.core.murmur2_many(keys)
         return hashes
@@ -54,7 +56,7 @@ def murmur2_many(keys: Sequence[bytes]) -> list[int]:
 
 
 def _side_by_side(keys: Sequence[bytes], length: int) -> list[int]:
-    """One key per 64-bit lane of long integers, so that each step of the hash is done for all keys at once."""
+    """Hash all keys at once: one key per 64-bit lane of long integers, so that each step covers every key."""
     lanes, ones = _lanes(len(keys))
     words = array("I", b"".join(keys))
     count = length // _WORD_BYTES
@@ -70,20 +72,20 @@ def _side_by_side(keys: Sequence[bytes], length: int) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _lanes(count: int) -> tuple[int, int]:
-    """*count* lanes of 32 set bits, and of one."""
+    """Return *count* lanes of 32 set bits, and *count* lanes of the value one."""
     ones = ((1 << 64 * count) - 1) // ((1 << 64) - 1)
     return ones * _MASK, ones
 
 
 def partition_of_hash(hashed: int, partitions: int) -> int:
-    """The partition among *partitions* of a key with that hash.
+    """Return the partition, among *partitions*, of a key with the hash *hashed*.
 
-    The sign bit is dropped, as Kafka's `toPositive` does.
+    The sign bit is dropped, as in Kafka's `toPositive`.
     """
     return (hashed & 0x7FFFFFFF) % partitions
 
 
 @lru_cache(maxsize=65_536)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of *key* among *partitions*."""
+    """Return the partition of *key* among *partitions*."""
     return partition_of_hash(murmur2(key), partitions)

@@ -1,7 +1,7 @@
-"""Reading a whole topic without a group: every kept record, partition by partition, a page at a time.
+"""Read a whole topic without a group: every kept record, partition by partition, one page at a time.
 
-Owns the loop over pages, and where whoever follows a topic has to begin anew. What the records mean is the caller's;
-following is `consumers.cli.tail.topic_reader`'s and, for answers, `producers.requests.reply_reader`'s.
+Owns the loop over pages, and the start offsets for a reader whose topic was recreated. Following a topic is done in
+`consumers.cli.tail.topic_reader` and, for replies, `producers.requests.reply_reader`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PAGE_BYTES = 16 * 1_048_576
 async def scan(
     transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
 ) -> AsyncIterator[Record]:
-    """Every record that *topic* has now, oldest first within a partition.
+    """Yield every record that *topic* holds now, oldest first within a partition.
 
-    From *starts* on where given. Raises TopicMissingError.
+    Starts at *starts* (partition -> offset) where given. Raises TopicMissingError.
     """
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
         offset = max(kept.start, starts.get(partition, 0))
@@ -35,9 +35,9 @@ async def scan(
 
 
 def begun_anew(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
-    """Where to read in partitions that *offsets* does not know yet, or knows further than they reach.
+    """Return the start offset of each partition that is new or recreated since *offsets* were taken.
 
-    Their topic was deleted and made again.
+    A partition counts as recreated if its end lies below the known offset: the topic was deleted and created again.
     """
     return {
         partition: kept.start

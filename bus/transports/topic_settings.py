@@ -1,6 +1,6 @@
-"""Settings of a topic in Kafka's words, and the one comparison of what is found with what is wanted. Pure.
+"""Topic settings under Kafka's names, and the comparison of found settings with wanted ones. Pure.
 
-Reading what is found and carrying out a change is each transport's `Admin`.
+Each transport's `Admin` reads the found settings and carries out the changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 
 
-# More of these than is wanted does no harm.
+# A larger value than wanted does no harm for these settings.
 _AT_LEAST: Final = frozenset({PARTITIONS, REPLICAS, INSYNC, MAX_BATCH})
 
 
@@ -58,7 +58,7 @@ _REASSIGN: Final = "not done here: give its partitions more replicas with Kafka'
 
 
 def settings_of(spec: TopicSpec) -> dict[str, str]:
-    """A spec in Kafka's words."""
+    """Return the settings of *spec* under Kafka's names."""
     policy = "delete"
     if spec.compacted:
         policy = "compact" if spec.retention_ms is None and spec.retention_bytes is None else "compact,delete"
@@ -71,9 +71,9 @@ def settings_of(spec: TopicSpec) -> dict[str, str]:
 
 
 def compared(topic: str, found: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Change]:
-    """What must become of *topic*, which is as *found* (None: missing), for it to be as *wanted*.
+    """Return the changes that turn *topic* from *found* (None: missing) into *wanted*.
 
-    What is not in *wanted* is not looked at.
+    Settings outside *wanted* are not compared.
     """
     if found is None:
         return [Change(topic=topic, setting=setting, found=None, wanted=value) for setting, value in wanted.items()]
@@ -96,7 +96,7 @@ def _is_met(setting: str, found: Mapping[str, str], wanted: str) -> bool:
     if setting == CLEANUP:
         return set(have.split(",")) == set(wanted.split(","))
     if setting == INSYNC and int(have) > int(found.get(REPLICAS, have)):
-        # More than there can ever be in sync: nothing could be written.
+        # More than there are replicas: nothing could be written.
         return False
     return int(have) >= int(wanted) if setting in _AT_LEAST else have == wanted
 

@@ -1,7 +1,7 @@
-"""Apache Kafka, 4.0 or newer: the log of production.
+"""Apache Kafka, 4.0 or newer: the log for production.
 
-Owns the URL, `kafka://host:port,host:port`. Everything else about the connection (TLS, users, timeouts) stands in the
-section `[kafka]` of the settings. Only this folder imports the client library.
+Owns the URL, `kafka://host:port,host:port`. All other connection settings (TLS, users, timeouts) are in the section
+`[kafka]`. Only this folder imports the client library, aiokafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_PORT = 65_535
 
 
 def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
-    """Open the cluster behind *url*; *options* are fields of `KafkaOptions`.
+    """Create the transport for *url*; *options* are fields of `KafkaOptions`.
 
     Raises ConfigurationError; connects at first use.
     """
@@ -43,7 +43,7 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Fields of `KafkaOptions` that the settings decide."""
+    """Return the fields of `KafkaOptions` that *settings* decide."""
     kafka = settings.kafka
     return {
         "security": KafkaSecurity(
@@ -62,14 +62,14 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "session_timeout_s": kafka.session_timeout_s,
         "heartbeat_s": kafka.heartbeat_s,
         "poll_timeout_s": kafka.poll_timeout_s,
-        # A drain, the cut after it, and the last commit.
+        # Room for a drain, the forced end after it, and the last commit.
         "rebalance_timeout_s": settings.worker.drain_timeout_s + _REBALANCE_MARGIN_S,
         "max_record_bytes": settings.publish.max_message_bytes + _RECORD_ROOM,
     }
 
 
 def refused(name: str) -> str:
-    """Why the client setting *name* cannot be set in a URL, or at all."""
+    """Explain why the client setting *name* cannot be set in a URL, or at all."""
     if name in FIXED:
         value, reason = FIXED[name]
         return f"{name} is always {value}, because {reason}"

@@ -1,7 +1,7 @@
-"""What a failure of the Kafka client means to the bus.
+"""Translate errors of the Kafka client into errors of the bus.
 
-Owns the one translation from `aiokafka.errors` to `bus.errors`, and what a failed batch says about its records:
-certainly not in the log, or unknown. Does not own what follows from it.
+Owns the translation from `aiokafka.errors` to `bus.errors`, and what a failed batch means for its records: certainly
+not in the log, or unknown. The caller decides what to do about it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DENIED = (
 )
 _TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 _MISSING = (errors.UnknownTopicOrPartitionError,)
-# The broker looked at the batch and refused it; sending the same batch again cannot help.
+# The broker refused the batch itself: sending the same batch again cannot help.
 _REFUSALS = (
     *_DENIED,
     *_TOO_LARGE,
@@ -43,7 +43,7 @@ _REFUSALS = (
     errors.UnsupportedForMessageFormatError,
     errors.CorruptRecordException,
 )
-# What the log does not hold (measured over thousands of failed batches each): a gap in the sequence, a fence.
+# The log does not hold such a batch (measured over thousands of failed batches each): a sequence gap or a fence.
 _CERTAIN = (*_REFUSALS, errors.OutOfOrderSequenceNumber, errors.ProducerFenced, errors.InvalidProducerEpoch)
 _LOST_MEMBERSHIP = (
     errors.CommitFailedError,
@@ -54,29 +54,29 @@ _LOST_MEMBERSHIP = (
 
 
 def said(error: BaseException) -> str:
-    """What *error* says, or at least its name."""
+    """Return the text of *error*, or at least its class name."""
     text = text_of(error).strip()
     name = type(error).__name__
     return text if name in text else f"{name}: {text}" if text else name
 
 
 def is_denial(error: BaseException) -> bool:
-    """Whether this user may not do that."""
+    """Tell whether *error* means that this user lacks a right."""
     return isinstance(error, _DENIED)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the broker refused the batch itself."""
+    """Tell whether the broker refused the batch itself."""
     return isinstance(error, _REFUSALS)
 
 
 def is_certain(error: BaseException) -> bool:
-    """Whether a batch that failed with *error* is certainly not in the log, by this try."""
+    """Tell whether a batch that failed with *error* is certainly not in the log by this attempt."""
     return isinstance(error, _CERTAIN)
 
 
 def translated(error: BaseException, doing: str) -> BusError:
-    """The error of the bus that says what *error* means; *doing* is what was tried, for the text."""
+    """Return the bus error for *error*; *doing* names the attempted action in its text."""
     if isinstance(error, BusError):
         return error
     if is_denial(error):
@@ -101,10 +101,10 @@ def translated(error: BaseException, doing: str) -> BusError:
 
 
 def lacking(doing: str, right: str) -> NotPermittedError:
-    """*right* is an operation and what it is on, as an ACL says it."""
+    """Return the error for the missing *right*: an operation and its resource, in the words of an ACL."""
     return NotPermittedError(f"{doing}: Kafka does not let this user do that; needed: {right}")
 
 
 def refusal(error: BaseException, doing: str, right: str) -> BusError:
-    """What a refusal by the brokers means; *right* is what they ask for where rights were the reason."""
+    """Return the bus error for a refusal by the brokers; *right* names the needed ACL in case that was the reason."""
     return lacking(doing, right) if is_denial(error) else translated(error, doing)

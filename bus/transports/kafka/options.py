@@ -1,7 +1,7 @@
-"""What a Kafka client is told: the settings a user has, and those that sealbus forces.
+"""The arguments of Kafka clients: the settings a user has, and those that sealbus forces.
 
-Owns the one place where constructor arguments of the client library are made. Does not own reading settings, or the
-reasons why some of them cannot be changed (`bus.settings.sources.FIXED`).
+Owns the constructor arguments of the client library. `bus.settings.sources.FIXED` holds the reasons why some of them
+cannot be changed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TokenSource: TypeAlias = Callable[[], Awaitable[str]]
 Compression: TypeAlias = str
 
 TIMEOUT_S: Final = 10.0
-"""One request to one broker. A frozen leader costs one of these before its partitions move on."""
+"""Timeout of one request to one broker, in seconds. A frozen leader costs one before its partitions move on."""
 
 _METADATA_MAX_AGE_S = 5.0
 _RETRY_BACKOFF_MS = 200
-# A broker's answer is in memory some four times while it is read. Half of this made uncompressed messages a tenth
-# slower.
+# While a broker's answer is read, memory holds about four copies of it. Half this size made uncompressed messages a
+# tenth slower.
 _FETCH_MAX_BYTES = 1_048_576
 _READ_MAX_BYTES = 65_536
 _FETCH_MAX_WAIT_MS = 250
@@ -38,7 +38,7 @@ _BATCH_BYTES = 256 * 1024
 
 
 class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the brokers. *protocol* and *mechanism* have Kafka's own names."""
+    """How to reach the brokers. *protocol* and *mechanism* are Kafka's own names."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str = "SCRAM-SHA-512"
@@ -49,10 +49,13 @@ class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str | None = None
     key_password: str | None = None
     token: TokenSource | None = None
-    """Answers with a bearer token, for OAUTHBEARER."""
+    """Returns a bearer token, for OAUTHBEARER."""
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Raises ConfigurationError for a file that is missing or no certificate."""
+        """Return the TLS context, or None without TLS.
+
+        Raises ConfigurationError for a file that is missing or holds no certificate.
+        """
         if not self.protocol.endswith("SSL"):
             return None
         for name in (self.ca_file, self.cert_file, self.key_file):
@@ -61,7 +64,7 @@ class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file is not None:
-                # None would have OpenSSL ask a terminal for the password of a key that has one, and wait.
+                # With None, OpenSSL would ask for the key's password at the terminal, and wait.
                 context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
@@ -71,7 +74,7 @@ class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def token_source(name: str) -> TokenSource:
-    """The async function behind MODULE:FUNCTION. Raises ConfigurationError."""
+    """Import the async function named MODULE:FUNCTION. Raises ConfigurationError."""
     module, _, function = name.partition(":")
     try:
         found = getattr(import_module(module), function)
@@ -89,7 +92,7 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # the library has n
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is decided about the clients of one transport. Durations are seconds."""
+    """The options of all clients of one transport. Durations are in seconds."""
 
     bootstrap: tuple[str, ...]
     client_id: str = "sealbus"
@@ -99,16 +102,16 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 1.0
     session_timeout_s: float = 20.0
     rebalance_timeout_s: float = 40.0
-    """Longer than the longest drain: what a group waits for a member that has still to let go."""
+    """How long a group waits for a member that still drains; must exceed the longest drain."""
     poll_timeout_s: float = 300.0
-    """A member that does not poll for so long gives its partitions away."""
+    """A member that does not poll for this long gives its partitions up."""
     max_record_bytes: int = 1_048_576 + 128 * 1024
-    """Key, value and headers of one record."""
+    """The most bytes of key, value and headers of one record."""
     batch_bytes: int = _BATCH_BYTES
-    """Records of one partition that travel together, before compression."""
+    """The most bytes of one partition's records in one batch, before compression."""
 
     def common(self) -> dict[str, Any]:
-        """Arguments of every client."""
+        """Return the arguments that every client takes."""
         security = self.security
         arguments: dict[str, Any] = {
             "bootstrap_servers": list(self.bootstrap),
@@ -129,19 +132,19 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
         return arguments
 
     def producer(self) -> dict[str, Any]:
-        """Arguments of the producer."""
+        """Return the arguments of the producer."""
         return self.common() | {
             "acks": "all",
             "enable_idempotence": True,
             "compression_type": None if self.compression == "none" else self.compression,
-            # Batches are cut by the bus (`batching`); the library's own limits only have to be out of the way.
+            # `bus.transports.kafka.producer.batches` cuts the batches; the library's own limits only have to be larger.
             "max_batch_size": self.max_record_bytes + self.batch_bytes + _ROOM,
             "max_request_size": self.max_record_bytes + self.batch_bytes + _ROOM,
             "linger_ms": 0,
         }
 
     def reader(self) -> dict[str, Any]:
-        """Arguments of a consumer without a group."""
+        """Return the arguments of a consumer without a group."""
         return self.common() | {
             "group_id": None,
             "enable_auto_commit": False,
@@ -149,28 +152,28 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
             "isolation_level": "read_committed",
             "check_crcs": True,
             "fetch_max_bytes": _FETCH_MAX_BYTES,
-            # At least one batch comes in any case: whoever looks at one record does not fetch a megabyte for it.
+            # At least one batch comes in any case, so that reading one record does not fetch a megabyte.
             "max_partition_fetch_bytes": _READ_MAX_BYTES,
             "fetch_max_wait_ms": _FETCH_MAX_WAIT_MS,
             "key_deserializer": as_bus_records,
         }
 
     def member(self, group: str) -> dict[str, Any]:
-        """Arguments of a consumer that is a member of *group*."""
+        """Return the arguments of a consumer that is a member of *group*."""
         return self.reader() | {
             "group_id": group,
             "max_partition_fetch_bytes": max(1_048_576, self.max_record_bytes),
-            # Joining waits for the slowest member's drain, and the library has one timeout for every request.
+            # Joining waits for the slowest member's drain, and the library has one timeout for all requests.
             "request_timeout_ms": round(max(self.request_timeout_s, self.rebalance_timeout_s + _JOIN_MARGIN_S) * 1000),
             "heartbeat_interval_ms": round(self.heartbeat_s * 1000),
             "session_timeout_ms": round(self.session_timeout_s * 1000),
             "rebalance_timeout_ms": round(self.rebalance_timeout_s * 1000),
-            # Its watchdog is switched off by one raising or cancelled fetch, so the bus has its own and this one must
-            # not interfere.
+            # A fetch that raises or is cancelled switches the library's poll watchdog off. The bus has its own, and the
+            # library's must not interfere.
             "max_poll_interval_ms": 2**31 - 1,
         }
 
 
 def as_bus_records(key: bytes | None) -> bytes | None:
-    """Given to a consumer as its `key_deserializer`: what it reads are records of the bus. Never called."""
+    """Mark a consumer, as its `key_deserializer`, as one that reads records of the bus. Never called."""
     return key

@@ -1,6 +1,6 @@
 """Apache Kafka as a `Transport`.
 
-Owns composing its parts and closing them in order, within a deadline, whatever the brokers do.
+Owns creating its parts, and closing them in order within a deadline, even if no broker answers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _APPENDS = 64
 
 
 class KafkaTransport:
-    """A cluster. Connects at first use; belongs to the event loop that uses it."""
+    """A Kafka cluster. Connects at first use; belongs to the event loop that uses it."""
 
     features: Features
     admin: Admin
@@ -90,7 +90,8 @@ class KafkaTransport:
         )
         await subscription.open()
         if self._closed is not None:
-            # Closed while it joined: nobody else would end it, and its partitions would lie idle.
+            # The transport was closed during the join: nothing else would close this member, and its partitions would
+            # lie idle.
             await subscription.close()
             self._ready()
         self._subscriptions = [*(known for known in self._subscriptions if not known.closed), subscription]
@@ -106,8 +107,8 @@ class KafkaTransport:
 
     async def close(self) -> None:
         if self._closed is None:
-            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what
-            # that left open.
+            # The shutdown is a task of its own: it must go on when the caller is cancelled, as a second call could not
+            # finish it.
             self._closed = asyncio.get_running_loop().create_task(self._shut())
         await asyncio.shield(self._closed)
 

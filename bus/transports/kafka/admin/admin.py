@@ -1,8 +1,8 @@
 """Topics and groups of a Kafka cluster as data.
 
-Owns the questions behind `Admin`, and creating and aligning topics in rounds until nothing is left to do. Does not own
-what a topic shall be (`shaping`), what it is (`standing`), the requests that change it (`aligning`), or connections
-(`link`).
+Owns the questions behind `Admin`, and creating and aligning topics in rounds until no difference is left. Its
+neighbours own the wanted settings (`topic_config`), the found ones (`cluster_state`) and the requests that change them
+(`topic_changes`); `bus.transports.kafka.cluster.client` owns connections.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GROUP_TYPE = "consumer"
 
 
 class KafkaAdmin:
-    """The admin side of a transport; *ready* raises when the transport is closed."""
+    """The admin side of a transport; *ready* raises if the transport is closed."""
 
     def __init__(self, link: ClusterClient, ready: Callable[[], None], *, max_record_bytes: int) -> None:
         self._link = link
@@ -53,7 +53,7 @@ class KafkaAdmin:
                 await self._until_led(sorted(done))
             if not again:
                 return list(dict.fromkeys(spec.name for spec in specs if spec.name in changed))
-            # Another process was quicker: see whether what it made is what is wanted.
+            # Another process was faster: compare what it made with what is wanted.
             await self._link.pause(_PAUSE_S)
         raise UnreachableError("another process keeps changing these topics; try again when it has finished")
 
@@ -64,7 +64,7 @@ class KafkaAdmin:
     async def topics(self) -> Mapping[str, TopicSpec]:
         self._ready()
         facts = await self._link.all_topics()
-        # Whoever publishes may see topics without being allowed to read how they are set up.
+        # A publisher may see topics without the right to read their settings.
         settings = await topic_settings(self._link, list(facts), lenient=True)
         return {name: spec_of(name, facts[name].partitions, settings.get(name, {})) for name in facts}
 
@@ -112,7 +112,7 @@ class KafkaAdmin:
         return await broker_settings(self._link)
 
     async def _compared(self, specs: Sequence[TopicSpec]) -> dict[str, list[Change]]:
-        """What is to be done to each topic."""
+        """Return the changes that each topic needs."""
         for spec in specs:
             check_topic_name(spec.name)
         now = await standing(self._link, (spec.name for spec in specs))
@@ -128,7 +128,7 @@ class KafkaAdmin:
         }
 
     async def _carry_out(self, plan: Mapping[str, Sequence[Change]]) -> tuple[set[str], bool]:
-        """Names of the topics that were changed, and whether another process changed one of the others."""
+        """Return the names of the changed topics, and whether another process changed one of the others."""
         missing: dict[str, dict[str, str]] = {}
         wanted: dict[str, dict[str, str]] = {}
         for name, changes in plan.items():
@@ -153,9 +153,9 @@ class KafkaAdmin:
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
     async def _until_led(self, names: Sequence[str]) -> None:
-        """Wait until every partition of a new topic has a leader, and every broker can answer for it.
+        """Wait until every partition of the topics has a leader and every broker knows them.
 
-        It is of no use before: the next question may go to any broker.
+        Before that a topic is of no use: the next question may go to any broker.
         """
         for _ in range(50):
             try:
@@ -182,7 +182,7 @@ async def _described(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
         group for answer in await admin.describe_consumer_groups([name]) for group in answer.to_object()["groups"]
     ]
     for group in groups:
-        # The library leaves the errors of single groups to us. One that is no classic group is described without
+        # The library does not check the errors of single groups. A group that is no classic group is described without
         # members.
         if group["error_code"] and for_code(group["error_code"]).retriable:
             raise for_code(group["error_code"])(f"group {name!r}")
@@ -200,6 +200,6 @@ def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
         decoded = ConsumerProtocolMemberAssignment.decode(assignment)
         return tuple(sorted((topic, number) for topic, numbers in decoded.assignment for number in numbers))
     except (ValueError, TypeError):
-        # Brokers pass on whatever bytes another program's members agree on: these hold what only they can read, and
-        # hide no other group.
+        # Brokers pass on any bytes that another program's members agree on. Those assignments are unreadable here, and
+        # must not hide the other groups.
         return ()

@@ -1,7 +1,7 @@
-"""How the cluster stands: its brokers, its topics with their replicas and settings, as far as this user may see them.
+"""The state of the cluster: brokers, topics with their replicas and settings, as far as this user may see them.
 
-Owns the questions. Does not own what follows from the answers (`shaping`, `bus.topics.specs`), nor the connection
-(`link`).
+Owns the questions. `topic_config` and `bus.transports.topic_settings` draw the conclusions; connections belong to
+`bus.transports.kafka.cluster.client`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _OFFSETS_KEPT = "offsets.retention.minutes"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The number of brokers, all visible topics, and those asked about.
+    """The number of brokers, the names of all visible topics, and the state of the requested topics.
 
-    Brokers that are down count too, where a replica tells of them.
+    A broker that is down counts if a replica list names it.
     """
 
     brokers: int
     names: frozenset[str]
     found: Mapping[str, Mapping[str, str]]
-    """Of the topics asked about: partitions, replicas and settings in force. What is not here is missing."""
+    """For each requested topic: partitions, replicas and effective settings. A missing topic has no entry."""
 
 
 async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
-    """How *topics* stand.
+    """Return the state of *topics*.
 
-    Raises NotPermittedError for one that may not be seen: it cannot be told from one that is missing.
+    Raises NotPermittedError for a topic this user may not see: it looks the same as a missing one.
     """
     asked = list(dict.fromkeys(topics))
     brokers, described = await link.ask("reading topics", lambda client: _described(client, None))
@@ -55,7 +55,7 @@ async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
         brokers=len(known),
         names=frozenset(described),
         found={
-            # A topic that went away between the questions is as good as missing.
+            # A topic that was deleted between the two questions counts as missing.
             name: {
                 **settings[name],
                 PARTITIONS: str(len(described[name])),
@@ -70,9 +70,9 @@ async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
 async def topic_settings(
     link: ClusterClient, names: Sequence[str], *, lenient: bool = False
 ) -> dict[str, dict[str, str]]:
-    """Settings in force, by topic.
+    """Return the effective settings by topic.
 
-    Missing topics are left out, and if *lenient* those whose settings this user may not read.
+    Missing topics are left out; with *lenient*, so are topics whose settings this user may not read.
     """
     if not names:
         return {}
@@ -89,7 +89,7 @@ async def topic_settings(
 
 
 async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
-    """What every topic of the cluster is subject to, by broker."""
+    """Return, by broker, the settings that apply to every topic of the cluster."""
     brokers, _ = await link.ask("reading the cluster", lambda client: _described(client, []))
     names = {_AUTO_CREATE: "", _OFFSETS_KEPT: ""}
     resources = [ConfigResource(ConfigResourceType.BROKER, str(broker), names) for broker in sorted(brokers)]
@@ -104,7 +104,10 @@ async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
 
 
 async def known_everywhere(link: ClusterClient, names: Sequence[str]) -> bool:
-    """Whether every broker that answers at once knows the topics *names*: they hear of a new one one after another."""
+    """Tell whether every broker that answers within a second knows the topics *names*.
+
+    Brokers learn of a new topic one after another.
+    """
 
     async def asked(client: AIOKafkaClient) -> bool:
         brokers = [broker.nodeId for broker in client.cluster.brokers()]
@@ -118,7 +121,7 @@ async def _knows(client: AIOKafkaClient, broker: int, names: list[str]) -> bool:
         async with asyncio.timeout(_ANSWER_S):
             answer = await client.send(broker, MetadataRequest(names, allow_auto_topic_creation=False))
     except (KafkaError, OSError, TimeoutError):
-        # It is away: nobody's question is answered by it, and it will have heard before it is back.
+        # The broker is away: it answers no client's question, and will know the topics before it is back.
         return True
     new = (UnknownTopicOrPartitionError, LeaderNotAvailableError)
     return not any(isinstance(for_code(topic["error_code"])(), new) for topic in answer.to_object()["topics"])
@@ -131,7 +134,7 @@ def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, 
 
 
 async def _described(client: AIOKafkaClient, names: list[str] | None) -> tuple[set[int], dict[str, list[list[int]]]]:
-    """Ids of the brokers that are up; for each topic (None: all) that is there the replicas of its partitions."""
+    """Return the ids of the live brokers, and for each existing topic (None: all) the replicas of its partitions."""
     answer = (
         await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))
     ).to_object()

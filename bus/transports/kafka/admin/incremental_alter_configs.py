@@ -1,9 +1,7 @@
-"""One request that the client library does not have: changing named settings of topics (KIP-339).
+"""A request that the client library lacks: change named settings of a topic and leave all others alone (KIP-339).
 
-It leaves all others alone.
-
-The library's own request resets whatever it does not name, so that two programs that change one topic at once undo each
-other's work. Owns the bytes on the wire. Does not own what is changed (`aligning`).
+The library's own request resets every setting that it does not name, so two programs that change one topic at the same
+time undo each other's work. Owns the bytes on the wire; `topic_changes` decides what to change.
 """
 
 from __future__ import annotations
@@ -64,5 +62,5 @@ class SetTopicSettings(Request[_Version0]):  # type: ignore[misc]  # the library
         self._resources = [(_TOPIC, topic, [(name, _SET, value) for name, value in settings.items()])]
 
     def build(self, request_struct_class: type[_Version0]) -> Any:
-        """The request in the one version there is."""
+        """Build the request; only one version exists."""
         return request_struct_class(self._resources, False)

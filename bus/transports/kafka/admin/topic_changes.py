@@ -1,7 +1,7 @@
-"""Carrying out changes of topics: creating them, adding partitions, setting what differs and nothing else.
+"""Carry out changes of topics: create topics, add partitions, and set only the settings that differ.
 
-Owns the requests and what their answers mean when another process does the same just now. Does not own which changes
-(`bus.topics.specs`).
+Owns the requests, and what their answers mean if another process makes the same change at that moment.
+`bus.transports.topic_settings` decides which changes are needed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from bus.transports.topic_settings import PARTITIONS, REPLICAS
 __all__ = ["align", "create"]
 
 _MAX_RECORDS = 4000
-"""What one request may make the controller write: it refuses more than 10,000 records of its own log at once."""
+"""The most controller log records one request may cause: the controller refuses more than 10,000 at once."""
 _RECORDS_OF_A_TOPIC = 12
-"""Beside those of its partitions: itself and its settings."""
+"""Controller log records of one topic besides its partitions: the topic and its settings."""
 
 
 async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Create topics with these shapes; answers with those that are new, less those another process was quicker with."""
+    """Create topics with these settings; return the names this call created, without those another process created
+    first.
+    """
     created: list[str] = []
     for batch in _batches(shapes):
         topics = [_new(name, shapes[name]) for name in batch]
@@ -43,9 +45,9 @@ async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -
 
 
 async def align(link: ClusterClient, topic: str, changes: Mapping[str, str]) -> bool:
-    """Change *topic*: its partitions, its settings.
+    """Change the partitions and settings of *topic*.
 
-    False when another process has added partitions or deleted it meanwhile.
+    Returns False if another process has added partitions or deleted the topic in the meantime.
     """
     settings = {name: value for name, value in changes.items() if name != PARTITIONS}
     if PARTITIONS in changes and not await _grow(link, topic, int(changes[PARTITIONS])):
@@ -90,7 +92,7 @@ async def _created(admin: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> li
     answer = await admin.create_topics(list(topics))
     for _, code, *_ in answer.topic_errors:
         if code and for_code(code).retriable:
-            # Asking again is safe: what was created by then is there already.
+            # Repeating the request is safe: a topic that was already created is reported as existing.
             raise for_code(code)()
     return list(answer.topic_errors)
 

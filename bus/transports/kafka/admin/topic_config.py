@@ -1,7 +1,7 @@
-"""What a topic shall be on Kafka: a spec, the size of the cluster, and what keeps acknowledged records safe. Pure.
+"""The settings a topic needs on Kafka: its spec, replication by cluster size, and what keeps acknowledged records safe.
 
-Owns replication and the settings that every topic of the bus gets. Does not own specs and their comparison
-(`bus.topics.specs`).
+Pure. Owns replication and the settings common to all topics of the bus. `bus.topics.specs` owns the specs,
+`bus.transports.topic_settings` their comparison.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _MAX_REPLICAS = 3
 
 
 def shape(spec: TopicSpec, found: Mapping[str, str] | None, *, brokers: int, max_record_bytes: int) -> dict[str, str]:
-    """Everything that is wanted of a topic which is as *found* now (None: missing)."""
+    """Return all wanted settings of a topic whose present settings are *found* (None: missing)."""
     replicas = min(_MAX_REPLICAS, brokers)
-    # A topic that has fewer replicas than it should must not be asked for more of them in sync: nothing could be
-    # written.
+    # A topic with fewer replicas than wanted must not require more in-sync replicas: nothing could be written.
     present = replicas if found is None else int(found[REPLICAS])
     return settings_of(spec) | {
         REPLICAS: str(replicas),
         INSYNC: str(max(1, min(_MAX_REPLICAS, present) - 1)),
         MAX_BATCH: str(max_record_bytes + _BATCH_OVERHEAD),
-        # Retention goes by the time of a record: a publisher's wrong clock must not delete early or never (KAFKA-7910).
+        # Retention uses the record's time: a publisher's wrong clock must not delete records early or never
+        # (KAFKA-7910).
         "message.timestamp.type": "LogAppendTime",
         "unclean.leader.election.enable": "false",
     }
 
 
 def spec_of(name: str, partitions: int, settings: Mapping[str, str]) -> TopicSpec:
-    """The spec that a topic with these *settings* answers to."""
+    """Return the spec that describes a topic with these *settings*."""
     return TopicSpec(
         name=name,
         partitions=partitions,

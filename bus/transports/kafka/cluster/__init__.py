@@ -1,1 +1,1 @@
-"""One client for questions about the cluster: topics, offsets, groups, and what is wrong where it does not answer."""
+"""One client for questions about the cluster: topics, offsets, groups, and the cause if the cluster does not answer."""

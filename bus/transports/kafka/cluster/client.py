@@ -1,11 +1,8 @@
-"""The link to the cluster: one client for questions, replaced when it has gone astray.
+"""One client for questions about metadata, offsets, topics and groups; it is replaced when it stops working.
 
-Questions are about metadata, offsets, topics and groups.
-
-Owns connecting, the deadline of every question, and what is known about topics (partition counts, size limits) for a
-few seconds. A client of the library asks only the brokers of its last answer and never its bootstrap list again, so a
-question that fails is asked once more through a new client. Does not own records: see `producing`, `subscription`,
-`reading`.
+Owns connecting, the deadline of every question, and a cache of topic facts (partition counts, size limits) for a few
+seconds. A client of the library asks only the brokers it last heard of and never its bootstrap list again. A question
+that fails is therefore repeated through a new client. Records are carried by the packages `producer` and `consumer`.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ _LARGEST, _IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
 class ClusterClient:
-    """Questions to the cluster, each with its own deadline. Connects at the first one."""
+    """Asks the cluster questions, each with its own deadline. Connects at the first one."""
 
     def __init__(self, options: KafkaOptions, clock: Clock) -> None:
         self._options = options
@@ -56,45 +53,45 @@ class ClusterClient:
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
         self._closed = False
         self.connected_once = False
-        """Whether this cluster has ever answered: before that, a failure is reported at once instead of waited out."""
+        """Whether this cluster has ever answered. Before that, failures are reported at once instead of waited out."""
         self._answered = False
-        """Whether a broker has answered under the address it gives itself."""
+        """Whether a broker has answered at its advertised address."""
 
     async def ask(
         self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
     ) -> T:
-        """The answer to *question*; raises an error of the bus whose text begins with *doing*."""
+        """Return the answer to *question*; raise a bus error whose text begins with *doing*."""
         return await self._asked(doing, partial(self._connected, AIOKafkaClient, "bootstrap"), question, timeout_s)
 
     async def administer(
         self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
     ) -> T:
-        """As `ask`, with the client that changes topics and describes groups."""
+        """Like `ask`, with the client that changes topics and describes groups."""
         return await self._asked(doing, partial(self._connected, AIOKafkaAdminClient, "start"), question, timeout_s)
 
     async def topic(self, name: str) -> TopicFacts:
-        """Facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
+        """Return facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
         known = self._facts.get(name)
         if known is not None and not self.is_stale(name):
             return known[1]
         return (await self.topics([name], limits=known is None or known[1].max_batch_bytes is None))[name]
 
     def known(self, name: str) -> TopicFacts | None:
-        """Facts that need no question, however old."""
+        """Return the cached facts about a topic, however old; None without any."""
         known = self._facts.get(name)
         return known[1] if known is not None else None
 
     def is_stale(self, name: str) -> bool:
-        """Whether facts are old enough to be asked for anew."""
+        """Tell whether the cached facts about a topic are missing or too old."""
         known = self._facts.get(name)
         return known is None or self._clock.monotonic_s() - known[0] >= _FRESH_S
 
     def forget(self, name: str) -> None:
-        """The facts about a topic have turned out wrong."""
+        """Drop the cached facts about a topic, which turned out to be wrong."""
         self._facts.pop(name, None)
 
     async def topics(self, names: Iterable[str], *, limits: bool = False) -> dict[str, TopicFacts]:
-        """Fresh facts about *names*; raises TopicMissingError for the first that is missing."""
+        """Return fresh facts about *names*; raise TopicMissingError for the first missing topic."""
         wanted = list(dict.fromkeys(names))
         found = await self.ask("reading topics", lambda client: _described(client, wanted))
         if limits:
@@ -109,17 +106,17 @@ class ClusterClient:
         return {name: self._facts[name][1] for name in wanted}
 
     async def all_topics(self) -> dict[str, TopicFacts]:
-        """Every topic but the broker's own."""
+        """Return every topic except Kafka's internal ones."""
         return await self.ask("reading topics", lambda client: _described(client, None))
 
     async def ranges(self, topic: str) -> dict[int, PartitionRange]:
-        """The offsets of every partition that has a leader. Raises TopicMissingError, UnreachableError."""
+        """Return the offsets of every partition of *topic*. Raises TopicMissingError, UnreachableError."""
         facts = (await self.topics([topic]))[topic]
         partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
         return {place.partition: span for place, span in (await self.spans(partitions)).items()}
 
     async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
-        """Start and end of each partition, asked of their leaders."""
+        """Return the start and end offset of each partition, as its leader knows them."""
 
         async def asked(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
             leaders = await _leaders(client, partitions)
@@ -130,15 +127,15 @@ class ClusterClient:
         return await self.ask("reading offsets", asked)
 
     async def is_reachable(self) -> bool:
-        """Whether a new client finds the cluster, whatever the present one says."""
+        """Tell whether a new client can reach the cluster, whatever the present client reports."""
         return await probe(self._options) is None
 
     async def pause(self, delay_s: float) -> None:
-        """Wait before asking again."""
+        """Wait *delay_s* before the next question."""
         await self._clock.sleep(delay_s)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._closed = True
         await self._drop()
 
@@ -158,7 +155,7 @@ class ClusterClient:
                     answer = await question(await connected())
                 self._answered = True
             except (KafkaError, OSError, TimeoutError, AttributeError) as error:
-                # AttributeError: the library asks a node it has forgotten.
+                # AttributeError: the library addresses a node that it has forgotten.
                 fault = translated(error, doing)
                 if not (fault.retriable or isinstance(error, AttributeError)):
                     raise fault from error
@@ -172,15 +169,15 @@ class ClusterClient:
             pause_s = min(1.0, pause_s * 2)
 
     def _advertised(self) -> tuple[str, ...]:
-        """The addresses that brokers give themselves, besides those that were given to us."""
+        """Return the brokers' advertised addresses that are not among the bootstrap addresses."""
         clients = [getattr(client, "_client", client) for client in self._clients.values()]
         found = {f"{broker.host}:{broker.port}" for client in clients for broker in client.cluster.brokers()}
         return tuple(sorted(found.difference(self._options.bootstrap)))
 
     async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
-        """What is wrong where the cluster answers, but not at the addresses it names.
+        """Return the error for a cluster that answers, but not at its advertised addresses.
 
-        It sends every client on to them, and they do not answer from here.
+        The cluster sends every client to those addresses, and they do not answer from here.
         """
         if self._answered or not advertised:
             return None
@@ -195,7 +192,7 @@ class ClusterClient:
             self._check_open()
             if kind not in self._clients:
                 client = kind(**self._options.common())
-                # Else it reads every topic of the cluster again every few seconds: with thousands of them that stops
+                # Otherwise the client reads every topic of the cluster every few seconds, and thousands of them block
                 # the loop.
                 getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
                 self._clients[kind] = await self._started(client, start)
@@ -206,13 +203,13 @@ class ClusterClient:
         try:
             async with asyncio.timeout(_BOOTSTRAP_S):
                 await getattr(client, method)()
-            # Closed meanwhile, and nobody else would close this one.
+            # Closed in the meantime: nothing else would close this client.
             self._check_open()
         except BaseException as error:
             await _closed(client)
             if not isinstance(error, KafkaError | TimeoutError):
                 raise
-            # The library says the same of a wrong password and of a dead broker: ask for the cause.
+            # The library reports a wrong password and a dead broker alike: probe for the cause.
             cause = await probe(self._options, has_answered=self.connected_once)
             raise cause or UnreachableError("Kafka answered, and then not any more") from error
         return client
@@ -226,9 +223,9 @@ class ClusterClient:
         await _closed(*clients.values())
 
     async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
-        """The facts with the topic's own limit, where this user may read it.
+        """Add the topic's own limits to *facts*, if this user may read them.
 
-        Else the broker will say when a batch is too large.
+        Otherwise the broker reports when a batch is too large.
         """
         resource = ConfigResource(ConfigResourceType.TOPIC, name, {_LARGEST: "", _IN_SYNC: ""})
         try:
@@ -247,15 +244,14 @@ class ClusterClient:
 
 
 class _NoTopics(set[str]):
-    """The topics of a client that follows the brokers alone, and asks for topics by name when it wants to know."""
+    """The topic set of a client that tracks only the brokers, and asks for topics by name when needed."""
 
     def __bool__(self) -> bool:
         return True
 
 
 async def _closed(*clients: Any) -> None:
-    # Each in a task of its own, which may end as cancelled: that is not the same as whoever waits for it being
-    # cancelled.
+    # Each close is a task of its own: the task may end as cancelled, which must not look like a cancelled caller.
     closing = [asyncio.get_running_loop().create_task(client.close()) for client in clients]
     for task in closing:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())

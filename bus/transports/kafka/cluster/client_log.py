@@ -1,7 +1,7 @@
-"""The client library's log, limited.
+"""Limit the log of the client library.
 
-Owns forwarding what the library logs to the bus's own log: warnings and above, each sentence once in a while. A client
-that has lost its brokers writes a thousand lines a second; what matters to a user the bus says itself.
+Owns forwarding the library's warnings and errors to the bus's log, each message once in ten seconds. A client that has
+lost its brokers writes a thousand lines a second, and the bus reports itself what matters to a user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Limited(logging.Handler):
         self._said[kind] = now_s
         held_back, self._held_back = self._held_back, 0
         text = record.getMessage()[:300]
-        # A fault of the library, with its trace, is a fault; all else are circumstances that the bus deals with.
+        # An exception with a traceback is a fault of the library; the bus itself deals with all other conditions.
         if record.exc_info:
             self._log.error(
                 "kafka.client", text=text, source=record.name, held_back=held_back, exc_info=record.exc_info
@@ -45,7 +45,7 @@ class _Limited(logging.Handler):
 
 
 def limit_noise() -> None:
-    """Install it, once in a process."""
+    """Install the limiting handler, once per process."""
     logger = logging.getLogger("aiokafka")
     if not any(isinstance(handler, _Limited) for handler in logger.handlers):
         logger.addHandler(_Limited())

@@ -1,9 +1,7 @@
-"""Why a connection does not come about.
+"""Find out why a connection fails: wrong password, certificate or port, or no broker at all.
 
-Wrong password, wrong certificate, wrong port or no broker are different sentences.
-
-Owns trying the bootstrap addresses and reading the true cause, which the client library only logs. Does not own when to
-probe.
+Owns trying the bootstrap addresses and reading the true cause, which the client library only logs. Callers decide when
+to probe.
 """
 
 from __future__ import annotations
@@ -26,12 +24,10 @@ _ADDRESS_S = 4.0
 
 
 async def probe(options: KafkaOptions, *, has_answered: bool = False) -> BusError | None:
-    """None when one of the addresses answers; else what is wrong.
+    """Return None if one of the addresses answers, otherwise the cause.
 
-    A wrong setting is named before a broker that is away.
-
-    *has_answered*: this cluster has answered with these very settings, so that what cannot be told apart is no wrong
-    setting.
+    A wrong setting is reported before an unreachable broker. *has_answered* means that this cluster has already
+    answered with these settings: an ambiguous failure is then not blamed on a setting.
     """
     arguments = options.common()
     for name in ("bootstrap_servers", "retry_backoff_ms", "metadata_max_age_ms"):
@@ -47,7 +43,7 @@ async def _try(address: str, arguments: dict[str, Any], options: KafkaOptions, h
     host, _, port = address.rpartition(":")
     try:
         connection = await asyncio.wait_for(create_conn(host.strip("[]"), int(port), **arguments), _ADDRESS_S)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the cause that is asked for
+    except Exception as error:  # noqa: BLE001 - any error is the cause that is asked for
         return _cause(error, address, options) or _shown_out(address, options, has_answered)
     connection.close()
     return None
@@ -92,7 +88,10 @@ def _cause(error: Exception, address: str, options: KafkaOptions) -> BusError | 
 
 
 def _shown_out(address: str, options: KafkaOptions, has_answered: bool) -> BusError:
-    """The connection was closed without a word, which is also what a load balancer does whose brokers are away."""
+    """Return the error for a connection that was closed without an answer.
+
+    A load balancer whose brokers are away does the same.
+    """
     if has_answered:
         return UnreachableError(
             f"{address} closed the connection during the greeting: there may be no broker behind it just now"

@@ -1,8 +1,8 @@
-"""What a group has committed, as its coordinator tells, setting it for a group without members, and members that leave.
+"""The committed offsets of a group: reading them, setting them for a group without members, and removing members.
 
-Owns the questions and what their answers mean; members commit by themselves (`member`). The library asks the first too,
-and does not look at the error of the whole answer: a coordinator that is just being moved, or has not read its log yet,
-is then one of a group that has never committed anything, and a member begins at the beginning.
+Owns these requests and what their answers mean; members commit in `bus.transports.kafka.consumer.consumer`. The library
+can read commits too, but ignores the error of the answer as a whole. A coordinator that is moving or still loading then
+looks like a group without commits, and a member would start from the beginning.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["commits", "leave", "set_commits"]
 async def commits(
     link: ClusterClient, doing: str, group: str, places: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The offset by place, of those of *places* (None: of all) where *group* has committed one.
+    """Return the committed offsets of *group* for *places* (None: for all), without places that have none.
 
-    Raises what `ClusterClient` raises.
+    Raises the errors of `ClusterClient`.
     """
 
     async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
@@ -54,7 +54,10 @@ async def commits(
 
 
 async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Let *group* go on at *offsets*. Raises GroupBusyError where it has members, and what `ClusterClient` raises."""
+    """Set the committed offsets of *group*.
+
+    Raises GroupBusyError if it has members, and the errors of `ClusterClient`.
+    """
     topics: dict[str, list[tuple[int, int, str]]] = {}
     for place, offset in offsets.items():
         topics.setdefault(place.topic, []).append((place.partition, offset, ""))
@@ -78,9 +81,9 @@ async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapp
 
 
 async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequence[str]) -> None:
-    """Have these members leave *group*, in their name; one that has left is no error.
+    """Make *member_ids* leave *group* on their behalf; a member that has already left is no error.
 
-    Raises what `ClusterClient` raises.
+    Raises the errors of `ClusterClient`.
     """
 
     async def asked(client: AIOKafkaClient) -> None:

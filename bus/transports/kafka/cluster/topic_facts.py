@@ -1,6 +1,6 @@
-"""What is known of a topic, and what follows from it for whoever writes to it. Pure.
+"""Facts about a topic, and what they mean for a producer. Pure.
 
-Does not own asking the cluster, nor how long an answer counts (`link`).
+`bus.transports.kafka.cluster.client` reads them and decides how long they are valid.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ __all__ = ["BATCH_OVERHEAD", "TopicFacts"]
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What is known of a topic: leaders, the largest batch, and replicas in sync.
+    """Facts about a topic: its leaders, its largest batch, and its in-sync replicas.
 
-    Leaders are by partition (-1: none just now); the largest batch it takes is None where that is not told; and how
-    many replicas of each partition are in sync and have to be.
+    *leaders* are broker ids by partition (-1: no leader at present). *max_batch_bytes* is None if unknown. *in_sync*
+    counts the in-sync replicas by partition; *min_in_sync* is the count that writing needs.
     """
 
     leaders: tuple[int, ...]
@@ -26,19 +26,16 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
     @property
     def partitions(self) -> int:
-        """How many it has."""
+        """The number of partitions."""
         return len(self.leaders)
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record that the topic takes, as `batching.record_sizes` counts.
-
-        Without a limit as far as is known.
-        """
+        """Return the largest record the topic accepts, as `record_sizes` counts; unlimited if unknown."""
         return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
 
     def hindrance(self, partition: int) -> str:
-        """Why nobody can write to *partition* just now; empty where nothing is known to be in the way."""
+        """Explain why *partition* cannot be written at present; empty if no reason is known."""
         if partition >= self.partitions or self.leaders[partition] < 0:
             return "it has no leader"
         if self.in_sync and self.in_sync[partition] < self.min_in_sync:
@@ -47,4 +44,4 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
 
 BATCH_OVERHEAD = 512
-"""More than a batch takes besides its records."""
+"""An upper bound of a batch's bytes besides its records."""

@@ -1,1 +1,1 @@
-"""Reading: a member of a group or a reader of its own, its partitions, their positions and their bytes."""
+"""Reading: group members and group-less readers, their partitions, positions and record parsing."""

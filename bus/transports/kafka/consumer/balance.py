@@ -1,9 +1,9 @@
-"""Sharing partitions among the members of a group, so that nothing stops while they change hands. Pure.
+"""Balance partitions among the members of a group without stopping those that stay. Pure.
 
-Owns who shall hold what, and who shall let go of what first. The library knows only the eager way, in which each
-rebalance takes everything from everybody; here a member keeps what it holds through a rebalance, and what shall move is
-first let go by its holder, drained and committed, and given to another only in the next round (the idea is KIP-429's).
-Does not own the messages these plans travel in: see `assignor`.
+Owns which member gets which partition, and which ones a member must release first. The library knows only eager
+rebalancing, which takes every partition from every member. Here a member keeps its partitions through a rebalance. A
+partition that moves is first drained, committed and released by its holder, and assigned in the next round (as in
+KIP-429). The messages that carry these plans are in `cooperative_assignor`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Bid", "Share", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
-    """What one member says when a rebalance begins.
+    """What one member declares when a rebalance begins.
 
-    What it reads, and what it holds since *generation* at the latest.
+    The topics it reads, the partitions it holds, and the *generation* in which it last heard from the group.
     """
 
     topics: frozenset[str]
@@ -29,17 +29,18 @@ class Bid(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one member has from now on, and what of it it shall let go of."""
+    """The partitions a member holds from now on, and those of them it must release."""
 
     held: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]
 
 
 def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, Share]:
-    """Everybody's share. What a member holds it keeps, or is asked to let go; what nobody holds is given away now.
+    """Return each member's share. Held partitions stay with their holder or are to be released; free ones are assigned
+    now.
 
-    Balanced when everybody has let go: per topic, and in sum, no two members that read the same topics differ by more
-    than one.
+    Once all releases are done the result is balanced. Per topic and in total, two members that read the same topics
+    differ by at most one.
     """
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     holders = _holders(everything, bids)
@@ -55,7 +56,7 @@ def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, S
 
 
 def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) -> dict[TopicPartition, str]:
-    """Who holds what by their own word; should two say so, the one who heard from the group last is right."""
+    """Return who holds which partition; if two members claim one, the higher generation wins."""
     exists = set(everything)
     holders: dict[TopicPartition, str] = {}
     for member in sorted(bids, key=lambda name: (bids[name].generation, name)):
@@ -67,7 +68,7 @@ def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) ->
 
 
 class _Balance:
-    """Works out who shall own what in the end, changing as little as possible."""
+    """Computes the final owner of every partition with as few moves as possible."""
 
     def __init__(
         self, everything: Iterable[TopicPartition], bids: Mapping[str, Bid], holders: Mapping[TopicPartition, str]
@@ -120,7 +121,7 @@ class _Balance:
             self._move(topic, giver, taker)
 
     def _even_out_sums(self) -> None:
-        """Topics of few partitions must not all go to the same member. What is even within a topic stays even."""
+        """Balance the totals, keeping each topic balanced: topics with few partitions must not all go to one member."""
         while move := self._next_move():
             self._move(*move)
 

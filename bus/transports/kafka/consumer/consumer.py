@@ -1,9 +1,9 @@
-"""One life of a consumer: it joins a group, fetches, commits, and ends for certain.
+"""One consumer from joining a group to its certain end.
 
-Owns the library's consumer with its traps: a fetch must never be cancelled, `commit` and `stop` may hang for as long as
-the brokers are away, a commit that is tried again is sent in the name of whatever generation it is by then, errors of a
-rebalance listener are swallowed, a member that was thrown out of an empty group may rewind its offsets, of topics that
-are gone nothing is said. Does not own what partitions mean to the bus: see `subscription`.
+Owns the library's consumer and its traps. A fetch must never be cancelled. `commit` and `stop` may hang as long as the
+brokers are away. A retried commit carries the generation current at the retry. The library swallows errors of a
+rebalance listener. A member thrown out of an empty group may rewind its offsets. Deleted topics are not reported.
+`subscription` decides what partitions mean to the bus.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "killed"]
 
-# What was fetched lies there compressed until it is asked for: all at once it would be ten times as much memory, and
-# cold when its turn comes.
+# The library keeps fetched batches compressed until they are asked for. Taking all at once would need ten times the
+# memory, and the records would be out of the CPU cache when used.
 _FETCH_RECORDS = 500
 _START_S = 15.0
 _KILL_S = 3.0
@@ -47,7 +47,7 @@ _log = get_logger("kafka")
 
 
 class _Attempt:
-    """A commit that is under way: whether it may be sent just now, and whether nobody waits for it any more."""
+    """A commit in progress: whether it may be sent now, and whether its caller has stopped waiting."""
 
     __slots__ = ("is_current", "over")
 
@@ -72,13 +72,13 @@ class _Bridge(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
 
 
 class Committing(enum.Enum):
-    """What became of a commit."""
+    """The result of a commit."""
 
     TAKEN = enum.auto()
     OVERTAKEN = enum.auto()
-    """Not taken: a new round of the group's began before it. What is held after that may be committed again."""
+    """Not committed: a new rebalance round began first. Partitions still held afterwards can be committed again."""
     FENCED = enum.auto()
-    """The group has gone on without this member."""
+    """Not committed: the group has continued without this member."""
 
 
 class Consumer:
@@ -93,8 +93,8 @@ class Consumer:
         self._unfinished = Unfinished()
         self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
-        """When the cluster last answered this client (monotonic)."""
-        # There is no public way to see that a client has lost its way.
+        """When the cluster last answered this client (monotonic, in seconds)."""
+        # There is no public way to detect a client that has lost all brokers.
         consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001
 
     @classmethod
@@ -109,14 +109,14 @@ class Consumer:
         revoked: Rebalance,
         assigned: Rebalance,
     ) -> Consumer:
-        """A new member; partitions arrive through *assigned*.
+        """Start a new member; partitions arrive through *assigned*.
 
-        Raises what the library raises, TimeoutError after a while.
+        Raises the library's errors, and TimeoutError after 15 s.
         """
         arguments = options.member(group) | {"client_id": member, "partition_assignment_strategy": (assignor,)}
         consumer = AIOKafkaConsumer(**arguments)
         try:
-            # Started without topics: with one that is unknown it would wait for ever.
+            # Start without topics: with an unknown one, `start` would wait for ever.
             async with asyncio.timeout(_START_S):
                 await consumer.start()
         except BaseException:
@@ -129,23 +129,23 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """Which round of the group's rebalances this is; negative while this is no member."""
+        """The generation of the group as this member knows it; negative while it is no member."""
         return int(self._consumer._coordinator.generation)  # noqa: SLF001 - commits are fenced by it
 
     @property
     def member_id(self) -> str:
-        """The id that the group gave this member; another one after it was thrown out, empty before it has any."""
+        """The id that the group gave this member; a new one after it was thrown out, empty before the first join."""
         return str(self._consumer._coordinator.member_id)  # noqa: SLF001 - it says whether what is held is still held
 
     def rejoin(self) -> None:
-        """Begin a rebalance: something was let go of."""
-        # The library knows no other reason than changed topics.
+        """Start a rebalance, because this member has released partitions."""
+        # The library's only public reason to rejoin is changed topics.
         self._consumer._coordinator.request_rejoin()  # noqa: SLF001
 
     async def fetch(self, timeout_s: float) -> Mapping[TopicPartition, Sequence[Record]]:
-        """The next of what has been fetched, by partition.
+        """Return the next fetched records, by partition.
 
-        Never cancel it: the library would stop watching over its membership.
+        Never cancel this call: the library would stop watching its membership.
         """
         found: Mapping[TopicPartition, Sequence[Record]] = await self._consumer.getmany(
             timeout_ms=round(timeout_s * 1000), max_records=_FETCH_RECORDS
@@ -153,9 +153,9 @@ class Consumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int], is_current: Callable[[], bool]) -> Committing:
-        """Commit, or say what is in the way. Raises DeadlineError, and the library's errors.
+        """Commit *offsets*, or say what prevents it. Raises DeadlineError and the library's errors.
 
-        *is_current* is asked before each try: what is another member's by then must not be committed.
+        *is_current* is checked before each attempt: the partition of another member must not be committed.
         """
         attempt = _Attempt(is_current)
         _attempt.set(attempt)
@@ -173,11 +173,11 @@ class Consumer:
         return Committing.TAKEN
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Fetch nothing from these."""
+        """Fetch nothing from *places*."""
         self._consumer.pause(*self._assigned(places))
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Fetch from these again."""
+        """Fetch from *places* again."""
         self._consumer.resume(*self._assigned(places))
 
     def seek(self, place: TopicPartition, offset: int) -> None:
@@ -186,25 +186,25 @@ class Consumer:
             self._consumer.seek(place, offset)
 
     def position(self, place: TopicPartition) -> int | None:
-        """Where fetching stands, if that is known: behind all that `fetch` has answered with."""
-        # The public way waits until it is known.
+        """Return the fetch position, behind everything `fetch` has returned; None if unknown."""
+        # The public method waits until the position is known.
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001
         state = assignment.state_value(place) if assignment is not None else None
         return int(state.position) if state is not None and state.has_valid_position else None
 
     def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
-        """Go on at these offsets after a rebalance, in which the library forgets.
+        """Restore positions after a rebalance, in which the library forgets them.
 
-        At once or when resumed; None means that none is known.
+        Per partition: the offset and whether to fetch at once. None means unknown; such a partition stays paused.
         """
         for place, known in places.items():
             self.seek(place, known[0] if known else 0)
         self.pause(place for place, known in places.items() if not (known and known[1]))
 
     async def kill(self) -> None:
-        """Leave the group if that is possible, and end within seconds, whatever the brokers do.
+        """Leave the group if possible, and stop within seconds, even if no broker answers.
 
-        Goes on when the task that waits for it is cancelled.
+        The shutdown continues if the caller is cancelled.
         """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(killed(self._consumer))
@@ -224,7 +224,7 @@ class Consumer:
         gone = self._seen - there
         self._seen |= there
         if news := gone - self._gone:
-            # To whoever holds their partitions it looks as if others had taken them.
+            # To the members that hold these partitions, it looks as if others had taken them.
             denied = sorted(news & cluster.unauthorized_topics)
             _log.error(
                 "kafka.topics_gone",
@@ -247,9 +247,9 @@ class Consumer:
             _log.error("kafka.transaction_open", group=self._group, partitions=places, detail=detail)
 
     def _held_up(self) -> dict[TopicPartition, int]:
-        """The offsets at which reading ends although there are records behind them.
+        """Return the last stable offset of each partition that holds records behind it.
 
-        By partition that was fetched from a moment ago.
+        Only partitions fetched from within the last seconds count.
         """
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
         states = {place: assignment.state_value(place) for place in assignment.tps} if assignment is not None else {}
@@ -262,9 +262,9 @@ class Consumer:
 
 
 def _fence(coordinator: Any) -> None:
-    """Let every try of a commit ask first.
+    """Make every attempt of a commit check `_Attempt.is_current` first.
 
-    Between that and the request, which names the generation, the library awaits nothing.
+    The library awaits nothing between that check and the request, which names the generation.
     """
     send = coordinator._do_commit_offsets  # noqa: SLF001 - the one step that each try makes
 
@@ -275,8 +275,8 @@ def _fence(coordinator: Any) -> None:
                 raise RebalanceInProgressError
             await send(*arguments)
         except (KafkaError, OSError):
-            # The library makes each try a task of its own: of one that nobody waits for any more the error would be
-            # reported as forgotten.
+            # The library runs each attempt as its own task. If its caller no longer waits, the error would be reported
+            # as never retrieved.
             if not attempt.over:
                 raise
 
@@ -284,19 +284,19 @@ def _fence(coordinator: Any) -> None:
 
 
 async def killed(consumer: AIOKafkaConsumer) -> None:
-    """End *consumer* within seconds, whatever the brokers do.
+    """Stop *consumer* within seconds, even if no broker answers.
 
-    Where they are away its own stopping may end as if it were cancelled.
+    If the brokers are away, the library's own stop may end as if it were cancelled.
     """
-    # Whoever waits for an assignment would wait for ever: stopping does not wake it. Where it never came to fetch, the
-    # library fails at that.
+    # Stopping does not wake a caller that waits for an assignment; it would wait for ever. Without a fetcher, the
+    # library's stop fails at this step.
     if consumer._fetcher is not None:  # noqa: SLF001 - there is no public way
         consumer._subscription.abort_waiters(ConsumerStoppedError())  # noqa: SLF001 - see above
     quiet = contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError)
     with quiet:
         await asyncio.wait_for(consumer.stop(), _KILL_S)
         return
-    # It hangs on a coordinator that is away: end its tasks one by one.
+    # The stop hangs because the coordinator is away: end its tasks one by one.
     coordinator, fetcher = consumer._coordinator, consumer._fetcher  # noqa: SLF001 - there is no public way
     tasks = [
         getattr(coordinator, name, None) for name in ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")
@@ -318,16 +318,16 @@ _LATE_S = 10.0
 
 
 class Unfinished:
-    """Where each partition that is held up stands, and since when."""
+    """Tracks the offset at which each held-up partition stands, and since when."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
         self._told: set[TopicPartition] = set()
 
     def late(self, held_up: Mapping[TopicPartition, int], now_s: float) -> list[TopicPartition]:
-        """Those of *held_up* that have stood there for long; each is told once.
+        """Return the partitions of *held_up* that have stood still for 10 s; each is returned once.
 
-        *held_up*: by partition the offset behind which nothing is given out.
+        *held_up* maps a partition to the offset behind which no record is returned.
         """
         before = self._since
         self._since = {

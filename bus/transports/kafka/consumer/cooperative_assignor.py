@@ -1,7 +1,7 @@
-"""The group's protocol of rebalances: what members tell each other through the library's assignor.
+"""The rebalance protocol of a group: what members exchange through the library's assignor.
 
-Owns the name of the protocol and the bytes in which bids and shares travel (`user_data` of Kafka's classic consumer
-protocol). The sharing itself is `sharing`'s, acting on a share `membership`'s.
+Owns the protocol's name and the encoding of bids and shares (`user_data` of Kafka's classic consumer protocol).
+`balance` computes the shares, `membership` acts on them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def declared(generation: int, places: Iterable[TopicPartition]) -> Declared:
-    """*places* in the form that travels."""
+    """Return *places* in their encoded form."""
     return Declared(generation, _by_topic(places))
 
 
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # the library has no types
-    """One member's assignor. *held* answers with what this member holds; *leaving* hears what it shall let go of."""
+    """The assignor of one member. *held* returns what it holds; *leaving* is called with what it must release."""
 
     name = "sealbus-cooperative"
 
@@ -45,13 +45,13 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
         self._leaving = leaving
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """What this member says when it joins."""
+        """Return what this member sends when it joins."""
         return ConsumerProtocolMemberMetadata(0, sorted(topics), _encode(self._held()))
 
     def assign(
         self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """The leader's part: everybody's share. A topic that the cluster does not tell of is given to nobody."""
+        """Compute every member's share, as the group's leader. Topics unknown to the cluster are not assigned."""
         bids = {member: _bid_of(metadata) for member, metadata in members.items()}
         topics = {topic for bid in bids.values() for topic in bid.topics}
         partitions = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
@@ -63,7 +63,7 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """What this member has from now on, as the leader sees it."""
+        """Take over this member's share as the leader computed it."""
         self._leaving(_places(_read(assignment.user_data)))
 
 
@@ -73,7 +73,7 @@ def _bid_of(metadata: ConsumerProtocolMemberMetadata) -> Bid:
 
 
 def _read(data: bytes | None) -> Declared:
-    """Whoever says nothing that can be read holds nothing."""
+    """Decode *data*; unreadable data count as holding nothing."""
     try:
         return _decoder.decode(data or b"")
     except msgspec.MsgspecError:

@@ -1,8 +1,8 @@
-"""What a compressed batch holds, up to a bound.
+"""Decompress a batch up to a size limit.
 
-A megabyte of zstd or gzip can hold gigabytes, and whoever may write to a topic may write that: reading it whole would
-end every worker of the partition, one after the other. Owns that bound, and the two codecs that can go beyond it by
-much; does not own what becomes of a batch that does (`parsing`).
+A megabyte of zstd or gzip can hold gigabytes, and anyone with write access to a topic can send that. Decompressing all
+of it would kill every worker of the partition, one after the other. Owns that limit, and the two codecs that can exceed
+it by far; `record_parsing` decides what happens to such a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zstandard
 __all__ = ["MOST_BYTES", "TooLargeError", "usual", "whole"]
 
 MOST_BYTES: Final = 16 * 1_048_576
-"""Many times what any sound batch holds: producers bound theirs before they compress them."""
+"""The most bytes of one batch; many times the content of any sound batch, as producers limit theirs uncompressed."""
 _USUAL_BYTES: Final = 1_048_576
 _PIECE_BYTES: Final = 1_048_576
 _NONE, _GZIP, _ZSTD = 0, 1, 4
@@ -24,7 +24,7 @@ _GZIP_WINDOW: Final = 31
 
 
 class TooLargeError(Exception):
-    """There is more than MOST_BYTES; `beginning` is that much of it."""
+    """The content exceeds MOST_BYTES; `beginning` is its first MOST_BYTES."""
 
     def __init__(self, beginning: bytes) -> None:
         super().__init__(f"a batch holds more than {MOST_BYTES} bytes")
@@ -32,7 +32,7 @@ class TooLargeError(Exception):
 
 
 class _Own(threading.local):
-    """Made once for each thread: a decompressor is used by one at a time, and lets other threads run meanwhile."""
+    """One decompressor per thread: a decompressor serves one caller at a time and releases the GIL meanwhile."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -42,16 +42,15 @@ _own: Final = _Own()
 
 
 def usual(section: memoryview, codec: int) -> bytes | None:
-    """What the first zstd frame of *section* holds, in one step.
+    """Decompress the first zstd frame of *section* in one step.
 
-    None where that is more than usual, broken, or another codec.
-
-    Most batches are one frame; whether this one is shows only when its records are read.
+    Returns None if it is larger than usual, broken, or of another codec. Most batches are one frame; only reading the
+    records shows whether this one is.
     """
     if codec != _ZSTD:
         return None
     try:
-        # A frame that says how long its content is gets as much memory as it says.
+        # The decompressor allocates as much memory as the frame declares.
         if zstandard.frame_content_size(section) <= _USUAL_BYTES:
             return _own.zstd.decompress(section, max_output_size=_USUAL_BYTES)
     except zstandard.ZstdError:
@@ -60,11 +59,9 @@ def usual(section: memoryview, codec: int) -> bytes | None:
 
 
 def whole(section: memoryview, codec: int) -> bytes | memoryview | None:
-    """All that *section* holds; None where the codec cannot blow up, or is unknown.
+    """Decompress all of *section*; return None for a codec without large expansion, or an unknown one.
 
-    The codec is its number in a batch's attributes.
-
-    Raises TooLargeError, and ValueError for what is broken.
+    *codec* is its number in a batch's attributes. Raises TooLargeError, and ValueError for broken data.
     """
     try:
         if codec == _ZSTD:

@@ -1,7 +1,7 @@
-"""The partitions a member holds: where each stands, and what has been fetched of it and not yet been asked for.
+"""The partitions a member holds, with their positions and the records fetched but not yet returned.
 
-Owns positions, pauses and buffers, and the choice of the next records. Pure data: the consumer that fetches is told by
-`subscription`.
+Owns positions, pauses and buffers, and the choice of the next records. Pure data: `subscription` directs the consumer
+that fetches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AHEAD_BYTES = 16 * 1_048_576
 
 
 class HeldPartition:
-    """One partition held. *position* is None until the group's commit has been looked up."""
+    """One held partition. *position* is None until the group's committed offset has been looked up."""
 
     __slots__ = (
         "assignment",
@@ -45,43 +45,45 @@ class HeldPartition:
         self.buffer: deque[Record] = deque()
         self.buffered_bytes = 0
         self.gap = range(0)
-        """The last offsets that are no records: markers of transactions, what was aborted. Nobody settles them."""
+        """The last offsets without records (transaction markers, aborted records), which no handler settles."""
         self.version = 0
-        """Changes with each seek: what was fetched before it is not what is wanted now."""
+        """Changes with each seek: records of a fetch that began before are not wanted any more."""
 
     def keep(self, records: Sequence[Record]) -> None:
-        """What was fetched, until it is asked for."""
+        """Buffer fetched records until they are taken."""
         self.buffer.extend(records)
         self.buffered_bytes += sum(map(_size_of, records))
 
     def drop(self) -> None:
-        """What lies here is not wanted any more."""
+        """Discard the buffered records."""
         self.buffer.clear()
         self.buffered_bytes = 0
 
     @property
     def next_offset(self) -> int | None:
-        """Where fetching goes on: behind what lies here already."""
+        """Where fetching continues: behind the buffered records."""
         return self.buffer[-1].offset + 1 if self.buffer else self.position
 
     def pass_over(self, position: int) -> None:
-        """Fetching stands at *position*, and nothing lies here: before that there is no record."""
+        """Advance to *position* if nothing is buffered: there is no record before it."""
         if self.position is not None and not self.buffer and position > self.position:
             self.gap = range(self.gap.start if self.gap.stop == self.position else self.position, position)
             self.position = position
 
     def settled(self, offset: int) -> int:
-        """What may be committed where all below *offset* is settled."""
+        """Return the offset to commit once everything below *offset* is settled: behind the gap, if *offset* lies in
+        it.
+        """
         return self.gap.stop if offset in self.gap else offset
 
     @property
     def readable(self) -> bool:
-        """Whether its records may be handed out."""
+        """Whether its records may be returned."""
         return not self.paused and not self.leaving
 
 
 class HeldPartitions:
-    """All of one member."""
+    """All partitions held by one member."""
 
     def __init__(self) -> None:
         self._by_assignment: dict[Assignment, HeldPartition] = {}
@@ -92,15 +94,15 @@ class HeldPartitions:
         return bool(self._by_assignment)
 
     def all(self) -> list[HeldPartition]:
-        """In the order they arrived."""
+        """Return the held partitions in order of arrival."""
         return list(self._by_assignment.values())
 
     def assignments(self) -> tuple[Assignment, ...]:
-        """Their names."""
+        """Return their assignments."""
         return tuple(self._by_assignment)
 
     def add(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
-        """These are ours now."""
+        """Add newly gained *assignments*."""
         added = [HeldPartition(assignment) for assignment in assignments]
         for held in added:
             self._by_assignment[held.assignment] = held
@@ -108,37 +110,37 @@ class HeldPartitions:
         return added
 
     def drop(self, gone: Iterable[HeldPartition]) -> None:
-        """These are not ours any more."""
+        """Remove the partitions *gone*."""
         for held in gone:
             self._by_assignment.pop(held.assignment, None)
             if self._by_place.get(held.place) is held:
                 del self._by_place[held.place]
 
     def clear(self) -> None:
-        """Nothing is ours any more."""
+        """Remove all partitions."""
         self._by_assignment.clear()
         self._by_place.clear()
 
     def get(self, assignment: Assignment) -> HeldPartition | None:
-        """The one held under exactly this assignment."""
+        """Return the partition held under exactly this assignment."""
         return self._by_assignment.get(assignment)
 
     def at(self, place: TopicPartition) -> HeldPartition | None:
-        """The one held at a place."""
+        """Return the partition held for *place*."""
         return self._by_place.get(place)
 
     def chosen(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
-        """Those of *assignments* that are held."""
+        """Return those of *assignments* that are held."""
         return [self._by_assignment[assignment] for assignment in assignments if assignment in self._by_assignment]
 
     def versions(self) -> dict[TopicPartition, tuple[HeldPartition, int]]:
-        """What a fetch that starts now is for."""
+        """Return the partitions, with their versions, that a fetch starting now is for."""
         return {held.place: (held, held.version) for held in self._by_assignment.values()}
 
     def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
-        """Where fetching goes on in each after a rebalance, and whether at once.
+        """Return where fetching continues in each partition after a rebalance, and whether at once.
 
-        What is being fetched now is not wanted any more.
+        Invalidates the fetch in progress.
         """
         for held in self._by_assignment.values():
             held.version += 1
@@ -149,16 +151,16 @@ class HeldPartitions:
 
     @property
     def readable_share(self) -> float:
-        """How much lies here that may be handed out, as a share of what is fetched ahead."""
+        """The buffered records that may be returned, as a share of the prefetch limit."""
         return _share(held for held in self._by_assignment.values() if held.readable)
 
     @property
     def paused_share(self) -> float:
-        """The same of what lies here until its partitions are resumed."""
+        """The buffered records of paused partitions, as a share of the prefetch limit."""
         return _share(held for held in self._by_assignment.values() if held.paused)
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
-        """The next records, partitions taking turns; at least one where there is any."""
+        """Return the next records, partitions taking turns; at least one if any is ready."""
         ready = [held for held in self._by_assignment.values() if held.buffer and held.readable]
         if not ready:
             return []

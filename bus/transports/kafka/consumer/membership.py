@@ -1,14 +1,12 @@
-"""A member's life: joining, partitions coming and going, and noticing that it is a member no more.
+"""One member of a group: joining, gaining and losing partitions, and detecting that it is no member any more.
 
-Positions come from the group's commits.
+Owns the listener callbacks of a rebalance, the start positions, and a watch. The watch makes a member give its
+partitions up when it was suspended, does not poll, or has lost its brokers. Fetching and committing are in
+`subscription`, the balance in `balance`, the library's consumer in `consumer`.
 
-Owns the listener's side of a rebalance, and a watch: a member that was suspended, that does not poll, or whose client
-has lost its brokers gives its partitions up. Does not own fetching and committing (`subscription`), which member holds
-what (`sharing`) or the library's consumer (`member`).
-
-The library takes a rebalance for the end of every assignment. Here an assignment lives on for as long as the group
-knows this member under the same id, because the group's leader gives nothing away that a member says it holds; its
-epoch is the generation in which it was gained.
+The library ends every assignment at each rebalance. Here an assignment lasts as long as the group knows this member
+under the same id, because the leader never reassigns a partition that a member declares. Its epoch is the generation in
+which it was gained.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _log = get_logger("kafka")
 class Membership:
     """One member of one group.
 
-    *changed* is called whenever the poller should look again, *positions* knows where the group stands.
+    *changed* is called when the poller must look again; *positions* looks up the group's offsets.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class Membership:
         self._retiring: Consumer | None = None
         self.faults: list[Exception] = []
         self.gave_up = ""
-        """Why this is no member any more, by its own doing."""
+        """Why this member left the group by itself; empty while it has not."""
         self._topics = tuple(dict.fromkeys(topics))
         self._listener = listener
         self._member = member
@@ -81,10 +79,10 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
         self._polled_s = self._ticked_s = clock.monotonic_s()
         self._astray = False
-        """What this member believes may not be what the group believes: join anew."""
+        """Whether this member's view may differ from the group's: it must join again."""
         self.generation = -1
         self._known_as = ""
-        """The id under which the group gave this member what it holds."""
+        """The member id under which the group assigned the held partitions."""
         self._unwanted: set[TopicPartition] = set()
         self._steady = asyncio.Event()
         self._closed = False
@@ -95,12 +93,11 @@ class Membership:
         self.spawn(self._watch())
 
     async def close(self) -> None:
-        """Leave the group, and end within seconds."""
+        """Leave the group, within seconds."""
         self._closed = True
         self.holdings.clear()
         others = self._tasks - {asyncio.current_task()}
-        # The watch first: left alone it would take the missing consumer for a lost one, and join again behind the back
-        # of whoever closes.
+        # Cancel the watch first: it would take the missing consumer for a lost one, and join again during the close.
         for task in others:
             task.cancel()
         ending = [consumer for consumer in (self.consumer, self._retiring) if consumer is not None]
@@ -110,14 +107,14 @@ class Membership:
             await asyncio.wait(others, timeout=_END_S)
 
     def polled(self) -> None:
-        """Whoever owns this member is alive."""
+        """Note that the owner of this member is alive."""
         self._polled_s = self._clock.monotonic_s()
         self.note_silence()
 
     def note_silence(self) -> None:
-        """Find out by this process's own clock that it was suspended.
+        """Detect by this process's own clock that it was suspended.
 
-        Others hold its partitions by now, and the next heartbeat is too late.
+        Its partitions belong to others then, and the next heartbeat would tell too late.
         """
         if self._clock.monotonic_s() - self._ticked_s > self._options.session_timeout_s + _WATCH_S:
             self._ticked_s = self._clock.monotonic_s()
@@ -126,27 +123,27 @@ class Membership:
 
     @property
     def steady(self) -> bool:
-        """Whether no rebalance is under way."""
+        """Whether no rebalance is in progress."""
         return self._steady.is_set()
 
     async def wait_until_steady(self) -> bool:
-        """Wait while the group rebalances; False when that takes long."""
+        """Wait until no rebalance is in progress; return False after 10 s."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._steady.wait(), _STEADY_S)
         return self.steady
 
     def knows(self, consumer: Consumer | None) -> bool:
-        """Whether the group still knows this member under the id by which it was given what it holds."""
+        """Tell whether the group knows this member under the id by which it holds its partitions."""
         return consumer is not None and consumer.member_id == self._known_as
 
     def fail(self, error: Exception) -> None:
-        """Whoever polls next gets *error*."""
+        """Raise *error* in the next poll."""
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append(error)
         self._changed()
 
     def place(self, held: HeldPartition, offset: int) -> None:
-        """Go on at *offset*."""
+        """Continue reading *held* at *offset*."""
         held.position = offset
         held.version += 1
         held.drop()
@@ -156,7 +153,7 @@ class Membership:
                 self.consumer.resume((held.place,))
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run *work* beside; if it dies, whoever polls hears of it."""
+        """Run *work* as a background task; its failure is raised in the next poll."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -167,12 +164,12 @@ class Membership:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(TransportError(f"a background task of group {self.group!r} died: {said(error)}"))
 
-    # Called by the library while it rebalances.
+    # Callbacks of the library during a rebalance.
 
     def _held(self) -> Declared:
-        """What this member says it holds when it joins.
+        """Return what this member declares when it joins.
 
-        Under another id than before it was thrown out, and others have it all.
+        With a new id, it was thrown out in between, and other members hold everything.
         """
         if not self.knows(self.consumer):
             self._lose()
@@ -182,7 +179,7 @@ class Membership:
         self._unwanted = places
 
     async def _revoked(self, _: Iterable[TopicPartition]) -> None:
-        # Nothing is given up. But a commit that overtakes the new generation would cost the membership.
+        # No partition is given up here. But a commit that arrives before the new generation would cost the membership.
         self._steady.clear()
 
     async def _assigned(self, places: Iterable[TopicPartition]) -> None:
@@ -195,7 +192,7 @@ class Membership:
         given, unwanted = set(places), self._unwanted
         self._lose([held for held in self.holdings.all() if held.place not in given])
         new = sorted(place for place in given if self.holdings.at(place) is None)
-        # The library has forgotten everything. Until the group's commit is known, nothing is fetched of what is new.
+        # The library has forgotten all positions. A new partition is not fetched until the group's commit is known.
         consumer.restore(dict.fromkeys(new) | self.holdings.carried())
         gained = self.holdings.add(
             Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted
@@ -207,12 +204,12 @@ class Membership:
         if leaving := [held for held in self.holdings.all() if held.place in unwanted and not held.leaving]:
             self.spawn(self._let_go(leaving))
         if unwanted & set(new):
-            # Let go of while this round was under way.
+            # Released while this round was in progress.
             consumer.rejoin()
         self._changed()
 
     async def _let_go(self, leaving: Sequence[HeldPartition]) -> None:
-        """Drain what others shall have, without holding up anybody, and only then let the group give it to them."""
+        """Drain partitions that move to others, then let the group reassign them. Nothing else is held up."""
         for held in leaving:
             held.leaving = True
         if self.consumer is not None:
@@ -223,7 +220,7 @@ class Membership:
                 await self._listener.revoked(assignments)
         except TimeoutError:
             self._tell(self._listener.lost, assignments)
-        except Exception as error:  # noqa: BLE001 - whoever polls hears of it
+        except Exception as error:  # noqa: BLE001 - the next poll raises it
             self.fail(error)
         finally:
             self.holdings.drop(leaving)
@@ -232,7 +229,7 @@ class Membership:
             self.consumer.rejoin()
 
     async def _positioned(self, gained: Sequence[HeldPartition]) -> None:
-        """Look up where the group stands, for as long as it takes, and begin there."""
+        """Look up the group's offsets, for as long as it takes, and start reading there."""
         while pending := [
             held for held in gained if held.position is None and self.holdings.get(held.assignment) is held
         ]:
@@ -257,7 +254,7 @@ class Membership:
             self._changed()
 
     def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:
-        """These, or else all that is held, are another's by now."""
+        """Drop *lost*, or all held partitions: other members hold them."""
         lost = self.holdings.all() if lost is None else lost
         if lost:
             self.holdings.drop(lost)
@@ -299,7 +296,7 @@ class Membership:
             await self._keep_in_touch()
 
     async def _keep_in_touch(self) -> None:
-        """A client that has heard of no broker for long has lost its way; if the cluster is there, begin anew."""
+        """Replace a client that has heard from no broker for 30 s, if the cluster is reachable."""
         if (
             self.consumer is not None
             and not self._astray
@@ -321,6 +318,6 @@ class Membership:
             return
         self.consumer, self._astray = consumer, False
         if self._closed:
-            # Closed while it was joining.
+            # Closed during the join.
             await self.close()
         self._changed()

@@ -1,7 +1,7 @@
-"""Reading a partition without a group: tail, dead-letter lists, replies.
+"""Read a partition without a group: tail, dead-letter lists, replies.
 
-Owns a small pool of consumers, one per partition that is being read, so that a reader that goes on where it stopped
-fetches nothing twice. Does not own groups (`subscription`).
+Owns a small pool of consumers, one per partition being read. A reader that continues where it stopped fetches nothing
+twice. Groups are in `subscription`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANSWER_S = 15.0
 
 
 class _Reader:
-    """One partition: where the next record is expected, and what was fetched and not asked for."""
+    """The state of one partition: the next expected offset, and the records fetched but not yet returned."""
 
     __slots__ = ("buffer", "consumer", "expected", "fetching", "lock", "users")
 
@@ -41,10 +41,10 @@ class _Reader:
         self.buffer: deque[Record] = deque()
         self.expected = -1
         self.fetching: asyncio.Future[None] | None = None
-        """A fetch goes on when whoever asked for it is cancelled."""
+        """The fetch in progress; it continues if its caller is cancelled."""
         self.lock = asyncio.Lock()
         self.users = 0
-        """Those who read, or wait for their turn."""
+        """The number of callers that read or wait for their turn."""
 
 
 class Reading:
@@ -60,13 +60,16 @@ class Reading:
     async def read(
         self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float
     ) -> Sequence[Record]:
-        """Records from *offset* on (from the oldest kept one, if that is later); waits up to *wait_s* for the first."""
+        """Return records from *offset*, or from the oldest kept one if that is later.
+
+        Waits up to *wait_s* for the first record.
+        """
         facts = await self._link.topic(topic)
         if partition >= facts.partitions:
             raise TopicMissingError(f"topic {topic!r} has no partition {partition}")
         place = TopicPartition(topic, partition)
         reader = self._readers.pop(place, None) or _Reader()
-        # The most recently used stands last.
+        # Re-insert: the most recently used reader is last.
         self._readers[place] = reader
         reader.users += 1
         try:
@@ -85,14 +88,14 @@ class Reading:
         return taken
 
     async def close(self) -> None:
-        """End every reader; whoever waits gets a ClosedError."""
+        """End every reader; waiting callers get a ClosedError."""
         self._closed = True
         readers, self._readers = self._readers, {}
         await asyncio.gather(*(_closed(reader) for reader in readers.values()))
 
     async def _go(self, reader: _Reader, place: TopicPartition, offset: int) -> None:
         if reader.fetching is not None:
-            # What it brings is from where the reader stood before.
+            # The fetch in progress returns records from the old position.
             await asyncio.wait((reader.fetching,))
         reader.expected = -1
         reader.buffer.clear()
@@ -108,7 +111,7 @@ class Reading:
         try:
             async with asyncio.timeout(_START_S):
                 await consumer.start()
-            # Closed meanwhile, and nobody else would end it.
+            # Closed in the meantime: nothing else would stop this consumer.
             self._check_open()
         except BaseException as error:
             await _ended(consumer)
@@ -119,7 +122,7 @@ class Reading:
         return consumer
 
     async def _fetched(self, reader: _Reader, place: TopicPartition, wait_s: float) -> None:
-        """Until the buffer holds something, the end is reached and *wait_s* is over."""
+        """Fetch until the buffer holds a record, or the end is reached and *wait_s* is over."""
         consumer = reader.consumer
         assert consumer is not None  # noqa: S101 - _go came first
         deadline_s = self._clock.monotonic_s() + wait_s
@@ -134,8 +137,8 @@ class Reading:
                 if reader.expected >= end or await _position(consumer, place) >= end:
                     return
                 if now_s >= answer_s:
-                    # There is something to read and nothing comes: this client may have lost its way, the next read
-                    # begins with a new one.
+                    # Records exist but none arrives: this client may have lost its brokers. The next read starts with a
+                    # new one.
                     await _closed(reader)
                     raise UnreachableError(
                         f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s"
@@ -145,7 +148,7 @@ class Reading:
     async def _fetch(
         self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
     ) -> None:
-        # It goes on by itself: a fetch that is cancelled loses what it has already taken from the library.
+        # The fetch continues as its own task: a cancelled fetch loses the records it has taken from the library.
         reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
         try:
             await asyncio.wait((work,))
@@ -160,7 +163,7 @@ class Reading:
         try:
             batch = await consumer.getmany(place, timeout_ms=round(timeout_s * 1000))
         except OffsetOutOfRangeError:
-            # Retention was faster than this reader: it has no claim on what is gone.
+            # Retention deleted the records before they were read: a reader without a group has no claim on them.
             span = (await self._link.spans([place]))[place]
             reader.expected = max(reader.expected, span.start)
             consumer.seek(place, min(reader.expected, span.end))
@@ -181,7 +184,7 @@ class Reading:
 
     async def _trim(self) -> None:
         while len(self._readers) > _KEPT:
-            # Chosen anew each time: while one is being closed, others are read from, and closed by whoever did that.
+            # Choose again after each close: meanwhile other readers are used, or closed by other callers.
             idle = next((place for place, reader in self._readers.items() if not reader.users), None)
             if idle is None:
                 return
@@ -202,9 +205,9 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
 
 
 async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
-    """Where the library stands.
+    """Return the library's position.
 
-    Past the end of a partition whose last entries are no records (transaction markers, compacted ones).
+    It can lie behind entries at the end that are no records (transaction markers, compacted records).
     """
     return int(await consumer.position(place))
 
@@ -217,5 +220,5 @@ async def _closed(reader: _Reader) -> None:
 
 
 async def _ended(consumer: AIOKafkaConsumer) -> None:
-    # In a task of its own, which may be left behind, and of which nothing but its end is heard.
+    # A task of its own, which may be abandoned; its errors are ignored.
     await asyncio.wait((asyncio.get_running_loop().create_task(killed(consumer)),), timeout=_CLOSE_S)

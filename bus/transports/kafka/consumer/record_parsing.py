@@ -1,12 +1,10 @@
-"""What a fetch brought, as records of the bus, batch by batch.
+"""Parse fetched batches into records of the bus.
 
-The library reads a record's header names as UTF-8, which they are by agreement only: brokers take any bytes, and it
-raises on the first wrong one, at every fetch, with all records around it. One hostile record must cost one dead letter
-and not a partition. Owns reading batches: by the compiled hot path where it is there, by the library where not, by a
-parser of its own where these fail; header names are hints, so wrong bytes in them become U+FFFD. Nor may a batch that
-blows up to gigabytes, or headers without end, cost more than what cannot be read of it: one record stands for that.
-Owns giving the bus its own kind of record without the library's in between. Does not own fetching, nor decompressing
-(`decompressing`).
+Owns parsing: by the compiled code if present, otherwise by the library, and by a Python parser where both fail. The
+library decodes header names as UTF-8, but brokers accept any bytes. One wrong byte makes it raise at every fetch and
+blocks the partition. Header names are hints, so wrong bytes become U+FFFD: a hostile record costs one dead letter. A
+batch that expands to gigabytes, or has endless headers, costs only its unreadable part: one empty record stands for it.
+The library's intermediate record objects are skipped. Decompression is in `decompression`.
 """
 
 from __future__ import annotations
@@ -35,23 +33,25 @@ _MAGIC = 2
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
 _MOST_RECORDS = 100_000
-"""More than that are read one after the other, and not all before the first is handled."""
+"""Batches with more records are parsed lazily, so that the first is handled before the last is parsed."""
 _MOST_HEADERS = 10_000
-"""The compiled way has the same bound: in memory each takes many times its two bytes."""
+"""The most headers of a record. The compiled code has the same limit: each two-byte header takes many times that in
+memory.
+"""
 _KEPT_HEADERS = 256
-"""The most headers of a record that are kept; those behind are left out.
+"""The most headers kept of a record; those behind them are dropped.
 
-A message with so many is refused, whatever they say. The compiled way has the same bound.
+A message with so many headers is refused anyway. The compiled code has the same limit.
 """
 _FETCHED_BYTES = 8 * 1_048_576
-"""Of one partition by one fetch, and a batch more: what lies behind it is fetched again."""
+"""The bytes one fetch parses of one partition, give or take a batch; the rest is fetched again."""
 _header_names: Final[dict[bytes, str]] = {}
 
 _log = get_logger("kafka")
 
 
 class _Tolerated(NamedTuple):
-    """A record with the attributes of the library's."""
+    """A record with the attributes of the library's record."""
 
     offset: int
     timestamp: int
@@ -63,7 +63,7 @@ class _Tolerated(NamedTuple):
 
 
 class _Batch:
-    """The library's batch; its records are read by the library as long as it can. With *place* they are the bus's."""
+    """The library's batch, parsed by the library as far as it can. With *place*, its records are the bus's."""
 
     def __init__(self, raw: memoryview, place: TopicPartition | None) -> None:
         self._raw = raw
@@ -91,13 +91,13 @@ class _Batch:
 
 
 class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no types
-    """What a fetch brought, batch by batch; with a *place*, as records of the bus."""
+    """The fetched data, batch by batch; with a *place*, as records of the bus."""
 
     place: TopicPartition | None = None
     _content_bytes = 0
 
     def has_next(self) -> bool:
-        # The library goes on behind the last record that it was given.
+        # The library continues behind the last record that it was given.
         return self._content_bytes < _FETCHED_BYTES and bool(super().has_next())
 
     def next_batch(self) -> Any:
@@ -111,7 +111,7 @@ class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no ty
 
 
 class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the library has no types
-    """The records of one partition: the bus's for a consumer that wants these, else the library's."""
+    """The records of one partition: the bus's for a consumer marked with `as_bus_records`, otherwise the library's."""
 
     def __init__(
         self, place: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any
@@ -128,21 +128,21 @@ class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the 
 
 
 def install() -> None:
-    """Make every consumer of this process read in this way."""
+    """Make every consumer of this process parse with this module."""
     fetcher.MemoryRecords = _Records
     fetcher.PartitionRecords = _PartitionRecords
 
 
 def _as_record(place: TopicPartition, record: Any) -> Record:
-    """A record of the library as a record of the bus; a header without a value counts as an empty one."""
+    """Convert a record of the library into one of the bus; a header without a value becomes an empty one."""
     headers = tuple((name, content or b"") for name, content in record.headers)
     return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
 
 
 def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
-    """The records of a batch by the compiled way, and how many bytes it holds.
+    """Return the records of a batch, parsed within the size limit, and the bytes it holds.
 
-    The records are None where that way is not there or leaves it to the others.
+    The records are None if the library must parse the batch.
     """
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
     section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
@@ -177,7 +177,7 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
     except TooLargeError as error:
         return _cut(raw, error.beginning, place), len(error.beginning)
     except ValueError:
-        # The library finds out what is wrong, and says so in its own way.
+        # The library finds the fault too, and reports it in its own way.
         return None, 0
     if content is None or (native.core is None and not plenty):
         return None, len(content or section)
@@ -185,9 +185,9 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
 
 
 def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
-    """The records in the *beginning* of a batch's content.
+    """Yield the records in the *beginning* of a batch's content.
 
-    One without content, at the last one's offset, stands for those that are not in it.
+    One record without content, at the batch's last offset, stands for the missing ones.
     """
     batch = _DefaultRecordBatchPy(raw)
     try:
@@ -205,19 +205,19 @@ def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) 
 
 
 def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:
-    """The records of a batch from number *skip* on."""
+    """Return the records of a batch, without the first *skip*."""
     batch = _DefaultRecordBatchPy(raw)
     batch._maybe_uncompress()  # noqa: SLF001 - the one step of reading that needs the library's codecs
     return islice(_parsed(batch, batch._buffer, batch._pos), skip, None)  # noqa: SLF001 - see above
 
 
 def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview, at: int) -> Iterator[_Tolerated]:
-    """The records of *batch* in *buffer* from byte *at* on.
+    """Yield the records of *batch* in *buffer* from byte *at* on.
 
-    Raises CorruptRecordException at one that is not all there.
+    Raises CorruptRecordException at an incomplete record.
     """
     appended = batch.timestamp_type == 1
-    for number in range(batch._num_records):  # noqa: SLF001 - it says so nowhere else
+    for number in range(batch._num_records):  # noqa: SLF001 - there is no public way
         try:
             length, begin = decode_varint_py(buffer, at)
             record, at = _record(buffer, begin, batch, batch.max_timestamp if appended else None)
@@ -235,8 +235,8 @@ def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview
 def _record(
     buffer: bytes | bytearray | memoryview, at: int, batch: Any, timestamp: int | None
 ) -> tuple[_Tolerated, int]:
-    """The record whose content begins at *at*, and where it ends."""
-    # Not by the library's compiled numbers, which don't stop at the end of the buffer.
+    """Return the record whose content begins at *at*, and where it ends."""
+    # The library's compiled varint decoder does not stop at the end of the buffer, so it is not used.
     delta, at = decode_varint_py(buffer, at + 1)
     offset_delta, at = decode_varint_py(buffer, at)
     key, at = _bytes(buffer, at)

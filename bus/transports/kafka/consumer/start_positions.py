@@ -1,7 +1,6 @@
-"""Where a group stands: its commits, seen beside the offsets that are still kept.
+"""The start position of a group in each partition: its commit, compared with the kept offsets.
 
-Owns looking up where a member begins with a partition, and saying so when what was committed is not kept any more. Does
-not own acting on it.
+Owns looking up where a member starts, and reporting a committed offset that is no longer kept. The caller acts on it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ __all__ = ["Position", "Positions", "out_of_range", "positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Begin at *offset*.
+    """Where to start reading: *offset*.
 
-    *committed* is -1 where the group has never committed, *fault* says that something may be lost.
+    *committed* is -1 if the group has never committed; *fault* reports that records may be lost.
     """
 
     offset: int
@@ -33,13 +32,13 @@ class Position(msgspec.Struct, frozen=True):
 
 
 Positions: TypeAlias = Callable[[Sequence[HeldPartition]], Awaitable[Mapping[TopicPartition, Position]]]
-"""Where the group goes on in each of these, without those that it may not be asked about just now."""
+"""Looks up where the group continues in each partition, without those it may not read at the moment."""
 
 
 async def positions(
     link: ClusterClient, group: str, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Position]:
-    """Where *group* goes on in each of *places*; raises what `ClusterClient` raises."""
+    """Return where *group* continues in each of *places*; raises the errors of `ClusterClient`."""
     committed_at = await commits(link, f"reading the commits of group {group!r}", group, places)
     spans = await link.spans(places)
     found = {}
@@ -52,7 +51,7 @@ async def positions(
 
 
 def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
-    """The error that says so."""
+    """Return the error for a committed *offset* outside the kept ones."""
     return OffsetOutOfRangeError(
         f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to "
         f"{span.end}; "

@@ -1,7 +1,7 @@
-"""One member's view of its group, on Kafka: polling, committing, pausing.
+"""A `LogSubscription` on Kafka: polling, committing, pausing.
 
-Owns fetching in the background without ever cancelling a fetch, and commits that are fenced by the assignment's epoch
-and never go back. Does not own how partitions come and go (`membership`) or the buffers (`holdings`).
+Owns background fetching that is never cancelled, and commits that are fenced by the assignment's epoch and never move
+backwards. `membership` owns gaining and losing partitions, `held_partitions` the buffers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = get_logger("kafka")
 
 
 class KafkaSubscription:
-    """A member; `open` joins it."""
+    """One member of a group; `open` joins it."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class KafkaSubscription:
 
     @property
     def closed(self) -> bool:
-        """Whether it has left for good."""
+        """Whether it has left the group for good."""
         return self._closed
 
     async def poll(self, *, timeout_s: float, max_records: int, max_bytes: int) -> Sequence[Record]:
         deadline_s = self._clock.monotonic_s() + timeout_s
-        # Whoever polls in a loop must not keep the fetch behind it from going on. Before anything is taken: a cancelled
-        # poll loses nothing.
+        # A caller that polls in a loop must not starve the background fetch. Yield before taking records: a cancelled
+        # poll then loses nothing.
         await asyncio.sleep(0)
         while True:
             self._wake.clear()
@@ -112,14 +112,14 @@ class KafkaSubscription:
             }
             if stale or consumer is None or not moved:
                 break
-            # A commit that reaches the group behind the answer to a new round costs the membership.
+            # A commit that arrives after this member joined a new round costs the membership.
             if self._life.steady:
                 outcome = await self._committed(consumer, moved)
                 if outcome is Committing.FENCED:
                     stale = list(moved)
                 if outcome is not Committing.OVERTAKEN:
                     break
-                # The library may not have begun the round yet.
+                # The library may not have started the round yet.
                 await self._clock.sleep(_AGAIN_S)
             if self._clock.monotonic_s() > deadline_s or not await self._life.wait_until_steady():
                 raise UnreachableError("the group has been rebalancing for long; the commit is tried again")
@@ -134,8 +134,8 @@ class KafkaSubscription:
             held.paused = True
         if self._life.consumer is not None:
             self._life.consumer.pause(held.place for held in chosen)
-        # Nothing is fetched of what is paused, but what lies here of it holds up no fetch for the others: were all of
-        # it kept, each partition in its turn could leave its prefetch and one fetch more here.
+        # A paused partition is not fetched, and its buffered records do not stop fetching for others. If all of them
+        # were kept, each partition in turn could leave its prefetch and one more fetch in memory.
         if self._holdings.paused_share > 1:
             for held in chosen:
                 if held.buffer and held.position is not None:
@@ -159,7 +159,7 @@ class KafkaSubscription:
         return self._holdings.assignments()
 
     def in_doubt(self) -> bool:
-        # What is another's by now is lost by the very question.
+        # note_silence drops the partitions that others hold, so none is in doubt afterwards.
         self._life.note_silence()
         return False
 
@@ -169,12 +169,12 @@ class KafkaSubscription:
             self._wake.set()
             await self._life.close()
             if self._fetching is not None:
-                # It ended with the consumer; a fetch is never cancelled.
+                # The fetch ended with the consumer; it is never cancelled.
                 await asyncio.wait([self._fetching], timeout=_PAUSE_S)
 
     def _fetch(self) -> None:
         consumer = self._life.consumer
-        # A consumer that was replaced may never answer the fetch that was under way.
+        # The pending fetch of a replaced consumer may never end.
         if consumer is not None and (self._fetching is None or self._fetching_from is not consumer):
             self._fetching_from = consumer
             self._fetching = asyncio.get_running_loop().create_task(self._fetched(consumer))
@@ -185,11 +185,11 @@ class KafkaSubscription:
         try:
             batch = await consumer.fetch(_FETCH_S)
         except (ConsumerStoppedError, NoOffsetForPartitionError):
-            # Stopped; or the library looks for a position by itself while ours is still being looked up.
+            # The consumer stopped, or the library looks for a position itself while ours is still being looked up.
             pass
         except OffsetOutOfRangeError as error:
             await self._out_of_range(error.args[0] if error.args and isinstance(error.args[0], dict) else {})
-        except Exception as error:  # noqa: BLE001 - a fetch that dies unheard would leave the worker waiting for ever
+        except Exception as error:  # noqa: BLE001 - an unreported failed fetch leaves the worker waiting for ever
             await self._fetch_failed(error)
         finally:
             if self._fetching_from is consumer:
@@ -215,14 +215,13 @@ class KafkaSubscription:
         if wanted == (held, held.version):
             held.keep(records)
         else:
-            # Assigned or sought while the fetch was under way: nobody can tell whether these are the records that are
-            # wanted now.
+            # Assigned or sought during the fetch: the records may not be the ones wanted now.
             consumer.seek(place, held.next_offset or 0)
 
     def _pass_over(self, wanted: Mapping[TopicPartition, tuple[HeldPartition, int]], consumer: Consumer) -> None:
-        """Go on behind what are no records, and commit that where all before it is settled.
+        """Advance past offsets without records, and commit that if everything before them is settled.
 
-        The code that handles records never does.
+        Otherwise they would never be committed, as no handler settles them.
         """
         for place, (held, version) in wanted.items():
             if (
@@ -264,7 +263,7 @@ class KafkaSubscription:
 
     async def _woken(self, timeout_s: float) -> bool:
         if timeout_s <= 0:
-            # Lets a fetch that has its data put it into the buffer.
+            # Let a finished fetch store its records.
             await asyncio.sleep(0)
             return False
         timer = self._clock.call_later(timeout_s, self._wake.set)
@@ -276,10 +275,10 @@ class KafkaSubscription:
         return self._clock.monotonic_s() - started_s < timeout_s
 
     async def _positions(self, gained: Sequence[HeldPartition]) -> Mapping[TopicPartition, Position]:
-        """Where the group goes on in *gained*; where it has never committed, that is committed first.
+        """Return where the group continues in *gained*; without a commit, commit the start position first.
 
-        A group without a commit begins at the oldest record kept, and does not miss what was deleted before it has
-        settled any.
+        A group without a commit starts at the oldest kept record. Records deleted before its first commit do not count
+        as missed.
         """
         found = await positions(self._link, self._group, [held.place for held in gained])
         for held in gained:
@@ -293,21 +292,21 @@ class KafkaSubscription:
             and await self._committed(consumer, begun) is Committing.TAKEN
         ):
             return found
-        # Overtaken: some of these may be another's by now.
+        # Overtaken: other members may hold some of these partitions.
         await self._clock.sleep(_AGAIN_S)
         return {}
 
     async def _committed(self, consumer: Consumer, moved: Mapping[HeldPartition, int]) -> Committing:
         def is_current() -> bool:
-            # A coordinator that is away for long may have given these to another when it is back.
+            # When a coordinator returns after a long absence, it may have assigned these partitions to another member.
             return (
                 self._life.steady
                 and self._life.knows(consumer)
                 and all(self._holdings.get(item.assignment) is item for item in moved)
             )
 
-        # One after the other: of two under way at once the smaller may come last, and the other may have taken it all
-        # along.
+        # Commits run one at a time: of two in parallel, the smaller could arrive last. An earlier one may have covered
+        # this one already.
         async with self._committing:
             if not (ahead := {item: offset for item, offset in moved.items() if offset > item.committed}):
                 return Committing.TAKEN

@@ -1,4 +1,1 @@
-"""Appending: calls become batches, and a producer that failed is replaced.
-
-Batches of a partition go one after the other.
-"""
+"""Appending: calls become batches, batches of one partition are sent in order, and a failed producer is replaced."""

@@ -1,7 +1,7 @@
-"""Appending: records go to their partitions in order, each with one outcome by its deadline.
+"""Append records to their partitions in order, each with one outcome by its deadline.
 
-Owns deadlines, facts about topics before anything is sent, and a lane per partition that is written to. Does not own a
-lane (`lane`) or the choice of partitions (`distributing`).
+Owns deadlines, looking up topic facts before sending, and one `PartitionSender` per partition. `partition_sender` sends
+the batches, `partition_choice` chooses the partitions.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Appender:
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
     ) -> Sequence[Outcome]:
-        """One outcome per record.
+        """Append *records*; return one outcome per record.
 
-        Before the cluster has ever answered, an unreachable one is told at once instead of at the deadline.
+        Before the cluster has ever answered, an unreachable cluster is reported at once instead of at the deadline.
         """
         if not records:
             return []
@@ -78,7 +78,7 @@ class Appender:
         return call.results()
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for what was accepted, at most *timeout_s*; then end the producer."""
+        """Wait at most *timeout_s* for accepted appends, then stop the producer."""
         pending = {call.done for call in self._calls if not call.done.done()}
         if pending:
             await asyncio.wait(pending, timeout=timeout_s)
@@ -104,12 +104,12 @@ class Appender:
                 and (facts := known.get(record.topic)) is not None
                 and record.partition >= facts.partitions
             ):
-                # It may have been added since: ask before refusing.
+                # The partition may have been added in the meantime: ask before refusing.
                 self._link.forget(record.topic)
                 del known[record.topic]
         if len(known) < len(topics) or self._unprepared:
-            # First come, first served: an append that still asks for a topic's facts must not be overtaken by a later
-            # one of its partition.
+            # Keep the order of calls: an append that still waits for topic facts must not be overtaken by a later one
+            # for the same partition.
             self._unprepared += 1
             self._spawn(self._prepared(call, records, topics, deadline_s))
             return
@@ -136,7 +136,7 @@ class Appender:
             try:
                 return await self._link.topic(name)
             except BusError as error:
-                # Where nobody has ever answered, waiting for the deadline would only hide what is wrong.
+                # If no broker has ever answered, waiting for the deadline only hides the fault.
                 if (
                     not error.retriable
                     or not self._link.connected_once
@@ -178,7 +178,7 @@ class Appender:
             self._kick(lane)
 
     def _refresh(self, name: str) -> None:
-        """Look in the background whether a topic has more partitions by now, or is gone."""
+        """Check in the background whether a topic has gained partitions or was deleted."""
         if name not in self._refreshing and not self._closed:
             self._refreshing.add(name)
             self._spawn(self._refreshed(name))

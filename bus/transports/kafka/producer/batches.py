@@ -1,7 +1,7 @@
-"""Which records travel together: the queue of one partition, cut into batches.
+"""Queue the records of one partition and cut them into batches.
 
-Owns the order of a partition's records and the bounds of a batch. Pure data: what sends a batch, and what an answer
-means, is `sending`'s.
+Owns the order of a partition's records and the size limit of a batch. Pure data: `partition_sender` sends a batch and
+interprets the answer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _HEADER_OVERHEAD = 10
 class AppendCall:
     """One append: outcomes in the order of its records, filled in as partitions answer.
 
-    `done` is set with the last one.
-
-    *told* hears of those there are while partitions that answer late keep it from being done.
+    `done` is set with the last outcome. If late partitions delay it, *told* is called with the outcomes so far.
     """
 
     __slots__ = ("_telling", "_told", "done", "given_up", "handed", "left", "outcomes")
@@ -38,19 +36,19 @@ class AppendCall:
         self.left = count
         self.done = done
         self.handed: set[RecordRun] = set()
-        """Whose records may be in the log: they were given to a producer that has not answered."""
+        """Runs whose records may be in the log: a producer took them and has not answered."""
         self.given_up = False
         self._told = told
         self._telling: asyncio.TimerHandle | None = None
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """Set one outcome; the first one counts."""
+        """Set the outcome of record *index*, unless it already has one."""
         if self.outcomes[index] is None:
             self.outcomes[index] = outcome
             self._leave(self.left - 1)
 
     def acknowledge(self, indices: Sequence[int], topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
-        """`settle` for what was written together, from *offset* on."""
+        """Settle the records *indices*, which were written together from *offset* on."""
         if native.core is not None:
             self._leave(
                 self.left
@@ -67,7 +65,7 @@ class AppendCall:
     def _leave(self, left: int) -> None:
         self.left = left
         if not left:
-            # Each span knows its call: held in turn, records would wait for the garbage collector.
+            # Each run refers to its call: a reference cycle would keep the records until the garbage collector runs.
             self.handed.clear()
             if not self.done.done():
                 self.done.set_result(None)
@@ -75,7 +73,7 @@ class AppendCall:
             if self._telling is not None:
                 self._telling.cancel()
         elif self._told is not None and self._telling is None:
-            # Not at once: most often the others answer within this.
+            # Wait before calling *told*: usually the other partitions answer within this time.
             self._telling = self.done.get_loop().call_later(_TELL_S, self._tell, self._told)
 
     def _tell(self, told: Told) -> None:
@@ -83,11 +81,11 @@ class AppendCall:
         told(self.outcomes)
 
     def results(self) -> list[Outcome]:
-        """Every outcome; call it when `done` is."""
+        """Return every outcome; valid once `done` is set."""
         return cast("list[Outcome]", self.outcomes)
 
     def give_up(self, certain: Callable[[], Outcome], unknown: Callable[[], Outcome]) -> None:
-        """Time is up: what was never handed over is *certain*ly not written, the rest *unknown*."""
+        """Settle the open records at the deadline: *certain* if never handed to a producer, otherwise *unknown*."""
         self.given_up = True
         handed = {index for span in self.handed for index in span.indices}
         for index, outcome in enumerate(self.outcomes):
@@ -98,7 +96,7 @@ class AppendCall:
 class RecordRun:
     """Records of one call for one partition, in order.
 
-    `indices` are their places in the call, `sizes` what each takes in a batch.
+    `indices` are their positions in the call, `sizes` the bytes each takes in a batch.
     """
 
     __slots__ = ("call", "indices", "records", "sizes", "solo", "tries", "uncertain")
@@ -111,24 +109,24 @@ class RecordRun:
         self.indices = indices
         self.sizes = sizes
         self.uncertain = False
-        """An earlier try may have been written."""
+        """Whether an earlier attempt may have been written."""
         self.solo = False
-        """One of these was refused: send them one by one to find which."""
+        """Whether one of the records was refused: they are then sent one by one to find it."""
         self.tries = 0
 
     def __len__(self) -> int:
         return len(self.records)
 
     def cut(self, at: int) -> tuple[RecordRun, RecordRun]:
-        """The first *at* records, and the rest."""
+        """Split into the first *at* records and the rest."""
         return self._part(0, at), self._part(at, len(self.records))
 
     def hand_over(self) -> None:
-        """A producer has these now: from here on they may be in the log."""
+        """Mark the records as given to a producer: from now on they may be in the log."""
         self.call.handed.add(self)
 
     def take_back(self, *, certain: bool) -> None:
-        """The producer failed with these: not *certain*ly outside the log means that they may be in it for good."""
+        """Count a failed attempt; without *certain*, the records may be in the log from then on."""
         self.tries += 1
         self.uncertain = self.uncertain or not certain
         if not self.uncertain:
@@ -141,7 +139,7 @@ class RecordRun:
 
 
 class AppendBatch:
-    """Spans that travel together."""
+    """Record runs that are sent together."""
 
     __slots__ = ("spans",)
 
@@ -152,18 +150,18 @@ class AppendBatch:
         return sum(map(len, self.spans))
 
     def records(self) -> list[NewRecord]:
-        """In order."""
+        """Return all records in order."""
         return list(chain.from_iterable(span.records for span in self.spans))
 
     def acknowledge(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
-        """All of it was written, the first record at *offset*."""
+        """Settle every record as written, the first one at *offset*."""
         for span in self.spans:
             span.call.acknowledge(span.indices, topic, partition, offset, timestamp_ms)
             offset += len(span)
 
 
 class Queue:
-    """What waits for one partition."""
+    """The record runs waiting for one partition."""
 
     __slots__ = ("_spans",)
 
@@ -174,17 +172,17 @@ class Queue:
         return bool(self._spans)
 
     def add(self, span: RecordRun) -> None:
-        """Behind everything else."""
+        """Add *span* at the end."""
         self._spans.append(span)
 
     def put_back(self, spans: Sequence[RecordRun]) -> None:
-        """Before everything else, in their order."""
+        """Put *spans* back at the front, in their order."""
         self._spans.extendleft(reversed(spans))
 
     def take(self, max_bytes: int) -> AppendBatch | None:
-        """The next batch: at least one record, more while they fit *max_bytes*.
+        """Return the next batch: at least one record, more as long as they fit *max_bytes*.
 
-        Drops what nobody waits for any more.
+        Drops runs whose call has been given up.
         """
         taken: list[RecordRun] = []
         room = max_bytes
@@ -209,7 +207,7 @@ class Queue:
 
 
 def record_sizes(records: Sequence[NewRecord]) -> list[int]:
-    """An upper bound of what each of *records* takes in a batch."""
+    """Return an upper bound of the bytes each of *records* takes in a batch."""
     if native.core is not None:
         sizes: list[int] = native.core.record_sizes(records)
         return sizes
@@ -223,7 +221,7 @@ def record_sizes(records: Sequence[NewRecord]) -> list[int]:
 
 
 def _fitting(span: RecordRun, room: int, *, first: bool) -> tuple[int, int]:
-    """How many records of *span* fit *room* bytes, and the room that is left."""
+    """Return how many records of *span* fit into *room* bytes, and the remaining room."""
     if span.solo:
         return 1, 0
     for count, size in enumerate(span.sizes):

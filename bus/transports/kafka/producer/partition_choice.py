@@ -1,7 +1,7 @@
-"""Which partition each record of an append belongs to, and which records no topic takes.
+"""Choose the partition of each record of an append, and refuse records that no topic accepts.
 
-Owns the choice of a partition (the key's, by murmur2, or any) and refusing what is too large. Pure, but for the turn
-that keyless records take.
+Owns the choice of a partition (murmur2 of the key, or any) and the refusal of oversized records. Pure: the caller
+passes the turn for records without a key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def distributed(
     max_record_bytes: int,
     turn: int,
 ) -> dict[tuple[str, int], RecordRun]:
-    """The records of *call* by topic and partition, each in order; what cannot be appended is settled at once."""
+    """Group the records of *call* by topic and partition, in order; settle at once those that cannot be appended."""
     if native.core is not None and len(topics) == 1:
         ((name, facts),) = topics.items()
         if not isinstance(facts, BusError) and facts.partitions:
@@ -59,14 +59,14 @@ def distributed(
 
 
 def likewise(fault: BusError | None) -> Outcome:
-    """A new error of the same kind: one that is raised twice would carry two tracebacks."""
+    """Return a new error of the same kind: an error raised twice would carry two tracebacks."""
     if isinstance(fault, TransportError | ConfigurationError):
         return type(fault)(*fault.args)
     return TransportError(str(fault))
 
 
 def too_large(record: NewRecord, facts: TopicFacts | None, max_record_bytes: int) -> RecordTooLargeError | None:
-    """Why the topic of which these *facts* are known would never take *record*."""
+    """Return the reason why the topic described by *facts* can never accept *record*, or None."""
     if facts is None:
         return None
     fault = _refusal(
@@ -77,7 +77,7 @@ def too_large(record: NewRecord, facts: TopicFacts | None, max_record_bytes: int
 
 def _refusal(record: NewRecord, size: int, facts: TopicFacts, max_record_bytes: int) -> BusError | None:
     if size > facts.max_record_bytes or size > max_record_bytes:
-        # An upper bound: only what is near the limit is counted exactly.
+        # *size* is an upper bound: only records near the limit are counted exactly.
         exact = (
             len(record.key or b"")
             + len(record.value or b"")

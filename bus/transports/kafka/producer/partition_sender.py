@@ -1,7 +1,7 @@
-"""The way of one partition: what waits for it, what is on its way, and what its broker's answers mean.
+"""Send the batches of one partition, and interpret the broker's answers.
 
-Owns order within the partition: at most two batches are on their way, and what a dead producer did not acknowledge goes
-back to the head of the queue. Does not own cutting batches (`batching`) or producers (`supply`).
+Owns order within the partition: at most two batches are in flight, and batches that a dead producer did not acknowledge
+return to the front of the queue. `batches` cuts batches, `replacement` supplies producers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_TRIES = 4
 
 
 class PartitionSender:
-    """One partition. `pump` runs as long as there is anything to move."""
+    """Sends the records of one partition. `pump` runs as long as there are any."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class PartitionSender:
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits or is on its way."""
+        """Whether records wait or are in flight."""
         return bool(self.queue or self._flying)
 
     async def pump(self) -> None:
-        """Move everything."""
+        """Send batches until nothing waits and nothing is in flight."""
         while self.busy:
             producer = self._producer if self._flying else await self._ready()
             if producer is None:
@@ -68,12 +68,12 @@ class PartitionSender:
                 await self._reap(producer)
 
     async def _ready(self) -> Producer | None:
-        """A producer that may take a batch now, which then stays this lane's while it has batches of it."""
+        """Return a producer that can take a batch now; this partition keeps it while batches of it are in flight."""
         self._producer = await self._supply.current()
         if self._producer is None or self._producer.has_leader(self.topic, self.partition):
             return self._producer
-        # A batch without a leader makes the library ask for one without a pause, and then breaks the producer: it waits
-        # here instead.
+        # A batch for a partition without a leader makes the library ask for one without a pause, and then breaks the
+        # producer. So the batch waits here.
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 found = await self._producer.look_for_leader(self.topic, self.partition)
@@ -89,12 +89,12 @@ class PartitionSender:
         return self._producer
 
     async def _fill(self, producer: Producer) -> None:
-        """Hand over what is due: one batch is being written while the next one waits behind it in the library."""
+        """Hand over due batches: while one is being written, the next one waits in the library."""
         limit = self._limit()
         while len(self._flying) < _DEPTH and not producer.condemned and (batch := self.queue.take(limit)) is not None:
             try:
                 sent = await producer.send(batch, self.topic, self.partition, self._clock.now_ms())
-            # Whatever it is, these records were never queued, and their callers wait.
+            # After any error the records were never queued, and their callers wait for an outcome.
             except Exception as error:  # noqa: BLE001
                 await self._failed(batch, error, certain=True)
                 if not isinstance(error, errors.KafkaTimeoutError):
@@ -103,7 +103,7 @@ class PartitionSender:
             self._flying.append(sent)
 
     async def _reap(self, producer: Producer) -> None:
-        """Wait for the oldest batch, or for the end of the producer."""
+        """Wait for the oldest batch in flight, or for the producer's end."""
         sent = self._flying[0]
         if not sent.future.done():
             await asyncio.wait((sent.future, producer.dead), return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +118,9 @@ class PartitionSender:
         await self._recover(producer)
 
     async def _recover(self, producer: Producer) -> None:
-        """The producer is dead: what it acknowledged is done, all else goes back to the head of the queue, in order."""
+        """After the producer's end, settle what it acknowledged and put the rest back at the front of the queue, in
+        order.
+        """
         flying, self._flying = self._flying, []
         for sent in reversed(flying):
             producer.flying.discard(sent)
@@ -133,7 +135,7 @@ class PartitionSender:
                 await self._failed(sent.batch, error, certain=is_certain(error))
 
     async def _failed(self, batch: AppendBatch, error: BaseException, *, certain: bool) -> None:
-        """Put *batch* back to be tried again, or settle what can never succeed."""
+        """Put *batch* back for another attempt, or settle it if it can never succeed."""
         for span in batch.spans:
             span.take_back(certain=certain)
         if isinstance(error, errors.UnknownTopicOrPartitionError) and await self._is_gone():
@@ -145,13 +147,13 @@ class PartitionSender:
         elif len(batch) == 1 or is_denial(error):
             _refuse(batch, translated(error, f"appending to {self.topic}"))
         else:
-            # One of these is refused, and its neighbours with it: find out which.
+            # One record is refused and the others with it: send one by one to find it.
             for span in batch.spans:
                 span.solo, span.tries = True, 0
             self.queue.put_back(batch.spans)
 
     def _deleted(self, batch: AppendBatch) -> None:
-        # Also what was on its way: whatever was written of it has gone with the topic.
+        # Batches in flight count too: anything written was deleted with the topic.
         for span in batch.spans:
             span.uncertain = False
         _refuse(batch, TopicMissingError(f"topic {self.topic!r} was deleted"))
@@ -187,5 +189,5 @@ def _refuse(batch: AppendBatch, fault: BusError) -> None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether repeating a batch that failed with *error* makes sense for as long as its deadline allows."""
+    """Tell whether repeating a batch that failed with *error* makes sense until its deadline."""
     return isinstance(error, OSError | TimeoutError | errors.KafkaError) and not isinstance(error, errors.UnknownError)

@@ -1,9 +1,9 @@
-"""One life of a producer: it starts, sends batches, and ends for certain.
+"""One producer from its start to its certain end.
 
-Owns the library's producer with its traps: `stop()` may hang for as long as the brokers are away, a batch that fails
-leaves a gap in the sequence that refuses every later batch of its partition, and a client that has lost its brokers
-never returns to the bootstrap list. So a producer is never repaired: it is condemned and replaced (`sending`). Does not
-own which batches there are.
+Owns the library's producer and its traps. `stop()` may hang as long as the brokers are away. A failed batch leaves a
+sequence gap that makes the broker refuse every later batch of the partition. A client that has lost its brokers never
+returns to the bootstrap list. So a producer is never repaired: `replacement` condemns and replaces it. Which batches
+are sent is decided in `partition_sender`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KILL_S = 3.0
 
 
 class Sent:
-    """A batch on its way: `future` is the broker's answer, `batch` what it holds."""
+    """A batch in flight: `future` is the broker's answer, `batch` the records."""
 
     __slots__ = ("batch", "future", "partition", "since_s", "timestamp_ms", "topic")
 
@@ -40,12 +40,12 @@ class Sent:
         self.future = future
         self.timestamp_ms = timestamp_ms
         self.since_s = time.monotonic()
-        # Nobody may be there to hear of a failure when its producer is being replaced.
+        # While the producer is being replaced nothing may await this future: mark its error as retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class Producer:
-    """A started producer. `condemned`: takes nothing more; `dead`: will not write anything any more."""
+    """A started producer. `condemned`: takes no more batches; `dead`: done once nothing can be written any more."""
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
@@ -56,7 +56,7 @@ class Producer:
 
     @classmethod
     async def started(cls, options: KafkaOptions) -> Producer:
-        """A new one. Raises what the library raises, TimeoutError after a while."""
+        """Start a new producer. Raises the library's errors, and TimeoutError after 15 s."""
         producer = AIOKafkaProducer(**options.producer())
         try:
             async with asyncio.timeout(_START_S):
@@ -67,18 +67,18 @@ class Producer:
         return cls(producer, options.compression)
 
     def has_leader(self, topic: str, partition: int) -> bool:
-        """Whether a partition is led by some broker, as far as is known."""
+        """Tell whether the cached metadata name a leader for the partition."""
         node = self._producer.client.cluster.leader_for_partition(TopicPartition(topic, partition))
         return node is not None and node >= 0
 
     async def look_for_leader(self, topic: str, partition: int) -> bool:
-        """The same, after asking the cluster."""
+        """Refresh the metadata, then tell whether the partition has a leader."""
         await self._producer.client.add_topic(topic)
         await self._producer.client.force_metadata_update()
         return self.has_leader(topic, partition)
 
     async def send(self, batch: AppendBatch, topic: str, partition: int, now_ms: int) -> Sent:
-        """Hand *batch* to the library; raises its errors for what was certainly never queued."""
+        """Hand *batch* to the library. Raises the library's error if the batch was certainly never queued."""
         builder = self._writing.written(batch.records(), timestamp_ms=now_ms)
         for span in batch.spans:
             span.hand_over()
@@ -89,14 +89,14 @@ class Producer:
         return sent
 
     def late(self, wait_s: float) -> set[tuple[str, int]]:
-        """Topics and partitions of batches that have waited for their answer for *wait_s* or longer."""
+        """Return the (topic, partition) of batches that have waited *wait_s* or longer for their answer."""
         before_s = time.monotonic() - wait_s
         return {
             (sent.topic, sent.partition) for sent in self.flying if sent.since_s <= before_s and not sent.future.done()
         }
 
     async def kill(self) -> None:
-        """End it within seconds, whatever the brokers do. What it still held is not resent by it."""
+        """Stop the producer within seconds, even if no broker answers. It does not resend what it still holds."""
         self.condemned = True
         await _killed(self._producer)
         if not self.dead.done():
@@ -104,7 +104,7 @@ class Producer:
 
 
 async def _killed(producer: AIOKafkaProducer) -> None:
-    # stop() waits for every batch, without a deadline: end the task that sends, then the connections.
+    # stop() waits for every batch, without a deadline: cancel the sender task, then close the connections.
     task = producer._sender.sender_task  # noqa: SLF001 - there is no public way
     if task is not None and not task.done():
         task.cancel()
@@ -112,4 +112,4 @@ async def _killed(producer: AIOKafkaProducer) -> None:
         await asyncio.wait_for(producer.client.close(), _KILL_S)
     if task is not None:
         await asyncio.wait([task], timeout=_KILL_S)
-    producer._closed = True  # noqa: SLF001 - else it warns that nobody stopped it
+    producer._closed = True  # noqa: SLF001 - otherwise it warns that it was never stopped

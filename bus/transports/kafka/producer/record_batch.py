@@ -1,7 +1,7 @@
-"""One batch as the bytes that a broker takes: record batch format 2 (KIP-98).
+"""One batch as the bytes a broker accepts: record batch format 2 (KIP-98).
 
-Owns writing it by the compiled hot path where that is there, else by the library, and compressing it. Does not own
-which records travel together (`batching`).
+Owns compressing and writing a batch, by the compiled code if present, otherwise by the library. `batches` decides which
+records belong to a batch.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from bus.transports.base import NewRecord
 __all__ = ["Writing"]
 
 _CODECS: Final = {"none": 0, "zstd": 4}
-"""Those that are written here, by their number in a batch's attributes."""
+"""The codecs that are written here, with their number in a batch's attributes."""
 _ZSTD_LEVEL: Final = 1
-"""Half the time of the usual level 3 for text, at about the same size."""
+"""Takes half the time of the usual level 3 for text, at about the same size."""
 _WORTH_COMPRESSING: Final = 1_024
-"""Below this there is little to save.
+"""Batches below this many bytes are not compressed, as there is little to save.
 
-One message of a kilobyte becomes shorter by two fifths in some 10 microseconds.
+One message of a kilobyte shrinks by two fifths in some 10 microseconds.
 """
 
 
 class Writing:
     """Writes the batches of one producer, one at a time.
 
-    Its compressor is used for all of them, for making one costs more than most batches.
+    They share one compressor, because creating one costs more than most batches.
     """
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
@@ -39,7 +39,7 @@ class Writing:
         self._zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
 
     def written(self, records: list[NewRecord], *, timestamp_ms: int) -> Any:
-        """A closed batch of *records*, all of that time, as the library's `send_batch` takes it."""
+        """Return a closed batch of *records*, all with this timestamp, for the library's `send_batch`."""
         if native.core is not None and self._codec is not None:
             section = native.core.write_records(records)
             if self._codec and len(section) >= _WORTH_COMPRESSING:
@@ -57,9 +57,9 @@ class Writing:
 
 
 class _Written:
-    """What the library asks of its own BatchBuilder.
+    """The part of the library's BatchBuilder interface that the library uses.
 
-    The producer's state comes last, and the bytes are asked for again at each try.
+    It sets the producer state last, and asks for the bytes again at each attempt.
     """
 
     def __init__(self, section: bytes, count: int, timestamp_ms: int, codec: int) -> None:
@@ -92,4 +92,4 @@ class _Written:
         return True
 
     def close(self) -> None:
-        """It is."""
+        """Do nothing: the batch is closed from the start."""

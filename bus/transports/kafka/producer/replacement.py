@@ -1,10 +1,10 @@
-"""The producer of a transport, and its successors.
+"""Start, watch and replace the producer of a transport.
 
-Owns starting one, condemning one that has failed, and noticing one that makes no progress although the cluster could
-take its batches. Does not own batches: lanes put theirs back when their producer has died.
+Owns starting a producer, condemning a failed one, and detecting one that makes no progress although the cluster could
+take its batches. Each `PartitionSender` requeues its own batches after the producer's end.
 
-Why a failed batch always costs the producer: the library gives a batch its sequence numbers before it is sent and never
-takes them back, so after any failure the broker refuses all that follows on that partition.
+Every failed batch costs the producer: the library assigns sequence numbers before sending and never takes them back.
+After any failure the broker refuses all later batches of that partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = get_logger("kafka")
 
 
 class ProducerSupervisor:
-    """At most one living producer at a time."""
+    """Keeps at most one live producer at a time."""
 
     def __init__(self, options: KafkaOptions, link: ClusterClient) -> None:
         self._options = options
@@ -46,10 +46,10 @@ class ProducerSupervisor:
         self._pause_s = _FIRST_PAUSE_S
         self._not_before_s = 0.0
         self.fault = ""
-        """The last thing that went wrong: a deadline that passes later says it."""
+        """The last fault; a deadline that expires later includes it in its error."""
 
     async def current(self) -> Producer | None:
-        """The producer that takes batches now; None when none could be started just now."""
+        """Return the producer that takes batches now; None if none could be started."""
         if self._producer is not None and not self._producer.condemned:
             return self._producer
         async with self._starting:
@@ -63,7 +63,10 @@ class ProducerSupervisor:
             return self._producer
 
     def condemn(self, producer: Producer, error: BaseException, grace_s: float = _GRACE_S) -> None:
-        """Replace *producer*: what other partitions have on its way may finish within *grace_s*, then it ends."""
+        """Replace *producer*.
+
+        Batches of other partitions in flight may finish within *grace_s*; then it is stopped.
+        """
         if producer.condemned:
             return
         producer.condemned = True
@@ -72,7 +75,7 @@ class ProducerSupervisor:
         self._spawn(self._replace(producer, grace_s))
 
     async def close(self) -> None:
-        """End the producer."""
+        """Stop the producer."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -109,8 +112,8 @@ class ProducerSupervisor:
             found = await self._hindrances(late)
             self._tell({place: why for place, why in found.items() if hindered.get(place) != why})
             hindered = found
-            # What the cluster would not take, a new producer could not write, either, and the batches of others would
-            # be in the log twice.
+            # A new producer could not write either to a partition that the cluster refuses. Replacing it would only
+            # write the batches of other partitions to the log twice.
             if not late - found.keys():
                 healthy_since_s = None
             elif healthy_since_s is None:
@@ -119,9 +122,9 @@ class ProducerSupervisor:
                 self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
     async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
-        """Which of *places* cannot be written, and why, where that is told.
+        """Return which of *places* cannot be written, with the reason if known.
 
-        The link is asked, for it does go back to the bootstrap list.
+        Asks through the ClusterClient, which does return to the bootstrap list.
         """
         try:
             facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
