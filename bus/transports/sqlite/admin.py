@@ -1,6 +1,7 @@
 """Topics and groups of the log as data.
 
-Owns creating topics and the queries behind `Admin`. Does not own members and leases, which it only reads.
+Owns creating topics, the queries behind `Admin`, and moving a group's offsets. Members and leases belong to
+`membership`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["SqliteAdmin"]
 
 
 class SqliteAdmin:
-    """The admin side of a transport; *ready* is called before each use and raises when the transport is closed."""
+    """The admin side of a transport; *ready* is called before each use and raises if the transport is closed."""
 
     def __init__(self, clock: Clock, writer: LogWriter, reader: ReadConnection, ready: Callable[[], None]) -> None:
         self._clock = clock
@@ -72,7 +73,7 @@ def _created(log: LogFile, specs: Sequence[TopicSpec]) -> list[str]:
     changed = [spec.name for spec in specs if _applied(log, spec, log.topics.get(spec.name))]
     if changed:
         log.changed()
-        # Members look at once for what is new to them.
+        # Wake the members, which look for new topics at once.
         log.touched.add(MEMBERSHIP)
     return changed
 
@@ -98,7 +99,7 @@ def _check(specs: Sequence[TopicSpec], existing: Mapping[str, Topic]) -> None:
 
 
 def _applied(log: LogFile, spec: TopicSpec, topic: Topic | None) -> bool:
-    """Make the topic as it shall be; False when it already is."""
+    """Create or change the topic as *spec* wants; return False if nothing differs."""
     if not _changes(spec, topic):
         return False
     have = len(topic.parts) if topic is not None else 0
@@ -155,7 +156,7 @@ def _moved(log: LogFile, group: str, offsets: Mapping[tuple[str, int], int], now
     living = "SELECT 1 FROM members WHERE grp = ? AND abs(? - renewed_s) <= timeout_s"
     if log.connection.execute(living, (group, now_s)).fetchone() is not None:
         raise GroupBusyError(f"group {group!r} has members: stop its workers first")
-    # A new epoch: whoever was thought dead and is not must not commit the old place again.
+    # A new epoch fences a member that was believed dead: it must not commit its old offset again.
     log.connection.executemany(
         "UPDATE leases SET committed = ?, owner = NULL, epoch = epoch + 1 WHERE grp = ? AND part = ?",
         [(offset, group, log.topics[topic].parts[partition]) for (topic, partition), offset in offsets.items()],

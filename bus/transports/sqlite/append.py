@@ -1,7 +1,7 @@
-"""Appending records: checks before the write, placement within it.
+"""Append records: check them before the write, and place them within it.
 
-Owns what makes a record acceptable, which partition it goes to, and its outcome. Does not own the transaction (`log`)
-or the deadline (`transport`).
+Owns which records are acceptable, their partition, and their outcome. `write_transaction` owns the transaction,
+`transport` the deadline.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bus.transports.sqlite.write_transaction import LogFile
 
 MOST_HEADERS = 128
 MOST_HEADER_BYTES = 65_536
-"""A message has half of them at most; a dead letter keeps its message's and adds what it died of."""
+"""A message has at most half of both limits; a dead letter keeps the message's headers and adds its own."""
 
 __all__ = ["AppendDraft", "append", "drafted"]
 
@@ -25,7 +25,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class AppendDraft(msgspec.Struct, frozen=True, gc=False):
-    """A record that is small enough, with its headers encoded."""
+    """A record within the size limit, with encoded headers."""
 
     record: NewRecord
     headers: bytes | None
@@ -33,7 +33,7 @@ class AppendDraft(msgspec.Struct, frozen=True, gc=False):
 
 
 def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
-    """*record* made ready, or why it is not taken."""
+    """Prepare *record* for appending, or return the error that refuses it."""
     size = len(record.key or b"") + len(record.value or b"")
     if not record.headers:
         return AppendDraft(record, None, size) if size <= limit else _too_large(size, limit)
@@ -49,9 +49,9 @@ def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
 def append(
     log: LogFile, drafts: Sequence[AppendDraft | RecordTooLargeError], now_ms: int, turns: Iterator[int]
 ) -> list[Outcome]:
-    """Stage every draft that can be placed; one outcome each, true once the transaction is committed.
+    """Stage every draft that can be placed; return one outcome each, valid once the transaction commits.
 
-    One loop with everything inline: it runs for each record while the event loop waits for the interpreter.
+    One loop with everything inline: it runs for each record while the event loop waits for the GIL.
     """
     outcomes: list[Outcome] = []
     hashes = iter(

@@ -1,7 +1,7 @@
-"""Who shall hold which partition.
+"""Assign partitions to members.
 
 Owns one pure function: equal input gives equal output in every process, and applying it to its own result changes
-nothing. Does not own leases: who holds a partition now keeps it until it has drained.
+nothing. Leases are in `membership`: the present owner keeps a partition until it has drained.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ __all__ = ["assign"]
 def assign(
     members: Mapping[int, Collection[str]], topics: Mapping[str, Sequence[int]], owners: Mapping[int, int]
 ) -> dict[int, int]:
-    """Partition -> member, for every partition of *topics* that a member subscribes to.
+    """Return partition -> member for every partition of *topics* that a member subscribes to.
 
-    Within a topic shares differ by at most one, and the larger shares go to members that have least so far, so they
-    also differ by at most one overall when all members subscribe to the same topics. *owners* keep what fits their
-    share.
+    Within a topic, shares differ by at most one, and the larger shares go to the members with the fewest partitions so
+    far. If all members subscribe to the same topics, totals differ by at most one too. *owners* keep the partitions
+    that fit their share.
     """
     totals = dict.fromkeys(members, 0)
     target: dict[int, int] = {}
@@ -38,8 +38,8 @@ def _shared(
 ) -> dict[int, int]:
     held = {member: [part for part in parts if owners.get(part) == member] for member in members}
     base, extra = divmod(len(parts), len(members))
-    # Whoever has a larger share already comes first. With plain counts, the first to take its share would change the
-    # shares of the others.
+    # Among equal totals, a member that already holds a larger share comes first. With plain counts, the first member to
+    # take its share would change the shares of the others.
     order = sorted(members, key=lambda member: (totals[member], len(held[member]) <= base, member))
     quota = {member: base + (rank < extra) for rank, member in enumerate(order)}
     kept = {part: member for member in members for part in held[member][: quota[member]]}

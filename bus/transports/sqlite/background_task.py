@@ -1,6 +1,6 @@
-"""One task that lives as long as its transport.
+"""A task that lives as long as its transport.
 
-Owns starting it once and ending it quietly. What it does, and what becomes of its failures, is its owner's.
+Owns starting it once and stopping it quietly. The owner supplies the work and handles its failures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Background"]
 
 
 class Background:
-    """Runs *live*, which never returns, between `start` and `stop`."""
+    """Runs the endless coroutine function *live* between `start` and `stop`."""
 
     def __init__(self, name: str, live: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._name = name
@@ -22,12 +22,12 @@ class Background:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start the task unless it runs already."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._live(), name=self._name)
 
     async def stop(self) -> None:
-        """Cancel it and wait for its end."""
+        """Cancel the task and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,7 +1,7 @@
-"""What a failure of SQLite means to the bus.
+"""Translate failures of SQLite into errors of the bus.
 
-Owns the one translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and
-refusing a file that is not the one at its path any more. Does not own what follows from it.
+Owns the translation from `sqlite3.Error` to `bus.errors`, whether a failed COMMIT certainly wrote nothing, and refusing
+a file that was replaced at its path. The caller decides what follows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEXTS = {
 
 
 def check_identity(path: str, identity: tuple[int, int] | None) -> None:
-    """Raises TransportError when the file at *path* is not the one with *identity*, which was opened."""
+    """Raise TransportError if the file at *path* is not the opened one with *identity*."""
     if identity != identity_of(path):
         raise TransportError(
             f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again"
@@ -35,19 +35,19 @@ def check_identity(path: str, identity: tuple[int, int] | None) -> None:
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """The primary result code of *error*; 0 when it came from the Python module itself."""
+    """Return the primary result code of *error*; 0 if it came from the Python module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def is_certain(error: sqlite3.Error) -> bool:
-    """Whether a COMMIT that failed with *error* certainly wrote nothing."""
+    """Tell whether a COMMIT that failed with *error* certainly wrote nothing."""
     return code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> BusError:
-    """The error of the bus that says what *error* means for the log at *path*.
+    """Return the bus error for *error* on the log at *path*.
 
-    What SQLite says of a damaged file may quote it, and then Python cannot read the error itself.
+    SQLite's message about a damaged file may quote its bytes, and Python then raises UnicodeDecodeError.
     """
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"the log {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")

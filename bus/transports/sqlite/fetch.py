@@ -1,7 +1,7 @@
-"""Reading records from where a reader stands.
+"""Read records from given positions.
 
-Owns how a fetch is shared out over partitions and when a position is out of range. Does not own positions, waiting, or
-the thread it runs on.
+Owns how a fetch is shared among partitions, and when a position is out of range. Positions and waiting belong to
+`subscription`, the reader thread to `read_connection`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["Chunk", "Place", "Want", "fetch", "locate"]
 
 _decoder = msgspec.msgpack.Decoder(Headers)
 
-# The casts: rows written by hand may hold text where we hold bytes or a number.
+# The casts are for rows written by hand, which may hold text instead of blobs or numbers.
 _SELECT = """SELECT off, CAST(ts AS INTEGER), CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB) FROM records
     WHERE part = ? AND off >= ? AND off < ? ORDER BY off LIMIT ?"""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a partition lies in the file."""
+    """The row ids of a partition and its topic."""
 
     topic_id: int
     part: int
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
-    """One partition to read, from *position* on."""
+    """A partition to read, from *position* on."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Want(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """What a partition had, and where to read on."""
+    """The records read from one partition, and the position to continue at."""
 
     want: Want
     records: Sequence[Record]
@@ -61,10 +61,10 @@ def locate(connection: sqlite3.Connection, topic: str, partition: int) -> Place:
 def fetch(
     connection: sqlite3.Connection, wants: Sequence[Want], max_records: int, max_bytes: int, *, strict: bool
 ) -> list[Chunk]:
-    """Read up to the limits, sharing them over the partitions that have something, in the order given.
+    """Read up to the limits, shared among the partitions that have records, in the given order.
 
-    At least one record is returned when there is any. A position outside the kept range raises OffsetOutOfRangeError if
-    *strict*; else it is moved to the nearest end.
+    At least one record is returned if there is any. A position outside the kept offsets raises OffsetOutOfRangeError if
+    *strict*; otherwise one before the start is moved to the start, and one behind the end reads nothing.
     """
     ranges = _ranges(connection, wants)
     placed = [(want, _position(want, ranges[want.part], strict=strict)) for want in wants if want.part in ranges]
@@ -86,7 +86,7 @@ def fetch(
 def _ranges(connection: sqlite3.Connection, wants: Sequence[Want]) -> dict[int, PartitionRange]:
     marks = ", ".join("?" * len(wants))
     rows = connection.execute(
-        # Only question marks.
+        # The inserted text is only question marks.
         f"SELECT id, start_offset, next_offset FROM partitions WHERE id IN ({marks})",  # noqa: S608
         [want.part for want in wants],
     )
@@ -109,8 +109,8 @@ def _decoded(headers: bytes | None) -> Headers:
     try:
         return _decoder.decode(headers)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Altered by hand: delivered without headers it is judged and set aside; raising here would stop the partition
-        # for ever.
+        # The row was altered by hand. Without headers the record is judged and dead-lettered; an error here would stop
+        # the partition for ever.
         return ()
 
 
@@ -127,5 +127,5 @@ def _read(
             return Chunk(want, records, records[-1].offset + 1 if records else position), max(total, max_bytes)
         total += size
         records.append(Record(want.topic, want.partition, off, ts, key, value, _decoded(headers)))
-    # Offsets may have gaps; where nothing is left below the end, reading goes on at the end.
+    # Offsets may have gaps: if no record is left below the end, reading continues at the end.
     return Chunk(want, records, records[-1].offset + 1 if records else end), total

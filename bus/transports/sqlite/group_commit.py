@@ -1,7 +1,7 @@
-"""The one writer: many jobs, one transaction, one fsync.
+"""The single writer: many jobs, one transaction, one fsync.
 
-Owns the writer thread, group commit and what each job is told, and the same without a thread for a log in memory. Does
-not own what a job writes, nor deadlines: whoever submits a job may withdraw it until the writer claims it.
+Owns the writer thread, group commit and each job's result, and the same without a thread for a log in memory. The
+submitter decides what a job writes and its deadline; it can withdraw the job until the writer claims it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Committed", "InlineWriter", "WriteJob", "ThreadWriter", "LogWriter"]
 T = TypeVar("T")
 Action: TypeAlias = Callable[[LogFile], Any]
 Committed: TypeAlias = Callable[[Iterable[int]], object]
-"""Told on the loop after each commit which wake-up keys it touched."""
+"""Called on the event loop after each commit, with the wake-up keys it touched."""
 
 
 class WriteJob:
-    """One action waiting for its transaction."""
+    """An action waiting for its transaction."""
 
     __slots__ = ("_unclaimed", "action", "future", "uncertain")
 
@@ -38,7 +38,9 @@ class WriteJob:
         self._unclaimed = [None]
 
     def claim(self) -> bool:
-        """True for the first who asks: the writer, or a deadline on the loop. A pop is atomic between threads."""
+        """Return True to the first caller only: the writer, or a deadline on the loop. A list's pop is atomic between
+        threads.
+        """
         try:
             self._unclaimed.pop()
         except IndexError:
@@ -50,24 +52,24 @@ Result: TypeAlias = tuple[WriteJob, Any, BaseException | None]
 
 
 class LogWriter(Protocol):
-    """Where writes go."""
+    """Accepts the writes of a log."""
 
     def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
-        """Queue *action*; *uncertain* is the error for a COMMIT whose outcome is unknown."""
+        """Queue *action*; *uncertain* is the error class for a COMMIT with unknown outcome."""
 
     async def run(self, action: Callable[[LogFile], T]) -> T:
         """Queue *action* and wait until it is durable."""
 
     async def close(self) -> None:
-        """Finish what was submitted, then close the connection."""
+        """Finish the submitted jobs, then close the connection."""
 
 
 def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
-    """Run *jobs* in the transaction that was begun and commit it; each alone when together they fail."""
+    """Run *jobs* in the open transaction and commit it; if that fails, run each alone."""
     try:
         values = [job.action(log) for job in jobs]
         log.flush()
-    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+    except Exception as error:  # noqa: BLE001 - passed to the caller that awaits the job
         log.rollback()
         return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _told(log, error))]
     try:
@@ -92,11 +94,11 @@ def _alone(log: LogFile, job: WriteJob) -> list[Result]:
 def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Result]:
     """Run one transaction.
 
-    Jobs are claimed when the write lock is held, so a deadline can withdraw what only waited for it.
+    Jobs are claimed once the write lock is held, so that a deadline can withdraw jobs that only wait for the lock.
     """
     try:
         log.begin()
-    # Handed to whoever awaits the jobs; raised here it would end the thread they all wait for.
+    # Passed to the callers that await the jobs: raised here it would end the writer thread.
     except Exception as error:  # noqa: BLE001
         log.rollback()
         return [(job, None, _told(log, error)) for job in claimed()]
@@ -126,7 +128,7 @@ def _settle(results: Iterable[Result]) -> None:
 
 
 class InlineWriter:
-    """Writes at once, on the loop: for a log in memory."""
+    """Writes at once, on the event loop: for a log in memory."""
 
     def __init__(self, log: LogFile, committed: Committed) -> None:
         self._log = log
@@ -142,7 +144,7 @@ class InlineWriter:
 
     async def run(self, action: Callable[[LogFile], T]) -> T:
         result: T = await self.submit(action).future
-        # A caller that only writes must not keep everyone else from running.
+        # A caller that only writes must not starve the other tasks.
         await asyncio.sleep(0)
         return result
 
@@ -151,7 +153,7 @@ class InlineWriter:
 
 
 class ThreadWriter:
-    """Writes on a thread of its own, everything that is queued in one transaction."""
+    """Writes on its own thread, all queued jobs in one transaction."""
 
     def __init__(
         self, log: LogFile, committed: Committed, announce: Callable[[Iterable[int], Sequence[int]], object]
@@ -183,7 +185,7 @@ class ThreadWriter:
             finished = self.submit(lambda _: None).future
             self._stopping = True
             self._queue.put(None)
-            # Only its end matters: what keeps a transaction from beginning fails this one too.
+            # Only its end matters: a fault that keeps transactions from beginning fails this one too.
             with contextlib.suppress(Exception):
                 await finished
             self._thread.join()
@@ -222,7 +224,7 @@ class ThreadWriter:
 
     def _report(self, results: list[Result]) -> None:
         touched = self._log.take_announced()
-        # The loop may have been closed without `close`: nobody is left to tell.
+        # The loop may have been closed without `close`: then no caller is left.
         with contextlib.suppress(RuntimeError):
             assert self._loop is not None  # noqa: S101 - set before the thread starts
             self._loop.call_soon_threadsafe(self._deliver, results, touched)

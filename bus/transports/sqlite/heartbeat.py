@@ -1,7 +1,7 @@
-"""The heartbeat: one small write a second for all members of a transport.
+"""The heartbeat: one small write per second for all members of a transport.
 
-Owns when members are renewed, and the fallback for lost wake-ups. Does not own what a heartbeat decides (`membership`)
-or what a member does about it (`subscription`).
+Owns when members are renewed, and the fallback for lost wake-ups. `membership` computes what a heartbeat finds,
+`subscription` acts on it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["Heartbeat", "MemberSession"]
 
 
 class MemberSession(Protocol):
-    """What the heart keeps alive."""
+    """A subscription as the heartbeat sees it."""
 
     def member(self) -> Member:
-        """The member as it is now."""
+        """Return the member in its present state."""
 
     def apply(self, pulse: HeartbeatResult) -> None:
-        """Take note of what a heartbeat found out."""
+        """Act on the result of a heartbeat."""
 
     def fail(self, error: Exception) -> None:
-        """A heartbeat failed: let the owner know."""
+        """Report a failed heartbeat to the owner."""
 
 
 class Heartbeat:
-    """Beats while there is anybody to keep alive."""
+    """Beats at an interval while there are members or waiting readers."""
 
     def __init__(self, clock: Clock, writer: LogWriter, heartbeat_s: float) -> None:
         self.hub = Hub(self.poke)
@@ -45,7 +45,7 @@ class Heartbeat:
         self._background = Background("sealbus-heart", self._live)
 
     def poke(self) -> None:
-        """Beat now: somebody came or went."""
+        """Beat now: a member came or went."""
         self._signal.set()
 
     def add(self, session: MemberSession) -> None:
@@ -57,7 +57,7 @@ class Heartbeat:
             self._sessions.remove(session)
 
     def start(self) -> None:
-        """Beat at once, and from now on."""
+        """Start beating, at once."""
         self._background.start()
         self.poke()
 
@@ -83,7 +83,7 @@ class Heartbeat:
         for session, pulse in zip(sessions, pulses, strict=True):
             if session in self._sessions:
                 _apply(session, pulse)
-        # Datagrams may be lost or impossible, so everybody looks once a heartbeat.
+        # Datagrams may be lost or impossible, so every waiting task looks once per heartbeat.
         self.hub.wake_all()
 
     def _written(self, log: LogFile, members: Sequence[Member]) -> list[HeartbeatResult]:
@@ -96,6 +96,6 @@ class Heartbeat:
 def _apply(session: MemberSession, pulse: HeartbeatResult) -> None:
     try:
         session.apply(pulse)
-    # One member's fault must not stop the heart of the others; its next poll raises it.
+    # One member's fault must not stop the heartbeat of the others; its next poll raises it.
     except Exception as error:  # noqa: BLE001
         session.fail(error)

@@ -1,11 +1,11 @@
 """Groups as rows: members that renew themselves, leases that change hands.
 
-Owns the statements on `members`, `leases` and `listeners`, and what one heartbeat finds out. Does not own when
-heartbeats happen (`heart`) or what a member tells its listener (`subscription`).
+Owns the statements on `members`, `leases` and `listeners`, and the result of one heartbeat. `heartbeat` decides when to
+beat, `subscription` tells the listener.
 
-A lease lasts as long as its owner's row does, so one small update a second renews all of a member's leases. Times are
-monotonic seconds, which all processes of one boot share; a row from before a reboot can lie in the future, so a renewal
-further ahead than the timeout is expired too.
+A lease lasts as long as its owner's row, so one small update a second renews all leases of a member. Times are
+monotonic seconds, which all processes of one boot share. A row from before a reboot can lie in the future, so a renewal
+further ahead than the timeout counts as expired too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 _LISTENER_MARGIN_S = 3600.0
 
 Holding = tuple[int, int]
-"""A partition's row id and the epoch of the lease on it."""
+"""A partition's row id and the epoch of its lease."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A member as its process knows it."""
+    """A member as its own process knows it."""
 
     id: int
     group: str
@@ -51,7 +51,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A lease that was taken, and where the group stands."""
+    """A newly taken lease, and the group's committed offset."""
 
     part: int
     assignment: Assignment
@@ -59,7 +59,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class HeartbeatResult(msgspec.Struct, frozen=True):
-    """What one heartbeat found out for one member. *id* None: another process joined under the same name."""
+    """The result of one heartbeat for one member.
+
+    *id* None means that another process joined under the same name.
+    """
 
     id: int | None
     renewed_s: float
@@ -74,7 +77,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 def join(log: LogFile, member: Member, now_s: float) -> int:
-    """Add a member, ending an earlier one of the same name; answers with its id. Raises TopicMissingError."""
+    """Add a member and end an earlier one of the same name; return the new id. Raises TopicMissingError."""
     for topic in member.topics:
         if topic not in log.topics:
             raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
@@ -91,7 +94,7 @@ def join(log: LogFile, member: Member, now_s: float) -> int:
 
 
 def leave(log: LogFile, member_id: int) -> None:
-    """Free all that a member holds and forget it."""
+    """Free all leases of a member and delete it."""
     log.connection.execute(
         "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?",
         (member_id, member_id),
@@ -101,7 +104,7 @@ def leave(log: LogFile, member_id: int) -> None:
 
 
 def release(log: LogFile, group: str, member_id: int, holdings: Sequence[Holding]) -> None:
-    """Free leases for whoever they are meant for."""
+    """Free leases for the members they are meant for."""
     log.connection.executemany(
         "UPDATE leases SET owner = NULL WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?",
         [(group, part, member_id, epoch) for part, epoch in holdings],
@@ -110,7 +113,7 @@ def release(log: LogFile, group: str, member_id: int, holdings: Sequence[Holding
 
 
 def commit(log: LogFile, group: str, member_id: int, offsets: Mapping[Holding, int]) -> list[Holding]:
-    """Move commits forward where the lease is still this member's; answers with the refused ones."""
+    """Move commits forward where this member still owns the lease; return the refused holdings."""
     statement = """UPDATE leases SET committed = max(committed, ?)
         WHERE grp = ? AND part = ? AND owner = ? AND epoch = ?"""
     return [
@@ -121,7 +124,7 @@ def commit(log: LogFile, group: str, member_id: int, offsets: Mapping[Holding, i
 
 
 def listen(log: LogFile, port: int, now_s: float, valid_s: float) -> None:
-    """Register a port for wake-ups, renew it when half its time is over, and drop those whose process is gone."""
+    """Register a port for wake-ups, renew it after half its time, and delete ports of processes that are gone."""
     latest_s = now_s + valid_s + _LISTENER_MARGIN_S
     stale = log.connection.execute(
         "DELETE FROM listeners WHERE expires_s < ? OR expires_s > ?", (now_s, latest_s)
@@ -136,13 +139,13 @@ def listen(log: LogFile, port: int, now_s: float, valid_s: float) -> None:
 
 
 def unlisten(log: LogFile, port: int) -> None:
-    """Take a port off the list."""
+    """Delete a port from the listeners."""
     log.connection.execute("DELETE FROM listeners WHERE port = ?", (port,))
     log.changed()
 
 
 def beat(log: LogFile, members: Sequence[Member], now_s: float) -> list[HeartbeatResult]:
-    """Renew *members*, end those of others that expired, and see what each of ours shall hold."""
+    """Renew *members*, end expired members of other processes, and return what each of ours gains and loses."""
     ids = [_renewed(log, member, now_s) for member in members]
     _drop_expired(log, now_s)
     return [
@@ -168,7 +171,7 @@ def _drop_expired(log: LogFile, now_s: float) -> None:
 
 def _coordinated(log: LogFile, own: int, member: Member, now_s: float) -> HeartbeatResult:
     rows = log.connection.execute("SELECT id, topics FROM members WHERE grp = ?", (member.group,))
-    # The column's name.
+    # `id` is the column's name.
     interests: dict[int, list[str]] = {id: msgspec.json.decode(topics) for id, topics in rows}  # noqa: A001
     leases = _leases(log, member.group)
     owners = {
@@ -183,8 +186,8 @@ def _coordinated(log: LogFile, own: int, member: Member, now_s: float) -> Heartb
     lost = {(part, epoch) for part, epoch in member.held if leases.get(part) != _Lease(own, epoch)}
     kept = member.held - lost
     held = {part for part, _ in kept}
-    # A lease that names this member but that it does not hold any more was given up after a silence: taken anew, with a
-    # new epoch, or freed for whoever it is meant for.
+    # A lease that names this member although it does not hold it was given up after a silence. It is taken again with a
+    # new epoch, or freed for the member it is meant for.
     free = sorted(part for part in target - held if owners.get(part, own) == own)
     if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in held | target):
         release(log, member.group, own, [(part, leases[part].epoch) for part in given_up])
@@ -205,8 +208,8 @@ def _leases(log: LogFile, group: str) -> dict[int, _Lease]:
 def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
-    # A group stands where it began before it has settled anything: else it would not miss what retention deletes until
-    # then.
+    # A new lease commits its start at once: otherwise the group would not notice what retention deletes before its
+    # first commit.
     statement = """INSERT INTO leases (grp, part, owner, epoch, committed)
         SELECT ?, id, ?, 1, start_offset FROM partitions WHERE id = ?
         ON CONFLICT (grp, part) DO UPDATE

@@ -1,7 +1,7 @@
-"""The reading connection and where it runs.
+"""The reading connection and its thread.
 
-Owns the reader thread (and its stand-in for a log in memory) and the short read transaction around each query. Does not
-own the queries.
+Owns the reader thread (without one for a log in memory) and the short read transaction around each query. Callers
+supply the queries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Query = Callable[[sqlite3.Connection], T]
 
 
 class ReadConnection(Protocol):
-    """Where reads go."""
+    """Runs the reads of a log."""
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run *query* on one snapshot of the log."""
@@ -35,23 +35,23 @@ class ReadConnection(Protocol):
 
 
 class InlineReader:
-    """Reads at once, on the loop and the writer's connection: for a log in memory."""
+    """Reads at once, on the event loop and the writer's connection: for a log in memory."""
 
     def __init__(self, log: LogFile) -> None:
         self._log = log
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         result = query(self._log.connection)
-        # A caller that only reads must not keep everyone else from running.
+        # A caller that only reads must not starve the other tasks.
         await asyncio.sleep(0)
         return result
 
     async def close(self) -> None:
-        """Nothing to release: the writer closes the connection."""
+        """Do nothing: the writer closes the connection."""
 
 
 class ThreadReader:
-    """Reads on a thread of its own."""
+    """Reads on its own thread."""
 
     def __init__(self, path: str, *, shared_files: bool) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class ThreadReader:
             self._executor.shutdown(wait=True)
 
     def _snapshot(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        # Nothing is appended to a file that was deleted: whoever waits would wait for ever.
+        # Nothing is appended to a deleted file: a reader would wait for ever.
         check_identity(self._path, self._identity)
         # Short on purpose: an open read transaction keeps the write-ahead log from being reset.
         try:

@@ -1,7 +1,7 @@
-"""Deleting what a topic need not keep.
+"""Delete what a topic need not keep.
 
-Owns the sweep at intervals, by age, by size (of each partition, as in Kafka) and by key, in steps small enough that
-appends hardly wait. Does not own the settings (`admin`). Freed space is used again; the file does not shrink.
+Owns the periodic sweep by age, by size (per partition, as in Kafka) and by key, in steps so small that appends hardly
+wait. `admin` owns the settings. Freed space is reused; the file does not shrink.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ Row = tuple[int, int, int]
 
 _STEP = 1000
 _SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length(headers), 0)"
-# A constant.
+# The inserted text is a constant.
 _OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608
 
 
 def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:
-    """The first of *rows* that can go: older than *oldest_ms*, or while more than the limit would be left.
+    """Return the first of *rows* that can be deleted: older than *oldest_ms*, or beyond the size limit by *excess*
+    bytes.
 
-    Takes one row more than these.
+    Consumes one row more than it returns.
     """
     going = []
     for row in rows:
@@ -47,7 +48,7 @@ def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[
 
 
 class Sweeper:
-    """Sweeps every *interval_s* seconds once it is started."""
+    """Sweeps every *interval_s* seconds once started."""
 
     def __init__(self, clock: Clock, writer: LogWriter, reader: ReadConnection, interval_s: float) -> None:
         self._clock = clock
@@ -66,12 +67,12 @@ class Sweeper:
     async def _live(self) -> None:
         while True:
             await self._clock.sleep(self._interval_s)
-            # A full or locked log is told to those who append; the next sweep tries again.
+            # Appends report a full or locked log; the next sweep tries again.
             with contextlib.suppress(BusError):
                 await self.sweep()
 
     async def sweep(self) -> None:
-        """One pass over all topics."""
+        """Run one pass over all topics."""
         topics: list[Topic] = await self._writer.run(lambda log: list(log.topics.values()))
         for topic in topics:
             for part in topic.parts:
@@ -95,7 +96,7 @@ class Sweeper:
 
 def _trimmed(log: LogFile, part: int, oldest_ms: int | None, limit: int | None) -> int:
     held, start = log.connection.execute("SELECT bytes, start_offset FROM partitions WHERE id = ?", (part,)).fetchone()
-    # Row by row: what is read and stays would fill this connection's cache of pages at every sweep.
+    # Read row by row: rows read and kept would fill this connection's page cache at every sweep.
     with contextlib.closing(log.connection.execute(_OLDEST, (part, _STEP))) as rows:
         going = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
     if going:
@@ -105,14 +106,14 @@ def _trimmed(log: LogFile, part: int, oldest_ms: int | None, limit: int | None) 
         log.connection.execute(
             "UPDATE partitions SET start_offset = max(start_offset, ?) WHERE id = ?", (last + 1, part)
         )
-        # A group that has begun here and committed nothing yet would begin again at what is left, and nobody would hear
-        # of what is not.
+        # A group without a commit would silently start again at the oldest record left. The commit at the old start
+        # makes the loss visible.
         log.connection.execute("UPDATE leases SET committed = ? WHERE part = ? AND committed IS NULL", (start, part))
     return len(going)
 
 
 def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[int, list[int]]:
-    """Where the partition ends, and the offsets whose key has a newer record; none when nothing came since *after*."""
+    """Return the partition's end, and the offsets whose key has a newer record; none if nothing came since *after*."""
     end = connection.execute("SELECT next_offset FROM partitions WHERE id = ?", (part,)).fetchone()[0]
     if end == after:
         return end, []
@@ -126,7 +127,7 @@ def _superseded(connection: sqlite3.Connection, part: int, after: int) -> tuple[
 
 def _delete(log: LogFile, part: int, offsets: Sequence[int]) -> None:
     marks = ", ".join("?" * len(offsets))
-    # Question marks and a constant.
+    # The inserted text is question marks and a constant.
     query = f"DELETE FROM records WHERE part = ? AND off IN ({marks}) RETURNING {_SIZE}"  # noqa: S608
     size = sum(row[0] for row in log.connection.execute(query, (part, *offsets)).fetchall())
     _account(log, part, size)

@@ -1,7 +1,7 @@
 """The tables of the log's file, and opening it safely.
 
-Owns the DDL, the marks that tell our file from a foreign or a newer one, and the settings of a connection. Does not own
-any row: see the package's docstring for what the tables mean.
+Owns the DDL, the marks that tell our file from a foreign or newer one, and the settings of a connection. The docstring
+of `bus.transports.sqlite` explains the tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TABLES = (
     """CREATE TABLE records (id INTEGER PRIMARY KEY, part INTEGER NOT NULL, off INTEGER NOT NULL, ts INTEGER NOT NULL,
        key BLOB, value BLOB, headers BLOB)""",
     "CREATE UNIQUE INDEX records_by_offset ON records (part, off)",
-    # AUTOINCREMENT: an id is one incarnation of a member and fences the earlier ones, so it must never come back.
+    # AUTOINCREMENT: an id is one incarnation of a member and fences the earlier ones, so it must never be reused.
     """CREATE TABLE members (id INTEGER PRIMARY KEY AUTOINCREMENT, grp TEXT NOT NULL, name TEXT NOT NULL,
        topics TEXT NOT NULL, renewed_s REAL NOT NULL, timeout_s REAL NOT NULL, UNIQUE (grp, name))""",
     """CREATE TABLE leases (grp TEXT NOT NULL, part INTEGER NOT NULL, owner INTEGER, epoch INTEGER NOT NULL,
@@ -43,7 +43,7 @@ _TABLES = (
 
 
 def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) -> sqlite3.Connection:
-    """A connection to the log at *path*, which is created when missing. Raises ConfigurationError, UnreachableError."""
+    """Open the log at *path*, creating it if missing. Raises ConfigurationError, UnreachableError."""
     _check_place(path)
     keep_private(path, "log", shared=shared_files)
     try:
@@ -80,13 +80,13 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # Enough for one transaction. A log is read once, in order: a larger cache would only fill when a reader has fallen
-    # behind, and stay.
+    # Enough for one transaction. A log is read once, in order: a larger cache would fill only when a reader falls
+    # behind, and stay full.
     connection.execute(f"PRAGMA cache_size = {-1024 if read_only else -4096}")
     if read_only:
         connection.execute("PRAGMA query_only = ON")
         return
-    # A file that cannot be written is reported now, not at the first append.
+    # Report a file that cannot be written now, not at the first append.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("UPDATE generation SET number = number")
     connection.execute("ROLLBACK")
@@ -95,9 +95,9 @@ def _prepare(connection: sqlite3.Connection, path: str, *, read_only: bool) -> N
 
 
 def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
-    """False for an empty database; raises ConfigurationError for a foreign or a newer one."""
-    # The identity last: another process may be creating the tables, and whatever of that is seen before it, the
-    # identity then is too.
+    """Return False for an empty database; raise ConfigurationError for a foreign or newer one."""
+    # Read the identity last: another process may be creating the tables. If this process saw any of them, it then sees
+    # the identity too.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -116,7 +116,7 @@ def _create(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA page_size = 8192")
     switch_to_wal(connection, BUSY_TIMEOUT_S)
     connection.execute("BEGIN IMMEDIATE")
-    # Another process may have created the tables since the first look.
+    # Another process may have created the tables since the first check.
     if not _is_ours(connection, path):
         for statement in _TABLES:
             connection.execute(statement)

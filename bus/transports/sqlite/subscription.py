@@ -1,7 +1,7 @@
-"""One member's view of its group.
+"""One member of a group, on the embedded log.
 
-Owns positions, pauses, and what the listener is told. Does not own leases (`membership`), heartbeats (`heart`) or the
-reading of records (`reading`).
+Owns positions, pauses, and the listener's callbacks. `membership` owns leases, `heartbeat` the heartbeats, `fetch` the
+reading of records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["SqliteSubscription"]
 
 
 class _Held:
-    """A partition held, and where its reading stands."""
+    """A held partition and its read position."""
 
     __slots__ = ("assignment", "leaving", "part", "paused", "position", "version")
 
@@ -47,7 +47,7 @@ class _Held:
 
 
 class SqliteSubscription:
-    """A member. It must have joined; the heart brings its first assignments."""
+    """A member that has joined; the heartbeat brings its first assignments."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class SqliteSubscription:
                 return ()
 
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
-        # Also after a silence: the lease's owner and epoch are asked for with each offset.
+        # Allowed after a silence too: the statement checks owner and epoch of each lease.
         self._check_open()
         held = {self._held[assignment].holding: assignment for assignment in offsets if assignment in self._held}
         refused = [assignment for assignment in offsets if assignment not in self._held]
@@ -127,8 +127,8 @@ class SqliteSubscription:
         return tuple(self._held)
 
     def in_doubt(self) -> bool:
-        # Until the next heartbeat has said what is still held. Where nobody else holds it this member keeps it: a
-        # handler that always blocks for too long would be run again and again and never committed.
+        # In doubt until the next heartbeat tells what is still held. Partitions that no other member took stay here.
+        # Otherwise a handler that always blocks too long would run again and again and never be committed.
         if self._is_silent():
             self._heart.poke()
             return True
@@ -146,7 +146,7 @@ class SqliteSubscription:
         if not self._fenced:
             await self._writer.run(partial(leave, member_id=self._member.id))
 
-    # For the heart.
+    # Callbacks of the heartbeat.
 
     def member(self) -> Member:
         held = frozenset(held.holding for held in self._held.values())
@@ -173,11 +173,11 @@ class SqliteSubscription:
     def fail(self, error: Exception) -> None:
         self._fault = error
         if self._is_silent():
-            # Others may hold these since, and nobody can say.
+            # Other members may hold these partitions, and this one cannot find out.
             self._lose(list(self._held.values()))
         self._signal.set()
 
-    # Partitions come and go.
+    # Gaining and losing partitions.
 
     def _gain(self, gained: Sequence[_Held]) -> None:
         if gained:
@@ -209,7 +209,7 @@ class SqliteSubscription:
     async def _drained(self, leaving: Sequence[_Held]) -> None:
         try:
             await self._listener.revoked([held.assignment for held in leaving])
-        # The next poll raises it; what was not committed is delivered again elsewhere.
+        # The next poll raises it; uncommitted records are delivered again elsewhere.
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         holdings = [held.holding for held in leaving]
@@ -217,11 +217,11 @@ class SqliteSubscription:
             await self._writer.run(
                 partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings)
             )
-        # The next poll raises it; the next heartbeat frees the leases, or takes them anew.
+        # The next poll raises it; the next heartbeat frees the leases, or takes them again.
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
-            # Freed or not: the listener has let go of them and would take nothing of theirs.
+            # Freed or not, the listener has released these partitions and would accept no record of them.
             for held in leaving:
                 self._held.pop(held.assignment, None)
 
@@ -251,7 +251,7 @@ class SqliteSubscription:
         except OffsetOutOfRangeError:
             if all(held.version == version for held, version in plan):
                 raise
-            # Sought, paused or given away meanwhile: look again at what is wanted now.
+            # Sought, paused or given away during the read: read again what is wanted now.
             self._signal.set()
             return []
         if self.in_doubt():
@@ -260,7 +260,7 @@ class SqliteSubscription:
         return list(chain.from_iterable(self._accepted(chunk, *versions[chunk.want.part]) for chunk in chunks))
 
     def _accepted(self, chunk: Chunk, held: _Held, version: int) -> Sequence[Record]:
-        # Sought, paused, drained or lost while the reader was at it: these records are not what is wanted now.
+        # Sought, paused, drained or lost during the read: these records are not wanted any more.
         if held.version != version:
             return ()
         held.position = chunk.position

@@ -1,7 +1,6 @@
 """The embedded log as a `Transport`.
 
-Owns the lifetime of threads and tasks, and the deadline of an append. Does not own a single statement: see the sibling
-modules.
+Owns the lifetime of threads and tasks, and the deadline of an append. All SQL statements are in the sibling modules.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class SqliteTransport:
         records: Sequence[NewRecord],
         *,
         timeout_s: float,
-        told: Told | None = None,  # noqa: ARG002 - one transaction: all is known at once
+        told: Told | None = None,  # noqa: ARG002 - one transaction: all outcomes come at once
     ) -> Sequence[Outcome]:
         self._ready()
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]
@@ -148,7 +147,7 @@ class SqliteTransport:
         if wait_s <= 0:
             return [record for chunk in await self._reader.run(query) for record in chunk.records]
         await self._listen()
-        # Closed meanwhile, it would begin to beat again, and nobody would end that.
+        # If closed in the meantime, this would start the heartbeat again, and nothing would stop it.
         self._ready()
         deadline_s = self._clock.monotonic_s() + wait_s
         signal = Signal()
@@ -166,8 +165,8 @@ class SqliteTransport:
 
     async def close(self) -> None:
         if self._closed is None:
-            # In a task of its own: it goes on when whoever waits for it is cancelled, and nobody could close again what
-            # that left open.
+            # The shutdown is a task of its own: it must go on when the caller is cancelled, as a second call could not
+            # finish it.
             self._closed = asyncio.get_running_loop().create_task(self._shut())
         await asyncio.shield(self._closed)
 
@@ -177,7 +176,7 @@ class SqliteTransport:
         await self._sweeper.stop()
         await self._heart.stop()
         for subscription in self._subscriptions:
-            # A member that cannot leave now is expired by the others.
+            # The other members expire a member that cannot leave now.
             with contextlib.suppress(BusError):
                 await subscription.close()
         if port is not None:
@@ -206,7 +205,7 @@ class SqliteTransport:
     async def _finished(self, job: WriteJob) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = await job.future
         if not self.features.between_processes:
-            # Written at once, without a wait: let others run.
+            # The record was written without a wait: let other tasks run.
             await asyncio.sleep(0)
         return outcomes
 
@@ -223,7 +222,7 @@ def _joined(log: LogFile, member: Member, now_s: float) -> tuple[Member, tuple[i
 
 
 def _expire(job: WriteJob) -> None:
-    """The deadline of an append: withdraw it, unless the writer has it."""
+    """Withdraw an append at its deadline, unless the writer has claimed it."""
     if job.future.done():
         return
     if job.claim():
@@ -237,5 +236,5 @@ def _expire(job: WriteJob) -> None:
 def _failed(
     drafts: Sequence[AppendDraft | RecordTooLargeError], error: TransportError | AppendUnknownError
 ) -> list[Outcome]:
-    # A new error for each record: one that is raised twice would carry two tracebacks.
+    # A new error for each record: an error raised twice would carry two tracebacks.
     return [type(error)(*error.args) if isinstance(draft, AppendDraft) else draft for draft in drafts]

@@ -1,8 +1,8 @@
-"""Waking those who wait, here and in other processes, without polling.
+"""Wake waiting tasks, here and in other processes, without polling.
 
-Owns the signals of this process and one loopback datagram socket. A datagram carries keys (topic ids; 0 for groups) and
-nothing else, so a forged or lost one costs a look at the log or a delay until the next heartbeat. Does not own the list
-of ports (`membership.listen`).
+Owns the signals of this process and one loopback datagram socket. A datagram carries only keys (topic ids; 0 for
+groups). A forged one costs a look at the log, a lost one a delay until the next heartbeat. `membership.listen` owns the
+list of ports.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MOST_KEYS = 64
 
 
 class Signal:
-    """A flag one coroutine can wait for."""
+    """A flag that one coroutine can wait for."""
 
     def __init__(self) -> None:
         self._set = False
         self._waiting: asyncio.Future[None] | None = None
 
     def clear(self) -> None:
-        """Lower the flag. Call it before looking, not after: what happens while looking must not be missed."""
+        """Lower the flag. Call it before looking, not after: an event during the look must not be missed."""
         self._set = False
 
     def set(self) -> None:
@@ -39,9 +39,9 @@ class Signal:
         self._wake()
 
     async def wait(self, clock: Clock, timeout_s: float) -> bool:
-        """Wait for the flag; False after *timeout_s*."""
+        """Wait for the flag; return False after *timeout_s*."""
         if self._set or timeout_s <= 0:
-            # A caller that never waits must not keep everyone else from running.
+            # A caller that never waits must not starve the other tasks.
             await asyncio.sleep(0)
             return self._set
         waiting = self._waiting = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class Signal:
             await waiting
         finally:
             timer.cancel()
-            # Cancelled, it may end after the next one has begun to wait.
+            # A cancelled wait may end after the next one has begun.
             if self._waiting is waiting:
                 self._waiting = None
         return self._set
@@ -61,7 +61,7 @@ class Signal:
 
 
 class Hub:
-    """Who waits for what in this process."""
+    """The waiting tasks of this process, by topic."""
 
     def __init__(self, on_membership: Callable[[], object]) -> None:
         self._on_membership = on_membership
@@ -72,12 +72,12 @@ class Hub:
 
     @property
     def port(self) -> int | None:
-        """Where other processes can wake this one; None without a socket."""
+        """The port where other processes can wake this one; None without a socket."""
         return self._endpoint.port if self._endpoint is not None else None
 
     @property
     def busy(self) -> bool:
-        """Whether anybody waits for records."""
+        """Whether any task waits for records."""
         return bool(self._waiting)
 
     def add(self, signal: Signal, topics: Collection[int] | None) -> None:
@@ -88,7 +88,7 @@ class Hub:
         self._waiting.pop(signal, None)
 
     def wake(self, keys: Iterable[int]) -> None:
-        """Wake who waits for one of *keys*."""
+        """Wake the tasks that wait for one of *keys*."""
         touched = set(keys)
         if MEMBERSHIP in touched:
             self._on_membership()
@@ -97,17 +97,17 @@ class Hub:
                 signal.set()
 
     def wake_all(self) -> None:
-        """Have everybody look again."""
+        """Wake every waiting task."""
         for signal in self._waiting:
             signal.set()
 
     async def open(self) -> None:
-        """Bind the socket. Where that is not possible, waiting lasts until the next heartbeat."""
+        """Bind the socket. If that fails, waiting lasts until the next heartbeat."""
         if self._endpoint is None and not self._closed:
             await self._bind()
 
     def announce(self, keys: Iterable[int], ports: Sequence[int]) -> None:
-        """Wake the processes that listen at *ports*, less this one. Called by the writer thread only."""
+        """Wake the other processes that listen at *ports*. Called by the writer thread only."""
         others = [port for port in ports if port != self.port]
         if not others:
             return
@@ -134,8 +134,7 @@ class Hub:
             with contextlib.suppress(OSError):
                 await asyncio.get_running_loop().create_datagram_endpoint(lambda: endpoint, local_addr=(_LOOPBACK, 0))
         except asyncio.CancelledError:
-            # The loop has closed the socket: whoever comes next opens another one, or nobody could wake this process
-            # any more.
+            # The loop has closed the socket. The next caller must open another one, or no process could wake this one.
             self._endpoint = None
             raise
         if self._closed:

@@ -1,10 +1,10 @@
 """One write transaction at a time on the log's file.
 
-Owns the writing connection: begin, staged records, commit, roll back; and what is known of topics and listeners while
-it lasts. Does not own threads, queues, or who asked for what.
+Owns the writing connection (begin, staged records, commit, roll back) and the known topics and listeners. Threads,
+queues and jobs are in `group_commit`.
 
-Records are staged and inserted many per statement just before the commit: SQLite releases the interpreter once per
-statement, and every release lets a busy event loop take a whole switch interval before it hands the interpreter back.
+Records are staged and inserted many per statement just before the commit. SQLite releases the GIL once per statement,
+and each release lets a busy event loop keep it for a whole switch interval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bus.transports.sqlite.schema import MEMORY, open_log
 __all__ = ["MEMBERSHIP", "LogFile", "Topic"]
 
 MEMBERSHIP = 0
-"""The wake-up key that stands for groups; every other key is the id of a topic that got records."""
+"""The wake-up key for groups; every other key is the id of a topic that received records."""
 
 _COLUMNS = 6
 _MOST_ROWS = 512
@@ -43,10 +43,9 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, eq=False, gc=False):
-    """What one partition gets with the commit: a column after another in *rows*.
+    """The rows one partition gets with the commit: the columns of all rows in one flat list, *rows*.
 
-    Written by partition, and not as they came: a reader of a partition finds on a page of the file what it wants, and
-    nearly nothing else.
+    They are written by partition, not by arrival: a page of the file then holds nearly only records of one partition.
     """
 
     next_offset: int
@@ -67,14 +66,14 @@ class LogFile:
         self._announced: set[int] = set()
         self.staged: dict[int, Staged] = {}
         self.was_full = False
-        """There was no room to write, and the write-ahead log still has all that it took."""
+        """Whether the disk was full and the write-ahead log still has its full size."""
         self._generation = -1
         self._identity = identity_of(path)
 
     def begin(self) -> None:
-        """Take the write lock and see what others changed.
+        """Take the write lock and load what other processes changed.
 
-        Raises TransportError when the file is not the one at its path any more.
+        Raises TransportError if the file at the path was replaced.
         """
         check_identity(self.path, self._identity)
         if self.was_full:
@@ -86,13 +85,13 @@ class LogFile:
             self._generation = generation
 
     def changed(self) -> None:
-        """Topics or listeners were changed: every connection has to load them again."""
+        """Make every connection reload topics and listeners, which were changed."""
         self.connection.execute("UPDATE generation SET number = number + 1")
         self._generation = -1
         self._reload()
 
     def stage(self, part: int) -> Staged:
-        """Where records of a partition wait for the commit."""
+        """Return the staged rows of a partition."""
         staged = self.staged.get(part)
         if staged is None:
             next_offset = self.connection.execute(
@@ -102,7 +101,7 @@ class LogFile:
         return staged
 
     def flush(self) -> None:
-        """Write what is staged; only COMMIT is left to do."""
+        """Write the staged rows; only COMMIT is left to do."""
         rows = [*chain.from_iterable(staged.rows for staged in self.staged.values())]
         done, left = 0, len(rows) // _COLUMNS
         while left:
@@ -116,20 +115,20 @@ class LogFile:
         )
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Make the transaction durable."""
         self.connection.execute("COMMIT")
         self.staged.clear()
         self._announced |= self.touched
         self.touched.clear()
 
     def take_announced(self) -> set[int]:
-        """The wake-up keys of what was committed since the last call."""
+        """Return the wake-up keys of all commits since the last call."""
         announced, self._announced = self._announced, set()
         return announced
 
     def rollback(self) -> None:
-        """Undo everything since `begin`, with a new connection if this one will not."""
-        # Topics may have been loaded from the transaction that is undone here.
+        """Undo everything since `begin`, with a new connection if this one cannot."""
+        # Topics may have been loaded from the undone transaction.
         self._generation = -1
         self.staged.clear()
         self.touched.clear()
@@ -140,10 +139,10 @@ class LogFile:
             self.reopen()
 
     def reopen(self) -> None:
-        """Replace the connection: closing one without COMMIT undoes its transaction."""
+        """Replace the connection: closing it without COMMIT undoes its transaction."""
         if self.path != MEMORY:
             self.connection.close()
-            # Where it cannot be opened now, the next `begin` fails on the closed one and comes here again.
+            # If it cannot be opened now, the next `begin` fails on the closed connection and reopens again.
             with contextlib.suppress(BusError):
                 self.connection = open_log(self.path, shared_files=self._shared_files)
 
@@ -155,8 +154,8 @@ class LogFile:
         for topic, part in self.connection.execute("SELECT topic_id, id FROM partitions ORDER BY topic_id, partition"):
             parts.setdefault(topic, []).append(part)
         rows = self.connection.execute("SELECT id, name, retention_ms, retention_bytes, compacted FROM topics")
-        # Another program may have left a topic without partitions. It can take nothing, so it is absent until it is
-        # created again.
+        # Another program may have left a topic without partitions. It can take no record, so it counts as absent until
+        # it is created again.
         self.topics = {
             name: Topic(
                 id,
@@ -176,9 +175,9 @@ class LogFile:
 
 
 def _rows_at_once(left: int) -> int:
-    """How many rows the next statement takes.
+    """Return how many rows the next statement inserts.
 
-    Few statements per flush, and few different ones, because each is compiled once and kept.
+    Few statements per flush, and few different ones: each is compiled once and cached.
     """
     if left >= _MOST_ROWS:
         return _MOST_ROWS
@@ -187,7 +186,7 @@ def _rows_at_once(left: int) -> int:
 
 @lru_cache(maxsize=128)
 def _insert(rows: int) -> str:
-    # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not note how to undo one
-    # statement of it.
+    # OR FAIL: a row that cannot be written undoes the whole transaction, so SQLite need not prepare to undo one
+    # statement.
     values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
     return f"INSERT OR FAIL INTO records (part, off, ts, key, value, headers) VALUES {values}"  # noqa: S608
