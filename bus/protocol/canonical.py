@@ -1,9 +1,8 @@
-"""The one byte form of a JSON value (RFC 8785, JCS), its digest, and the strict reading of foreign bytes.
+"""The canonical form of a JSON value (RFC 8785, JCS), its digest, and the strict parsing of foreign bytes. Pure.
 
-Owns value -> bytes -> digest, and bytes -> value with the question whether those bytes were canonical. All of it is
-pure. orjson reads and writes; what it writes otherwise than RFC 8785 is put right afterwards, in the text, so that any
-megabyte costs milliseconds. Does not own how numbers are written (`bus.protocol.canonical_numbers`) or what a document
-means (`bus.protocol.envelope`).
+Owns value -> bytes -> digest, and bytes -> value with the check whether the bytes were canonical. orjson reads and
+writes; deviations from RFC 8785 are corrected afterwards in the text, so that any megabyte costs milliseconds.
+`bus.protocol.canonical_numbers` owns the form of numbers, `bus.protocol.envelope` the meaning of a document.
 """
 
 from __future__ import annotations
@@ -35,24 +34,25 @@ _M: Final = canonical_numbers.SAFE_INTEGER
 _ORJSON_AGREES: Final = canonical_numbers.ORJSON_AGREES
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _EXACT, _RESPELL, _FAULTY = range(3)
-# Up to this size a walk over the values is quicker than searching their text; beyond it, text is what keeps hostile
+# Up to this size, walking over the values is faster than searching their text. Beyond it, the text search keeps hostile
 # megabytes cheap.
 _WALKED_BYTES: Final = 65_536
 # Between these magnitudes orjson writes a float with a fraction as RFC 8785 does.
 _LEAST, _MOST = 1e-5, 1e15
-# From here on the collector would walk the growing tree again and again, and find nothing: a parsed tree has no cycles.
+# With more containers the garbage collector would scan the growing tree again and again for nothing: a parsed tree has
+# no cycles.
 _MANY_CONTAINERS: Final = 2_000
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 _ABOVE_SURROGATES: Final = re.compile("[\ue000-\uffff]")
 _TO_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(code for code in range(256) if code not in b"[]{}")
 _TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
-# Its pairs of bytes and length sort as the bytes do, in half the time of str.encode.
+# Its (bytes, length) pairs sort as the bytes do, in half the time of str.encode.
 _utf16: Final = codecs.utf_16_be_encode
 
 
 def digest(data: bytes) -> str:
-    """`sha256:` and 64 lower-case hex digits."""
+    """Return `sha256:` and 64 lower-case hex digits."""
     if native.core is not None:
         written: str = native.core.digest(data)
         return written
@@ -60,18 +60,16 @@ def digest(data: bytes) -> str:
 
 
 def escape_pointer_token(token: str) -> str:
-    """One reference token of a JSON pointer (RFC 6901, section 3)."""
+    """Escape one reference token of a JSON pointer (RFC 6901, section 3)."""
     return token.replace("~", "~0").replace("/", "~1")
 
 
 def encode(value: object, *, depth: int = 1) -> bytes:
-    """The canonical bytes (RFC 8785) of dicts with str keys, lists, tuples, str, int, float, bool and None.
+    """Return the canonical bytes (RFC 8785) of dicts with str keys, lists, tuples, str, int, float, bool and None.
 
-    *depth* is the depth at which the outermost object or list will stand. Subclasses of these types are foreign types:
-    convert them first.
-    Raises `ContractError`, with a pointer, for NaN and infinities, integers beyond +-(2^53-1), lone surrogates, keys
-    that are not str,
-    foreign types and more than `MAX_DEPTH` levels.
+    *depth* is the depth of the outermost object or list. Subclasses of these types are foreign types: convert them
+    first. Raises `ContractError`, with a pointer, for NaN and infinities, integers beyond +-(2^53-1), lone surrogates,
+    keys that are not str, foreign types and more than `MAX_DEPTH` levels.
     """
     judgement = _judge((value,), MAX_DEPTH + 1 - depth)
     if judgement == _FAULTY:
@@ -84,19 +82,17 @@ def encode(value: object, *, depth: int = 1) -> bytes:
 
 
 def encode_parsed(value: object) -> bytes:
-    """The canonical bytes of what `parse` returned, where integers of any size stand for their doubles."""
+    """Return the canonical bytes of a value from `parse`, in which integers of any size stand for doubles."""
     written = _write(value)
     return _respelled(written) if canonical_numbers.may_need_respelling(written) else written
 
 
 def parse(data: bytes, *, depth: int = 1) -> object:
-    """Read one JSON text (RFC 8259) strictly: dict, list, str, int (up to 64 bits), float, bool or None.
+    """Parse one JSON text (RFC 8259) strictly into dict, list, str, int (up to 64 bits), float, bool or None.
 
-    *depth* is the depth at which its outermost object or list stands. Raises `ContractError` for anything but UTF-8
-    without a byte order
-    mark, for NaN, infinities and numbers that overflow a double, lone surrogates (escaped ones too) and more than
-    `MAX_DEPTH` levels.
-    Duplicate keys and unusual spellings pass: see `is_canonical`.
+    *depth* is the depth of its outermost object or list. Raises `ContractError` for anything but UTF-8 without a byte
+    order mark, for NaN, infinities and numbers that overflow a double, for lone surrogates (escaped ones too) and for
+    more than `MAX_DEPTH` levels. Duplicate keys and unusual number forms pass: see `is_canonical`.
     """
     containers = data.count(b"[") + data.count(b"{")
     value = _read_many(data) if containers > _MANY_CONTAINERS else _read(data)
@@ -107,9 +103,9 @@ def parse(data: bytes, *, depth: int = 1) -> object:
 
 
 def is_canonical(data: bytes, value: object) -> bool:
-    """Whether *data*, from which `value = parse(data)` came, is exactly the RFC 8785 form of what it says.
+    """Tell whether *data*, from which `value = parse(data)` came, is exactly its own RFC 8785 form.
 
-    Numbers are doubles here: an integer literal beyond 2^53 is canonical when it is the RFC 8785 text of its double.
+    Numbers count as doubles: an integer literal beyond 2^53 is canonical if it is the RFC 8785 text of its double.
     Raises nothing.
     """
     written = orjson.dumps(value, option=_SORTED)
@@ -124,7 +120,7 @@ def is_canonical(data: bytes, value: object) -> bool:
         return True
     theirs, ours = _split(data), _split(written)
     outside = b'"'.join(theirs[::2])
-    # Asked before respelling because it bounds how much of that there can be.
+    # Checked before respelling, because it bounds the work of respelling.
     if theirs[1::2] != ours[1::2] or canonical_numbers.looks_misspelled(outside):
         return False
     return canonical_numbers.respell(b'"'.join(ours[::2])) == outside
@@ -139,7 +135,7 @@ def _read(data: bytes) -> object:
 
 
 def _read_many(data: bytes) -> object:
-    """The same with the collector paused: 350,000 empty lists take a third of the time."""
+    """Read with the garbage collector paused: 350,000 empty lists take a third of the time."""
     if not gc.isenabled():
         return _read(data)
     gc.disable()
@@ -153,12 +149,12 @@ def _read_many(data: bytes) -> object:
 
 
 def _split(text: bytes) -> list[bytes]:
-    """Valid JSON text cut at the quotes: outside, inside, outside, ...
+    """Cut valid JSON text at the quotes: outside, inside, outside, ...
 
-    Inside, escaped quotes and backslashes are masked.
+    Escaped quotes and backslashes inside are masked.
     """
     if b"\\" in text:
-        # Control characters can't occur in JSON text: each mask can be told from everything else.
+        # Control characters cannot occur in JSON text, so each mask is unambiguous.
         text = text.replace(b"\\\\", b"\x00\x00").replace(b'\\"', b"\x01\x01")
     return text.split(b'"')
 
@@ -177,12 +173,12 @@ def _respelled(written: bytes) -> bytes:
 
 
 def _depth(data: bytes) -> int:
-    """How deep objects and lists nest in valid JSON text."""
+    """Return how deep objects and lists nest in valid JSON text."""
     brackets = b"".join(_split(data)[::2]).translate(_TO_BRACKETS, _NO_BRACKETS)
-    # Taking all innermost pairs away makes it one level shallower; most hostile texts are wide and end here.
+    # Removing all innermost pairs makes the text one level shallower; most hostile texts are wide and end here.
     outer = brackets.replace(b"[]", b"")
     removed = 1 if brackets else 0
-    # Runs become single steps: a sum of steps is largest at the end of a run of openings.
+    # Runs become single steps: the sum of steps is largest at the end of a run of openings.
     long_runs = outer.replace(b"[" * 16, b"\x10").replace(b"]" * 16, b"\xf0")
     steps = long_runs.replace(b"[" * 4, b"\x04").replace(b"]" * 4, b"\xfc").translate(_TO_STEPS)
     return removed + max(accumulate(memoryview(steps).cast("b")), default=0)
@@ -192,7 +188,7 @@ def _depth(data: bytes) -> int:
 
 
 def _write(value: object) -> bytes:
-    """What orjson makes of *value*, with its keys in the order of RFC 8785."""
+    """Encode *value* with orjson, with its keys in the order of RFC 8785."""
     written = orjson.dumps(value, option=_SORTED)
     if _orders_may_differ(written) and _orders_differ(_objects(value)):
         return orjson.dumps(_reordered(value))
@@ -200,9 +196,9 @@ def _write(value: object) -> bytes:
 
 
 def _orders_may_differ(text: bytes) -> bool:
-    """Return whether UTF-8 *text* has characters whose order differs in UTF-16.
+    """Tell whether UTF-8 *text* has characters whose order may differ in UTF-16.
 
-    It needs some beyond U+FFFF and also some from U+E000 to U+FFFF: only those two sort otherwise.
+    Only characters beyond U+FFFF and those from U+E000 to U+FFFF sort differently, and only if both occur.
     """
     if text.isascii() or not (b"\xee" in text or b"\xef" in text):
         return False
@@ -210,13 +206,13 @@ def _orders_may_differ(text: bytes) -> bool:
 
 
 def _orders_differ(objects: list[dict[str, object]]) -> bool:
-    """The same question about the keys alone."""
+    """Tell the same about the keys alone."""
     names = "".join(chain.from_iterable(objects))
     return bool(_ASTRAL.search(names) and _ABOVE_SURROGATES.search(names))
 
 
 def _objects(value: object) -> list[dict[str, object]]:
-    """All objects in *value*, itself included, level by level."""
+    """Return all objects in *value*, itself included, level by level."""
     found: list[dict[str, object]] = []
     level = [value]
     while level:
@@ -228,7 +224,7 @@ def _objects(value: object) -> list[dict[str, object]]:
 
 
 def _in_utf16_order(objects: list[dict[str, object]]) -> bool:
-    """Whether the keys of each object stand in the order of RFC 8785, section 3.2.3."""
+    """Tell whether the keys of each object are in the order of RFC 8785, section 3.2.3."""
     filled = list(filter(None, objects))
     units = list(map(_utf16, chain.from_iterable(filled)))
     rising = list(map(lt, units, units[1:]))
@@ -249,12 +245,10 @@ def _reordered(value: Any) -> object:
 
 
 def _judge(values: Any, room: int) -> int:
-    """How orjson would write *values*, with at most *room* levels inside.
+    """Tell how orjson would write *values*, with at most *room* nested levels.
 
-    As RFC 8785 asks, with other numbers, or not rightly at all.
-
-    Keys and the text of strings are orjson's to check. One loop with everything inline: it runs for each value of each
-    message.
+    The result is _EXACT (as in RFC 8785), _RESPELL (with other number texts) or _FAULTY. orjson checks keys and
+    strings. One loop with everything inline: it runs for each value of each message.
     """
     judgement = _EXACT
     for v in values:
@@ -282,7 +276,7 @@ def _judge(values: Any, room: int) -> int:
 
 
 def _fault(value: object, depth: int) -> ContractError:
-    """Why *value* has no canonical form."""
+    """Return the error why *value* has no canonical form."""
     for text, path in _faults(value, depth, ()):
         return ContractError(text, "".join(f"/{escape_pointer_token(str(token))}" for token in path))
     return ContractError("not a JSON value")

@@ -1,8 +1,8 @@
-"""How RFC 8785 writes numbers: ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
+"""Write numbers as RFC 8785 does: ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
 
-Owns the exact text of a double, the rewriting of orjson's number texts, and whether this orjson writes as that
-rewriting expects. Does not own walking documents, or the order of their keys (`bus.protocol.canonical`). *Outside text*
-is JSON text with the contents of its strings taken out: what is left holds no digits but those of numbers.
+Owns the exact text of a double, the rewriting of orjson's number texts, and the check that this orjson writes as the
+rewriting expects. `bus.protocol.canonical` walks documents and orders keys. *Outside text* is JSON text without the
+contents of its strings, so that its only digits are those of numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAFE_INTEGER: Final = 2**53 - 1
 _POSITIONAL_DIGITS: Final = 21
 _POSITIONAL_ZEROS: Final = -6
 
-# Integers of 16 digits and more may be beyond 2^53; translating and searching is quicker than a regular expression.
+# Integers of 16 digits and more may exceed 2^53; translating and searching is faster than a regular expression.
 _LONG_RUN: Final = b"0" * 16
 _LONG_INTEGERS: Final = tuple(before + _LONG_RUN for before in (b":", b",", b"[", b"-"))
 _ALL_ZEROS: Final = bytes(ord("0") if chr(code).isdecimal() and code < 128 else code for code in range(256))  # noqa: PLR2004 - ASCII
@@ -46,7 +46,7 @@ _ANY: Final = re.compile(rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
 def text(value: float) -> str:
-    """The RFC 8785 text of a finite double, exact for every one of them."""
+    """Return the exact RFC 8785 text of any finite double."""
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""
@@ -58,7 +58,7 @@ def text(value: float) -> str:
 
 
 def _laid_out(digits: str, point: int) -> str:
-    """Place *digits* so that the decimal point stands after *point* of them (ECMA-262, Number::toString, radix 10)."""
+    """Place the decimal point behind *point* of *digits* (ECMA-262, Number::toString, radix 10)."""
     if len(digits) <= point <= _POSITIONAL_DIGITS:
         return digits.ljust(point, "0")
     if 0 < point <= _POSITIONAL_DIGITS:
@@ -70,28 +70,28 @@ def _laid_out(digits: str, point: int) -> str:
 
 
 def looks_misspelled(outside: bytes) -> bool:
-    """Whether some number in *outside* text surely is not as RFC 8785 writes it: `1.0`, `1E9`, `1e5`, `1e-06`."""
+    """Tell whether some number in *outside* text is certainly not in RFC 8785 form: `1.0`, `1E9`, `1e5`, `1e-06`."""
     return b"E" in outside or bool(_WHOLE.search(outside) or _FOREIGN_EXPONENT.search(outside))
 
 
 def may_need_respelling(written: bytes) -> bool:
-    """Return whether `respell` might change something in *written*, whole JSON text from orjson.
+    """Tell whether `respell` might change *written*, complete JSON text from orjson.
 
-    Strings can make it say so in vain.
+    Strings can cause a false True.
     """
     if not ORJSON_AGREES or b"e-6" in written or (b"+" in written and (b"e+1" in written or b"e+20" in written)):
         return True
     if b".0" in written and (b".0," in written or b".0}" in written or b".0]" in written or written.endswith(b".0")):
         return True
     zeros = written.translate(_ALL_ZEROS)
-    # A long run behind a decimal point is a fraction, which orjson writes rightly.
+    # A long run behind a decimal point is a fraction, which orjson writes correctly.
     return (_LONG_RUN in zeros and any(start in zeros for start in _LONG_INTEGERS)) or zeros.startswith(_LONG_RUN)
 
 
 def respell(outside: bytes, *, trusted: bool | None = None) -> bytes:
-    """*outside* text from orjson with every number as RFC 8785 writes it, all of them taken as doubles.
+    """Rewrite every number of orjson's *outside* text in RFC 8785 form, taking all of them as doubles.
 
-    *trusted* says whether orjson agrees with the golden numbers; without that each number is read and written anew.
+    *trusted* says whether orjson agrees with the golden numbers; if not, each number is parsed and written again.
     """
     if not (ORJSON_AGREES if trusted is None else trusted):
         return _replace(_ANY, outside, _exact_texts)
@@ -115,19 +115,19 @@ def _exact_texts(tokens: list[bytes]) -> list[bytes]:
 
 
 def _small_texts(mantissas: list[bytes]) -> list[bytes]:
-    """From 1e-6 (inclusive) to 1e-5 (exclusive): orjson has `1.2e-6`, RFC 8785 `0.0000012`."""
+    """From 1e-6 (inclusive) to 1e-5 (exclusive), turn orjson's `1.2e-6` into `0.0000012`."""
     digits = b",".join(mantissas).replace(b".", b"")
     return (b"0.00000" + digits.replace(b",", b",0.00000")).split(b",") if mantissas else []
 
 
 def _long_texts(tokens: list[bytes]) -> list[bytes]:
-    """From 1e15 to below 1e21: the shortest digits of the double, filled up with zeros."""
-    # orjson reads integers ten times as quickly as float() does, and doubles as exactly.
+    """From 1e15 to below 1e21, return the shortest digits of the double, padded with zeros."""
+    # orjson reads integers ten times as fast as float() does, and doubles as exactly.
     written = orjson.dumps(list(map(float, orjson.loads(b"[" + b",".join(tokens) + b"]"))))[1:-1]
     if b"e" not in written:
-        # All are whole, and written so: many at once, for a hostile document may be nothing but these.
+        # All numbers are integers in positional form: convert many at once, as a hostile document may consist of them.
         return written.replace(b".0", b"").split(b",") if tokens else []
-    # Those below 1e16 are written out, with ".0"; no loop of Python's runs over what may be sixty thousand.
+    # Numbers below 1e16 are in positional form, with ".0". Avoid a Python loop over what may be sixty thousand numbers.
     pieces = (written + b",").replace(b".0,", b"e+15,")[:-1].replace(b".", b"").replace(b"e+", b",").split(b",")
     return list(map(bytes.ljust, pieces[::2], map(_WIDTHS.__getitem__, pieces[1::2]), repeat(b"0")))
 
@@ -185,12 +185,12 @@ _GOLDEN: Final = {
 
 
 def orjson_agrees(write: Callable[[Sequence[float]], bytes] = orjson.dumps) -> bool:
-    """Return whether the golden numbers, written by *write* and respelled, are right.
+    """Tell whether *write* followed by `respell` gives the right text for the golden numbers.
 
-    orjson's spelling has changed between releases.
+    orjson's number format has changed between releases.
     """
     return respell(write(list(_GOLDEN)), trusted=True) == b"[" + b",".join(_GOLDEN.values()) + b"]"
 
 
 ORJSON_AGREES: Final = orjson_agrees()
-"""Decided once, at import; where it is false everything is slower and still right."""
+"""Decided once, at import; if False, everything is slower but still right."""

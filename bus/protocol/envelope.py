@@ -1,9 +1,8 @@
-"""The envelope: frozen Structs of its layers, as in design section 2 (protocol `sealbus/1`).
+"""The envelope of protocol `sealbus/1`: frozen Structs of its layers (PROTOCOL.md section 1).
 
-Owns the fields, their types and their order; fields stand in sorted order, so that encoding a Struct writes its
-canonical form. The rules between fields are `bus.protocol.envelope_rules`'s, hashing and sealing
-`bus.protocol.sealing`'s. Optional fields are None when absent and never written as null. Unknown fields of metadata and
-routing live on in the sealed bytes only.
+Owns the fields, their types and their order; fields are sorted, so that encoding a Struct gives its canonical form.
+`bus.protocol.envelope_rules` owns the rules between fields, `bus.protocol.sealing` hashing and sealing. Absent optional
+fields are None and never written as null. Unknown fields of metadata and routing exist only in the sealed bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ __all__ = [
 
 PROTOCOL = "sealbus/1"
 DATA_DEPTH = 2
-"""At which depth of the envelope the data stand."""
+"""The nesting depth of the data within the envelope."""
 DATA_ROOM = MAX_DEPTH + 1 - DATA_DEPTH
-"""How many levels they may have."""
+"""The number of nesting levels the data may have."""
 
 AgentType: TypeAlias = Literal["agent", "human", "service", "bus"]
 Performative: TypeAlias = Literal[
@@ -56,15 +55,15 @@ Backoff: TypeAlias = Literal["constant", "linear", "exponential"]
 
 
 class _Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A part of the envelope in which unknown members are kept and ignored."""
+    """A part of the envelope that keeps and ignores unknown members."""
 
 
 class _Closed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """A part of the envelope in which unknown members are refused."""
+    """A part of the envelope that refuses unknown members."""
 
 
 class Agent(_Layer, frozen=True, kw_only=True):
-    """A sender (its *id* is required) or a recipient (an *id* or a *role*)."""
+    """A sender (*id* required) or a recipient (an *id* or a *role*)."""
 
     framework: str | None = None
     host: str | None = None
@@ -76,7 +75,7 @@ class Agent(_Layer, frozen=True, kw_only=True):
 
 
 class Authority(_Layer, frozen=True, kw_only=True):
-    """What the receiver may do with this message (design section 10)."""
+    """What the receiver may do with this message."""
 
     can_execute: tuple[str, ...] | None = None
     can_read: tuple[str, ...] | None = None
@@ -88,7 +87,7 @@ class Authority(_Layer, frozen=True, kw_only=True):
 
 
 class Security(_Layer, frozen=True, kw_only=True):
-    """The sender's own claim of trust: an upper bound (design section 10)."""
+    """The sender's own trust claim, which is an upper bound."""
 
     contains_untrusted_content: bool | None = None
     data_classification: str | None = None
@@ -97,7 +96,7 @@ class Security(_Layer, frozen=True, kw_only=True):
 
 
 class Metadata(_Layer, frozen=True, kw_only=True):
-    """Identity, causality, trust: readable by everyone."""
+    """Identity, causality and trust; for every reader."""
 
     authority: Authority | None = None
     causation_id: str | None = None
@@ -125,7 +124,7 @@ class Metadata(_Layer, frozen=True, kw_only=True):
 
 
 class RetryPolicy(_Layer, frozen=True, kw_only=True):
-    """What a message asks for: never more than its group allows. All four members are given together."""
+    """The retries a message asks for, limited by its group. All four members are given together."""
 
     backoff: Backoff
     base_ms: int
@@ -134,7 +133,7 @@ class RetryPolicy(_Layer, frozen=True, kw_only=True):
 
 
 class Routing(_Layer, frozen=True, kw_only=True):
-    """Delivery: read by the bus."""
+    """Delivery data, read by the bus."""
 
     expires_at: str
     idempotency_key: str | None = None
@@ -146,17 +145,17 @@ class Routing(_Layer, frozen=True, kw_only=True):
 
 
 class Addressee(_Closed, frozen=True, kw_only=True):
-    """Whom a statement names as its recipient: an *id*, else a *role*; never both."""
+    """The recipient that a statement names: an *id* or a *role*, never both."""
 
     id: str | None = None
     role: str | None = None
 
 
 class Statement(_Closed, frozen=True, kw_only=True):
-    """What a seal hashes and a signature signs; binds every layer and, through *parents*, all history."""
+    """The object that a seal hashes and a signature signs. It binds every layer and, through *parents*, all history."""
 
     authority: dict[str, Any] | None = None
-    """The object as it is sealed, members that are unknown here included."""
+    """The sealed object, unknown members included."""
     content_hash: str
     data_classification: str | None = None
     envelope_hash: str
@@ -174,14 +173,14 @@ class Statement(_Closed, frozen=True, kw_only=True):
 
 
 class Link(_Closed, frozen=True, kw_only=True):
-    """One carried ancestor of a proof chain."""
+    """One ancestor carried in a proof chain."""
 
     signature: str | None = None
     statement: Statement
 
 
 class Verification(_Closed, frozen=True, kw_only=True):
-    """Hashes, history, signature: read by the gates."""
+    """Hashes, history and signature, read by the gates."""
 
     content_hash: str
     parents: tuple[str, ...] | None = None

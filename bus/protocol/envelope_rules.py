@@ -1,8 +1,8 @@
 """The rules of the envelope's shape: forms, ranges and rules between fields, each failing with a JSON pointer.
 
-Owns every rule of design section 2 that needs nothing but the three typed layers; `bus.protocol.sealing` calls it both
-before sealing and after parsing, so what one side refuses the other never sends. Types and required members are checked
-by decoding into `bus.protocol.envelope`.
+Owns every rule of PROTOCOL.md section 1 that needs only the three typed layers. `bus.protocol.sealing` applies them
+before sealing and after parsing, so a sender never sends what a receiver refuses. Decoding into `bus.protocol.envelope`
+checks types and required members.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_metadata(metadata: Metadata) -> None:
-    """Raise ContractError for the first field of *metadata* that breaks its form."""
+    """Raise ContractError for the first malformed field of *metadata*."""
     _check_kind(metadata.protocol, metadata.namespace, metadata.message_type, metadata.schema_version)
     _form(is_message_id, metadata.message_id, "/metadata/message_id", "is not 1 to 128 visible ASCII characters")
     _time(metadata.timestamp, "/metadata/timestamp")
@@ -82,8 +82,7 @@ def check_metadata(metadata: Metadata) -> None:
     _causality(metadata)
 
 
-# The same few kinds and senders come again and again: what was right once is remembered, what was wrong is not
-# (lru_cache keeps no exception).
+# The same few types and senders recur: accepted values are cached, refused ones are not (lru_cache keeps no exception).
 @lru_cache(maxsize=1024)
 def _check_kind(protocol: str, namespace: str, message_type: str, schema_version: str) -> None:
     _form(is_protocol, protocol, "/metadata/protocol", "is not `sealbus/1` or a minor of it")
@@ -139,9 +138,9 @@ def _optional_ids(metadata: Metadata) -> None:
 
 
 def check_authority(authority: dict[str, Any], pointer: str) -> None:
-    """Raise ContractError unless *authority*, as it is sealed, has its form.
+    """Raise ContractError unless *authority*, as sealed, is well-formed.
 
-    That is: known members of the right types, nothing that no layer may hold, at most 1 KiB.
+    That is: known members of the right types, no value that is illegal outside data, at most 1 KiB.
     """
     check_plain(authority, pointer)
     try:
@@ -157,7 +156,10 @@ def _check_size(authority: bytes, pointer: str) -> None:
 
 
 def check_plain(value: object, pointer: str) -> None:
-    """The three layers beside data hold strings, safe integers, booleans, arrays and objects: no floats, no null."""
+    """Raise ContractError unless *value* holds only strings, safe integers, booleans, arrays and objects.
+
+    Floats and null are illegal in the three layers beside data.
+    """
     if isinstance(value, dict):
         for name, member in value.items():
             check_plain(member, f"{pointer}/{escape_pointer_token(name)}")
@@ -182,9 +184,9 @@ def _causality(metadata: Metadata) -> None:
 
 
 def check_routing(routing: Routing, metadata: Metadata) -> None:
-    """Raise ContractError for the first field of *routing* that breaks its form or does not fit *metadata*."""
+    """Raise ContractError for the first field of *routing* that is malformed or does not fit *metadata*."""
     _time(routing.expires_at, "/routing/expires_at")
-    # One fixed-width form, so text order is time order.
+    # Times have one fixed-width form, so text order is time order.
     if routing.expires_at <= metadata.timestamp:
         raise ContractError("is not after the timestamp", "/routing/expires_at")
     if routing.priority is not None and not 0 <= routing.priority <= MAX_PRIORITY:
@@ -213,7 +215,7 @@ def _retry(retry: RetryPolicy) -> None:
 
 
 def check_verification(verification: Verification, metadata: Metadata) -> None:
-    """Raise ContractError for the first field of *verification* that breaks its form or does not fit *metadata*."""
+    """Raise ContractError for the first field of *verification* that is malformed or does not fit *metadata*."""
     _hash(verification.content_hash, "/verification/content_hash")
     _hash(verification.seal, "/verification/seal")
     _parents(verification.parents, "/verification/parents")

@@ -1,12 +1,11 @@
-"""KnownLayouts: what the plain messages of one sender, type and route share, so that the next one is proven by its text
-alone.
+"""Parse plain messages by comparison with a known layout: that of one sender, type and route.
 
-Owns the layout of a plain message, and casting: a record is written as its mould says, with the record's own ids, times
-and data, and is accepted when those are its very bytes and its hashes are right. A message is plain when nothing caused
-it, nothing signed it, and it has no optional field before its `message_type` or after its `timestamp`. Accepts and
-never refuses: None says nothing, and the exact way (`bus.protocol.sealing`) finds out. Whatever a cast accepts, the
-exact way accepts as the same message; that holds because encoding is compositional: a mould comes from layers of right
-shape, and only texts that are written as they stand take the place of others.
+Owns the layout of a plain message, and casting. A cast writes the record again from its layout and the record's own
+ids, times and data. It accepts the record if the bytes are the same and the hashes are right. A message is plain if it
+has no cause, no signature, and no optional field before `message_type` or after `timestamp`. A cast accepts or returns
+None, and never refuses: on None, the exact way (`bus.protocol.sealing`) decides. The exact way accepts every cast
+message as the same message, because encoding is compositional: a layout comes from well-formed layers, and only texts
+that need no escaping are replaced.
 """
 
 from __future__ import annotations
@@ -24,15 +23,14 @@ __all__ = ["FastParsed", "PayloadCodec", "EnvelopeLayout", "KnownLayouts"]
 
 T = TypeVar("T")
 Shared: TypeAlias = str
-"""The text of the constant members of metadata, and of routing, with a zero between them, which JSON text cannot
-hold."""
+"""The constant text of metadata and of routing, joined by a NUL, which JSON text cannot contain."""
 
 
 class PayloadCodec(Protocol):
-    """A payload type."""
+    """Reads the payloads of one type."""
 
     def read(self, data: bytes) -> msgspec.Struct | None:
-        """The payload, if canonical *data* can be one."""
+        """Return the payload in canonical *data*, or None if it is none of this type."""
 
 
 _TO_ID: Final = '","hops":0,"message_id":"'
@@ -46,34 +44,34 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastParsed(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A message proven by its mould: parsed, canonical, of right shape, its hashes checked."""
+    """A message proven by its layout: parsed, canonical, well-formed, its hashes checked."""
 
     message: Message
     known: T
-    """What was given with the mould when it was learnt."""
+    """The value that was given to `learn` with the layout."""
     key: bytes
-    """The record key that the message has to have."""
+    """The record key that the message requires."""
     sealed_ms: int
     expires_ms: int
 
 
 class EnvelopeLayout(msgspec.Struct, Generic[T], frozen=True):
-    """The constant parts of messages that differ in nothing but ids, key, times, data and hashes."""
+    """The constant parts of messages that differ only in ids, key, times, data and hashes."""
 
     shared: Shared
     metadata: Metadata
     routing: Routing
     stated: str
-    """Of the statement, what stands between the message's id and its timestamp."""
+    """The part of the statement between the message's id and its timestamp."""
     stated_end: str
     stated_bytes: tuple[bytes, bytes]
-    """Both in UTF-8."""
+    """*stated* and *stated_end* in UTF-8."""
     kind: PayloadCodec
     known: T
 
 
 class KnownLayouts(Generic[T]):
-    """The moulds one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
+    """The layouts that one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
     def __init__(self) -> None:
         self._moulds: dict[Shared, EnvelopeLayout[T]] = {}
@@ -86,8 +84,10 @@ class KnownLayouts(Generic[T]):
         )
 
     def learn(self, message: Message, kind: PayloadCodec, known: T) -> None:
-        """Remember the mould of *message*, which the exact way has just accepted, if the last cast had no mould the
-        second time."""
+        """Remember the layout of *message*, if the last cast missed it for the second time.
+
+        The exact way has just accepted *message*.
+        """
         if self._wanted is None:
             return
         mould = _make_mould(message, kind, known)
@@ -98,7 +98,7 @@ class KnownLayouts(Generic[T]):
         self._wanted = None
 
     def cast(self, value: bytes) -> FastParsed[T] | None:
-        """The message in *value*, if it is plain, its mould is known and everything is right."""
+        """Return the message in *value* if it is plain, its layout is known and everything is right."""
         self._wanted = None
         if self._caster is None:
             return None
@@ -109,8 +109,10 @@ class KnownLayouts(Generic[T]):
         return found
 
     def _miss(self, shared: Shared) -> None:
-        """A mould is made at the second sight of its text: fields that differ from message to message would fill the
-        memory with one each."""
+        """Note that no layout matched; a layout is learnt when its text is seen a second time.
+
+        Fields that differ in every message would otherwise fill the memory with one layout each.
+        """
         if shared in self._glimpsed:
             self._wanted = shared
             return
@@ -120,7 +122,7 @@ class KnownLayouts(Generic[T]):
 
 
 def _make_mould(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayout[T] | None:
-    """The mould of an accepted *message*; None when it is not plain."""
+    """Return the layout of an accepted *message*; None if the message is not plain."""
     metadata, routing, statement, verification = (
         message.metadata,
         message.routing,
@@ -139,14 +141,14 @@ def _make_mould(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayou
     stated = _between(_encode(statement).decode(), f'{hashes},"hops":0,"message_id":"{metadata.message_id}"', "")
     if middle is None or rest is None or stated is None:
         return None
-    # The statement is closed and has one timestamp; no string can hold the unescaped quotes of its name.
+    # The statement has no unknown members and one timestamp; no string can contain its name's unescaped quotes.
     before, _, after = stated.partition(stamp)
     stated_bytes = f"{before},".encode(), after.encode()
     return EnvelopeLayout(f"{middle}\0{rest}", metadata, routing, f"{before},", after, stated_bytes, kind, known)
 
 
 def _between(text: str, before: str, after: str) -> str | None:
-    """What *text* holds between two ends, if it has them."""
+    """Return the part of *text* between *before* and *after*, if it has both ends."""
     inner = len(text) - len(after)
     return (
         text[len(before) : inner] if text.startswith(before) and text.endswith(after) and len(before) <= inner else None

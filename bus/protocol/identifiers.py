@@ -1,7 +1,7 @@
-"""The forms of names and ids in an envelope (design section 2), each as one predicate.
+"""The forms of names and ids in an envelope (PROTOCOL.md sections 1 and 6), each as one predicate.
 
-Owns what a segment, a message type, a text id, a message id, a version, a hash and a reply address look like, and
-making new ids. Topic names built from them are `bus.topics.names`'s.
+Owns the forms of segments, message types, text ids, message ids, versions, hashes and reply addresses, and making new
+ids. `bus.topics.names` builds topic names from them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_MESSAGE_TYPE = 120
 MAX_TEXT_ID = 256
 _MAX_REPLY = 144
 _DIGITS = "(?:0|[1-9][0-9]{0,63})"
-"""A number of a version; longer ones are no versions anybody has, and would only fill memory."""
+"""A number in a version. Longer ones occur in no real version and would only fill memory."""
 _POOL_BYTES = 4096
-# Longer texts are judged without being remembered: a cache must not keep a megabyte of every hostile record.
+# Longer texts are not cached: a cache must not keep a megabyte of every hostile record.
 _REMEMBERED = 64
 
 _SEGMENT = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
@@ -47,8 +47,8 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _REPLY = re.compile(rf"({_SEGMENT})\.(?:_reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}|_mail\.({_SEGMENT}))\Z")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
-# Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the Unicode version of an
-# interpreter.
+# Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the interpreter's Unicode
+# version.
 _FORBIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"
     "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
@@ -58,7 +58,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_namespace(text: str) -> bool:
-    """One segment of `[a-z][a-z0-9]*(-[a-z0-9]+)*`, at most 63 long; groups have the same form."""
+    """Match one segment `[a-z][a-z0-9]*(-[a-z0-9]+)*` of at most 63 characters; groups have the same form."""
     return len(text) <= MAX_NAMESPACE and _is_namespace(text)
 
 
@@ -68,7 +68,7 @@ def _is_namespace(text: str) -> bool:
 
 
 def is_message_type(text: str) -> bool:
-    """Segments joined by dots, at most 120 long, the last one not `dlq`."""
+    """Match segments joined by dots, at most 120 characters, the last segment not `dlq`."""
     return len(text) <= MAX_MESSAGE_TYPE and _is_message_type(text)
 
 
@@ -78,7 +78,7 @@ def _is_message_type(text: str) -> bool:
 
 
 def is_text_id(text: str) -> bool:
-    """1 to 256 code points, none of category Cc, Cf, Zl or Zp."""
+    """Match 1 to 256 code points, none of category Cc, Cf, Zl or Zp."""
     return 0 < len(text) <= MAX_TEXT_ID and _is_text_id(text)
 
 
@@ -88,12 +88,12 @@ def _is_text_id(text: str) -> bool:
 
 
 def is_message_id(text: str) -> bool:
-    """1 to 128 characters U+0021 to U+007E; made here, a UUIDv7."""
+    """Match 1 to 128 characters U+0021 to U+007E; ids made here are UUIDv7."""
     return _MESSAGE_ID.match(text) is not None
 
 
 def is_schema_version(text: str) -> bool:
-    """Three integers `x.y.z` without leading zeros, each of at most 64 digits."""
+    """Match three integers `x.y.z` without leading zeros, each of at most 64 digits."""
     return _is_schema_version(text) if len(text) <= _REMEMBERED else _VERSION.match(text) is not None
 
 
@@ -103,7 +103,7 @@ def _is_schema_version(text: str) -> bool:
 
 
 def is_protocol(text: str) -> bool:
-    """`sealbus/1` or a minor of it."""
+    """Match `sealbus/1` or a minor version of it."""
     return _is_protocol(text) if len(text) <= _REMEMBERED else _PROTOCOL.match(text) is not None
 
 
@@ -113,12 +113,12 @@ def _is_protocol(text: str) -> bool:
 
 
 def is_hash(text: str) -> bool:
-    """`sha256:` and 64 lower-case hexadecimal digits."""
+    """Match `sha256:` and 64 lower-case hexadecimal digits."""
     return _HASH.match(text) is not None
 
 
 def is_reply_to(text: str, namespace: str) -> bool:
-    """`<namespace>._reply.<slug>-<8 hex>` or `<namespace>._mail.<group>`, of that very namespace."""
+    """Match `<namespace>._reply.<slug>-<8 hex>` or `<namespace>._mail.<group>`, of exactly this namespace."""
     return len(text) <= _MAX_REPLY and _is_reply_to(text, namespace)
 
 
@@ -129,26 +129,25 @@ def _is_reply_to(text: str, namespace: str) -> bool:
 
 
 def is_pointer(text: str) -> bool:
-    """A JSON pointer (RFC 6901)."""
+    """Match a JSON pointer (RFC 6901)."""
     return _POINTER.match(text) is not None
 
 
 def is_traceparent(text: str) -> bool:
-    """A `traceparent` of W3C Trace Context; one in another form is ignored, not refused."""
+    """Match a `traceparent` of W3C Trace Context; another form is ignored, not refused."""
     return _TRACEPARENT.match(text) is not None
 
 
 def has_control(text: str) -> bool:
-    """Whether a control character (category Cc) is in *text*."""
+    """Tell whether *text* has a control character (category Cc)."""
     return _CONTROL.search(text) is not None
 
 
 class Entropy:
     """Random bytes in small pieces, read from the system in large ones.
 
-    A call into the system per message id would cost more than the id.
-
-    A forked child starts with a pool of its own, or two processes would make the same ids.
+    A system call per message id would cost more than the id. A forked child starts with an empty pool; otherwise two
+    processes would make the same ids.
     """
 
     __slots__ = ("__weakref__", "_at", "_pool")
@@ -159,7 +158,7 @@ class Entropy:
         os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
 
     def __call__(self, count: int) -> bytes:
-        """*count* random bytes, at most 4096."""
+        """Return *count* random bytes, at most 4096."""
         end = self._at + count
         if end > len(self._pool):
             self._pool, end = os.urandom(_POOL_BYTES), count
@@ -171,7 +170,7 @@ class Entropy:
 
 
 def uuid7(now_ms: int, entropy: bytes) -> str:
-    """A UUIDv7 (RFC 9562) as text from the wall time and 10 random bytes."""
+    """Return a UUIDv7 (RFC 9562) as text, from the wall time and 10 random bytes."""
     tail = entropy.hex()
     return f"{_uuid7_head(now_ms)}{tail[:3]}-{'89ab'[entropy[1] & 3]}{tail[5:8]}-{tail[8:20]}"
 

@@ -1,8 +1,7 @@
-"""Chains: a quick yes to the links of most messages.
+"""Check the links of a proof chain with the compiled code.
 
-Owns asking the compiled hot path whether links have their form (`bus.protocol.envelope_rules`) and hold
-(`bus.protocol.proof_chain`), which a caused message is asked with each of its ancestors. No says nothing: those two
-find out what is wrong, or that nothing is.
+Owns asking the compiled code whether links are well-formed (`bus.protocol.envelope_rules`) and consistent
+(`bus.protocol.proof_chain`). Only True is an answer: after False, those two modules decide.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ _links = None if native.core is None else native.core.Links(Link, Statement, Add
 
 
 def have_form(chain: tuple[Link, ...]) -> bool:
-    """Whether every link is proven to have its form."""
+    """Tell whether every link is proven well-formed."""
     return _links is not None and native.core is not None and bool(_links.have_form(chain))
 
 
 def hold(
     chain: tuple[Link, ...], statement: Statement, cause_id: str | None, *, backwards_ms: int, age_ms: int
 ) -> bool:
-    """Return whether *chain* is proven to be that of a message that says *statement*.
+    """Tell whether *chain* is proven consistent with a message of this *statement*, caused by *cause_id*.
 
-    The message was caused by *cause_id*; the signer does not matter.
+    Signatures are not checked.
     """
     return (
         _links is not None

@@ -1,8 +1,7 @@
-"""Parents and the proof chain: carrying a message's history, and judging it with nothing else at hand.
+"""Parents and the proof chain: carry a message's history, and verify it without any other message. Pure.
 
-Owns making a link, extending a chain along the cause, and the rules between links (design section 2). Whether a chain
-has to be there depends on the risk of the type and is the authenticity gate's; the signatures of links are judged
-through a `Verifier`. Pure.
+Owns creating links, extending a chain along the cause, and the rules between links (PROTOCOL.md section 3). The
+authenticity gate decides by the type's risk whether a chain is required. A `Verifier` verifies the links' signatures.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ __all__ = ["BACKWARDS_TOLERANCE_MS", "MAX_LINK_AGE_MS", "encode_statement", "ext
 
 BACKWARDS_TOLERANCE_MS = 120_000
 MAX_LINK_AGE_MS = 16 * 14 * 86_400_000
-"""16 x (largest ttl of 7 days + retry horizon of 7 days), counted to the message's own timestamp."""
+"""16 x (largest ttl of 7 days + retry horizon of 7 days), measured back from the message's own timestamp."""
 
 _statement_encoder = msgspec.json.Encoder()
 
 
 def encode_statement(statement: Statement) -> bytes:
-    """JCS of *statement*: its members are strings, small integers and lists of strings, declared in sorted order."""
+    """Return the JCS of *statement*: strings, small integers and lists of strings, declared in sorted order."""
     return _statement_encoder.encode(statement)
 
 
 def links_after(links: int | None) -> int:
-    """How many links the chain of a message has whose cause carries *links*."""
+    """Return the number of links of a message whose cause carries *links*."""
     return min(MAX_LINKS, (links or 0) + 1)
 
 
 def extend_chain(cause: Statement, signature: str | None, chain: tuple[Link, ...] | None) -> tuple[Link, ...]:
-    """The chain a message carries that was caused by *cause*: the cause's chain and the cause, the newest 16."""
+    """Return the chain of a message caused by *cause*: the cause's chain plus the cause, limited to the newest 16."""
     return ((chain or ()) + (Link(statement=cause, signature=signature),))[-MAX_LINKS:]
 
 
 def find_fault(
     statement: Statement, verification: Verification, metadata: Metadata, verifier: Verifier | None = None
 ) -> str | None:
-    """What is wrong with the chain of *verification*, in a sentence; None when it holds.
+    """Return the fault of *verification*'s chain as a sentence, or None if the chain is consistent.
 
-    With a *verifier* every link must be signed, and each signature must be good for that statement's sender and type.
+    With a *verifier*, every link must be signed, and each signature must be good for that statement's sender and type.
     """
     chain = verification.proof_chain or ()
     if verifier is None and native_links.hold(

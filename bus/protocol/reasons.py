@@ -1,6 +1,6 @@
-"""The closed set of gates and reasons (design section 5): used in dead letters, logs, metric labels and `verify`.
+"""The closed set of gates and reasons (PROTOCOL.md section 7), used in dead letters, logs, metric labels and `verify`.
 
-Owns the names only; the gates themselves are `bus.gates`.
+Owns only the names; `bus.gates` implements the gates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GATES: Final = MappingProxyType(
         "handler": ("rejected", "retries_exhausted"),
     }
 )
-"""Gate -> the reasons it can fail with, in the order a record passes them."""
+"""Gate -> the reasons it can fail with, in the order in which a record passes the gates."""
 
 REASONS: Final = frozenset(reason for reasons in GATES.values() for reason in reasons)
 
@@ -41,5 +41,5 @@ _GATE_OF: Final = {reason: gate for gate, reasons in GATES.items() for reason in
 
 
 def gate_of(reason: str) -> str:
-    """The gate that fails with *reason*; KeyError for a word outside the closed set."""
+    """Return the gate that fails with *reason*; raise KeyError for a reason outside the closed set."""
     return _GATE_OF[reason]

@@ -1,8 +1,8 @@
-"""Sealing and unsealing: the only place where canonical form, shape, statement and signature meet. Pure.
+"""Seal and unseal messages: the only place that combines canonical form, shape, statement and signature. Pure.
 
-Owns `seal` (layers -> the record's value), `parse` (foreign bytes -> a `Message` of right form, or ContractError) and
-`check_integrity`. Does not own trust (the proof chain and signatures are the authenticity gate's), payload types
-(`bus.payloads.payload_types`) or lifetimes.
+Owns `seal` (layers -> the record's value), `parse` (foreign bytes -> a well-formed `Message`, or ContractError) and
+`check_integrity`. Trust (proof chain and signatures) belongs to `bus.gates`, payload types to
+`bus.payloads.payload_types`; the rules of shape are in `envelope_rules`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ __all__ = [
 MAX_MESSAGE_BYTES: Final = 1_048_576
 LAYERS: Final = ("data", "metadata", "routing", "verification")
 DATA_AT: Final = len(b'{"data":')
-"""Where the data begin in a record's value."""
+"""The byte offset of `data` in a record's value."""
 _CONTAINERS: Final = {dict, list}
 _PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
 Prove: TypeAlias = Callable[[str, bytes], msgspec.Struct | None]
-"""Message type and data -> the payload, if these data are proven canonical; or None."""
+"""Takes a message type and data; returns the payload if the data are proven canonical, otherwise None."""
 
 _Layer = TypeVar("_Layer")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A sealed message: *value* is the record's value and never changes; the rest is read from it."""
+    """A sealed message: *value* is the record's value and never changes; the other fields are read from it."""
 
     value: bytes
     metadata: Metadata
@@ -69,9 +69,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     envelope_hash: str
     data_end: int
     payload: msgspec.Struct | None = None
-    """The payload, where the bytes were proven canonical by writing it again as its type."""
+    """The payload, if encoding it again as its type proved the bytes canonical."""
     authority: dict[str, Any] | None = None
-    """`metadata.authority` as it is sealed, where that has members which are unknown here."""
+    """The sealed `metadata.authority`, if it has members unknown to the Struct."""
 
     @property
     def data(self) -> bytes:
@@ -80,7 +80,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> bytes:
-        """The record key: `routing.key`, else `conversation_id`, in UTF-8."""
+        """The record key: `routing.key`, otherwise `conversation_id`, in UTF-8."""
         return (self.routing.key or self.metadata.conversation_id).encode()
 
     @property
@@ -97,7 +97,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def statement(self) -> Statement:
-        """What the seal is the digest of (design section 2); made anew each time it is asked for."""
+        """The statement that the seal is the digest of (PROTOCOL.md section 2); built again at each access."""
         verification = self.verification
         links = len(verification.proof_chain) if verification.proof_chain else None
         return _state(
@@ -110,7 +110,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         )
 
     def chain_for_children(self) -> tuple[Link, ...]:
-        """The proof chain that a message caused by this one carries."""
+        """Return the proof chain that a message caused by this one carries."""
         return extend_chain(self.statement, self.verification.signature, self.verification.proof_chain)
 
 
@@ -136,9 +136,8 @@ def seal(
 ) -> Message:
     """Seal canonical *data* (an object) under *metadata* and *routing*.
 
-    Raises ContractError for what a receiver would refuse.
-
     *parents* are the seals this message rests on, the cause first; *proof_chain* is the cause's `chain_for_children()`.
+    Raises ContractError for anything a receiver would refuse.
     """
     envelope_rules.check_metadata(metadata)
     envelope_rules.check_routing(routing, metadata)
@@ -162,12 +161,11 @@ def seal(
 
 
 def parse(value: bytes | None, prove: Prove | None = None) -> Message:
-    """The message in *value*: strict JSON, then protocol, canonical form and shape (design section 2).
+    """Parse *value* into a message: strict JSON, then protocol, canonical form and shape (PROTOCOL.md section 1).
 
-    *prove* is asked for a typed payload that is written as exactly these data again; the verdict is the same without
-    it, only slower.
-    Raises ContractError with reason `malformed` or `unsupported_protocol` and the pointer of the first fault. Hashes
-    are not checked here.
+    *prove* may return a typed payload that encodes to exactly these data; it changes the speed, never the verdict.
+    Raises ContractError with reason `malformed` or `unsupported_protocol` and the pointer of the first fault. Does not
+    check hashes.
     """
     if not value:
         raise ContractError("an empty value (tombstone) is no message")
@@ -175,7 +173,7 @@ def parse(value: bytes | None, prove: Prove | None = None) -> Message:
 
 
 def check_integrity(message: Message) -> None:
-    """Raise ContractError (`hash_mismatch`, `seal_mismatch`) unless the hashes are those of the bytes."""
+    """Raise ContractError (`hash_mismatch`, `seal_mismatch`) unless the hashes match the bytes."""
     if canonical.digest(message.data) != message.verification.content_hash:
         raise ContractError("the hash of data is another", "/verification/content_hash", "hash_mismatch")
     if canonical.digest(encode_statement(message.statement)) != message.verification.seal:
@@ -183,9 +181,9 @@ def check_integrity(message: Message) -> None:
 
 
 def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
-    """Parse the fast way, for an envelope of known fields only; None: ask the exact way.
+    """Parse an envelope that has only known fields, the fast way; return None to ask for the exact way.
 
-    It is proven canonical by writing it again.
+    The envelope is proven canonical by encoding it again.
     """
     try:
         envelope = _decode_envelope(value)
@@ -211,13 +209,13 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
         )
     except ContractError:
         if any(map(canonical_numbers.may_need_respelling, layers)):
-            # An integer beyond 2^53: the exact way finds the first fault in the order of the contract.
+            # With an integer beyond 2^53, the exact way must find the first fault in the contract's order.
             return None
         raise
 
 
 def is_canonical_object(data: bytes) -> bool:
-    """Whether *data* is the canonical form of an object that may stand as `data`."""
+    """Tell whether *data* is the canonical form of an object that may be `data`."""
     if native.core is not None and native.core.is_canonical_object(data, DATA_ROOM):
         return True
     try:
@@ -228,7 +226,7 @@ def is_canonical_object(data: bytes) -> bool:
 
 
 def _parse_any(value: bytes) -> Message:
-    """The exact way: every rule in its order, each failure with its pointer."""
+    """Parse the exact way: every rule in its order, each failure with its pointer."""
     tree = canonical.parse(value)
     if not isinstance(tree, dict):
         raise ContractError("the envelope is no object")
@@ -266,7 +264,7 @@ def _build(
 
 
 def _sealed_authority(layer: Any, metadata: Metadata) -> dict[str, Any] | None:
-    """The authority as it stands in *layer*, the parsed metadata, where its Struct says less."""
+    """Return the authority as parsed in the metadata *layer*, if its Struct holds less."""
     if metadata.authority is None:
         return None
     sealed: dict[str, Any] = layer["authority"]
@@ -274,13 +272,13 @@ def _sealed_authority(layer: Any, metadata: Metadata) -> dict[str, Any] | None:
 
 
 def _listed(authority: Authority) -> dict[str, Any]:
-    """*authority* as its JSON reads."""
+    """Return *authority* as parsed from its JSON."""
     read: dict[str, Any] = msgspec.json.decode(_encode(authority))
     return read
 
 
 def addressee_of(recipient: Agent | None) -> Addressee | None:
-    """Whom the statement of a message for *recipient* names."""
+    """Return the addressee that the statement names for *recipient*."""
     if recipient is None:
         return None
     return Addressee(id=recipient.id) if recipient.id is not None else Addressee(role=recipient.role)
@@ -348,7 +346,7 @@ def _check_layers(tree: dict[str, object]) -> None:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether `shape.check_plain` would find nothing, level by level instead of value by value."""
+    """Tell whether `envelope_rules.check_plain` finds no fault; checks level by level instead of value by value."""
     level: list[Any] = [value]
     while level:
         kinds = set(map(type, level))

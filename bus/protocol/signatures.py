@@ -1,7 +1,7 @@
-"""The seam for signatures: what signs and checks statements, and the one form a signature has.
+"""The interface for signatures: Protocols that sign and verify statements, and the one form of a signature.
 
-Owns the `Signer` and `Verifier` Protocols and the detached JWS (RFC 7515 App. F, RFC 7797 `b64:false`) as text. Keys,
-algorithms and their life are an implementation's; without one, messages are sealed but not signed.
+Owns the `Signer` and `Verifier` Protocols and the detached JWS (RFC 7515 App. F, RFC 7797 `b64:false`) as text.
+Implementations own keys, algorithms and key lifetimes; without a signer, messages are sealed but not signed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _MEMBERS = {"alg", "b64", "crit", "kid"}
 
 
 class Signer(Protocol):
-    """A private key that signs statements and nothing else."""
+    """A private key that signs only statements."""
 
     kid: str
     alg: str
 
     def sign(self, signing_input: bytes) -> bytes:
-        """The raw signature of *signing_input*."""
+        """Return the raw signature of *signing_input*."""
 
 
 class Verifier(Protocol):
-    """The keys a receiver trusts."""
+    """The keys that a receiver trusts."""
 
     def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
-        """The authenticity reason why *signature* over *payload* fails, or None when it is good.
+        """Return the authenticity reason why *signature* over *payload* fails, or None if it is good.
 
         *payload* is the JCS of *statement*.
         """
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A signature in the right form; says nothing yet about its bytes.
+    """A signature in the right form; its bytes are not verified yet.
 
-    *header* is the protected header as it stands in the text.
+    *header* is the protected header as in the text.
     """
 
     alg: str
@@ -56,14 +56,14 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def signing_input(header: str, payload: bytes) -> bytes:
-    """What a JWS with `b64:false` signs."""
+    """Return the bytes that a JWS with `b64:false` signs."""
     return header.encode("ascii") + b"." + payload
 
 
 def sign(payload: bytes, signer: Signer) -> str:
-    """The compact detached JWS `header..signature` over *payload*. Raises SigningError."""
+    """Return the compact detached JWS `header..signature` over *payload*. Raises SigningError."""
     try:
-        # Anybody's code as well: which key it is may be looked up anew each time.
+        # These attributes may run foreign code too: a signer may look up its current key at each access.
         alg, kid = signer.alg, signer.kid
         header = _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
         raw = signer.sign(signing_input(header, payload))
@@ -81,7 +81,7 @@ def sign(payload: bytes, signer: Signer) -> str:
 
 
 def parse_signature(text: str) -> Signature | None:
-    """The parts of *text*; None for anything but the one form (reason `signature_invalid`)."""
+    """Parse *text*; return None for anything but the one form (reason `signature_invalid`)."""
     header, dots, tail = text.partition("..")
     protected, raw = _from_base64url(header), _from_base64url(tail)
     if not dots or not protected or not raw:
@@ -97,9 +97,9 @@ def parse_signature(text: str) -> Signature | None:
 
 
 def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
-    """Raise ContractError unless *verifier* finds *signature* good.
+    """Raise ContractError unless *verifier* accepts *signature*.
 
-    Also where it fails or answers what is no answer: then nobody knows.
+    A verifier that raises, or returns an unknown reason, refuses it too.
     """
     try:
         reason = verifier.judge(signature, statement, payload)
@@ -132,7 +132,7 @@ def _to_base64url(data: bytes) -> str:
 
 
 def _from_base64url(text: str) -> bytes | None:
-    """The bytes; None for padding, a foreign character or spare bits that are not zero."""
+    """Decode *text*; return None for padding, a foreign character or non-zero spare bits."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
 """The text form of times in an envelope: RFC 3339, UTC, exactly milliseconds, `Z`.
 
-Owns formatting and strict parsing. Reading a clock is `bus.clock`'s.
+Owns formatting and strict parsing. `bus.clock` reads the time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _format_second(second: int) -> str:
 # A stream seals many messages in one millisecond.
 @lru_cache(maxsize=64)
 def format_ms(ms: int) -> str:
-    """Milliseconds since 1970 as `2026-01-31T12:00:00.000Z`; raises OverflowError outside the years 0001 to 9999."""
+    """Format Unix milliseconds as `2026-01-31T12:00:00.000Z`; raise OverflowError outside the years 0001 to 9999."""
     return f"{_format_second(ms // 1000)}{ms % 1000:03d}Z"
 
 
 def parse_ms(text: str) -> int | None:
-    """Milliseconds since 1970; None for anything but the one form of a real calendar date."""
+    """Parse to Unix milliseconds; return None for anything but this form of a real calendar date."""
     return _parse_ms(text) if len(text) == _LENGTH else None
 
 

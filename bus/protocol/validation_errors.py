@@ -1,6 +1,6 @@
-"""Foreign validation errors, translated once: msgspec's sentence and path become our text and JSON pointer.
+"""Translate msgspec's validation errors into our text and JSON pointer.
 
-Owns nothing else; which reason a failure gets is the caller's.
+The caller chooses the reason of the failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 def translate(error: msgspec.ValidationError, *, base: str = "", reason: str = "malformed") -> ContractError:
-    """The ContractError for *error*; *base* is the pointer of the value that was validated."""
+    """Return the ContractError for *error*; *base* is the pointer of the validated value."""
     sentence = str(error)
     pointer = base
     found = _AT.search(sentence)
