@@ -170,15 +170,15 @@ class AppBus:
 
         No handler runs but those that wait for answers, and every answer was read.
         """
-        runners, requests = self._worker.runners, (self._requests, self._worker.requests)
+        slots, requests = self._worker.slots, (self._requests, self._worker.requests)
         waiting = self._worker.requests.waiting.causes()
-        if not all(_waits(runner, waiting) for runner in runners.running()):
+        if not all(_waits(slot, waiting) for slot in slots.running()):
             return False
         lanes = self._worker.lanes
         if (
             lanes.away
             or lanes.settling
-            or ((lanes.ready or lanes.back) and not runners.full)
+            or ((lanes.ready or lanes.back) and not slots.full)
             or any(asked.waiting.moving for asked in requests)
         ):
             return False
@@ -187,7 +187,7 @@ class AppBus:
         )
 
     def _impatience(self) -> TimeoutError:
-        waiting = sorted({runner.delivery.label for runner in self._worker.runners.running() if runner.delivery})
+        waiting = sorted({slot.delivery.label for slot in self._worker.slots.running() if slot.delivery})
         return TimeoutError(
             f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something "
             "outside"
@@ -264,12 +264,12 @@ async def _stop(worker: Worker, clock: ManualClock) -> None:
     await stopping
 
 
-def _waits(runner: HandlerSlot, waiting: Set[str]) -> bool:
-    """Return whether *runner* waits for time to pass.
+def _waits(slot: HandlerSlot, waiting: Set[str]) -> bool:
+    """Return whether *slot* waits for time to pass.
 
     It waits for an answer, as the messages *waiting* do, or to repeat an append.
     """
-    delivery = runner.delivery
-    if delivery is None or (delivery.partition.patient and not runner.in_handler):
+    delivery = slot.delivery
+    if delivery is None or (delivery.partition.patient and not slot.in_handler):
         return True
     return delivery.message is not None and delivery.message.message_id in waiting

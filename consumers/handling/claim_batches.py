@@ -33,15 +33,15 @@ class ClaimBatcher:
         claims: InboxClient,
         lanes: Lanes[Delivery],
         *,
-        outcomes: Dispositions,
-        solitude: ExclusiveGate,
+        dispositions: Dispositions,
+        exclusive: ExclusiveGate,
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
         self._claims = claims
         self._lanes = lanes
-        self._outcomes = outcomes
-        self._solitude = solitude
+        self._dispositions = dispositions
+        self._exclusive = exclusive
         self._clock = clock
         self._wake = wake
         self._asks: list[ClaimRequest] = []
@@ -60,7 +60,7 @@ class ClaimBatcher:
     def finish(self, hold: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Store that *delivery*, the head of *lane*, is done without outputs; the next delivery then runs."""
         # The run counts as inside the gate until its result is stored: an exclusive run waits for it.
-        self._solitude.inside += 1
+        self._exclusive.inside += 1
         delivery.partition.parked += 1
         self._lanes.settle()
         self._ends.append(ResultRequest(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
@@ -84,7 +84,7 @@ class ClaimBatcher:
     def _ended(self, ends: Sequence[ResultRequest]) -> None:
         self._lanes.settled(len(ends))
         for end in ends:
-            self._solitude.leave(alone=False)
+            self._exclusive.leave(alone=False)
             lane = end.lane
             delivery = end.delivery
             if end.answer is True:
@@ -105,7 +105,7 @@ class ClaimBatcher:
 
     def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:
         reach("inboxed")
-        self._outcomes.succeeded(delivery)
+        self._dispositions.succeeded(delivery)
         following = self._lanes.finish(lane)
         if following is not None:
             self._lanes.release(lane, following.priority)

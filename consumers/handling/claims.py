@@ -59,9 +59,9 @@ class InboxClient:
         self._hold = hold
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
         self._abandoned = metrics.inbox_knew(group, "abandoned")
-        self._owed: list[tuple[Key, int]] = []
+        self._unreleased: list[tuple[Key, int]] = []
         """Claims whose release failed."""
-        self._doubtful: list[Ask] = []
+        self._unconfirmed: list[Ask] = []
         """Claims that were requested and abandoned before the store answered."""
         self._said = Interval(clock)
 
@@ -114,9 +114,9 @@ class InboxClient:
             )
 
         try:
-            return self.heard(await self._answer(delivery.partition, ask, after))
+            return self.count_answer(await self._answer(delivery.partition, ask, after))
         except GaveUpError:
-            self._doubtful.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
+            self._unconfirmed.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
 
     async def done_before(self, delivery: Accepted) -> AlreadyDone | None:
@@ -127,7 +127,7 @@ class InboxClient:
         found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
         return found if found is not None and found.message_id == delivery.message.message_id else None
 
-    def heard(self, claim: Claim) -> Claim:
+    def count_answer(self, claim: Claim) -> Claim:
         """Count the answer *claim* in the metrics, and return it."""
         if (tally := self._tallies.get(type(claim))) is not None:
             tally.count += 1
@@ -174,17 +174,17 @@ class InboxClient:
         await self._release(hold)
         self._abandoned.count += 1
 
-    async def give_back(self) -> None:
+    async def release_leftovers(self) -> None:
         """Release the claims whose release failed while the store was away.
 
         As long as this owner lives, no other owner can claim those messages.
         """
         with contextlib.suppress(InboxError):
-            while self._owed or self._doubtful:
-                if self._owed:
-                    await self._again(self._owed, lambda owed: self._inbox.release(*owed))
+            while self._unreleased or self._unconfirmed:
+                if self._unreleased:
+                    await self._again(self._unreleased, lambda claim: self._inbox.release(*claim))
                 else:
-                    await self._again(self._doubtful, self._clear_up)
+                    await self._again(self._unconfirmed, self._clear_up)
 
     async def _release(self, hold: ActiveClaim) -> None:
         try:
@@ -192,7 +192,7 @@ class InboxClient:
                 await hold.transaction.rollback()
             await self._inbox.release(hold.key, hold.token)
         except InboxError as error:
-            self._owed.append((hold.key, hold.token))
+            self._unreleased.append((hold.key, hold.token))
             _log.warning("inbox.release_failed", error=str(error))
 
     async def _is_done(self, hold: ActiveClaim, delivery: Accepted) -> bool:
@@ -215,7 +215,7 @@ class InboxClient:
             ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id
         )
         if isinstance(claim, Claimed):
-            self._owed.append((ask.key, claim.token))
+            self._unreleased.append((ask.key, claim.token))
 
     async def _again(self, debts: list[T], settle: Callable[[T], Awaitable[None]]) -> None:
         debt = debts.pop()

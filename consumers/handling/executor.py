@@ -1,8 +1,8 @@
-"""The executor: drives a lane's deliveries to their outcomes.
+"""Executor: drives a lane's deliveries to their outcomes.
 
-Reads top to bottom as the life of one delivery: what may keep it from running (policies), who runs it (the inbox's
-claim), the run, and what it came to, which is one `Outcome` that is settled in one place. Slots and deadlines are
-`consumers.handling.slots`', outcomes `consumers.settling.dispositions`'.
+Reads top to bottom as the life of one delivery: the policies that may keep it from running, the inbox's claim, the run,
+and its `Outcome`, which is settled in one place. Slots and deadlines are in `consumers.handling.slots`, outcomes in
+`consumers.settling.dispositions`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["Executor"]
 
 _AGAIN_S: Final = 0.5
 _AFTER_DONE: Final = frozenset({"lifetime", "policy"})
-"""The gates that a message which is done is not asked."""
+"""The gates whose refusal is checked against the inbox: a done message is settled as done."""
 _STALE: Final = RetryInLane(STALE_S)
 
 
@@ -53,12 +53,12 @@ class Executor:
     def __init__(
         self,
         plan: GroupPlan,
-        outcomes: Dispositions,
+        dispositions: Dispositions,
         *,
         policies: Sequence[RunPolicy],
         publisher: Publisher,
         requests: Requester,
-        intake: RecordVerifier,
+        verification: RecordVerifier,
         lanes: Lanes[Delivery],
         timers: LaneTimers,
         exclusive: ExclusiveGate,
@@ -69,11 +69,14 @@ class Executor:
         metrics: Metrics,
     ) -> None:
         self._plan = plan
-        self._outcomes = outcomes
-        self._policies = tuple(policies)
+        self._dispositions = dispositions
+        # Per hook, only the policies that define it.
+        self._policies = [policy for policy in policies if type(policy).before_run is not RunPolicy.before_run]
+        self._judges = [policy for policy in policies if type(policy).after_failure is not RunPolicy.after_failure]
+        self._learners = [policy for policy in policies if type(policy).after_run is not RunPolicy.after_run]
         self._publisher = publisher
         self._requests = requests
-        self._intake = intake
+        self._verification = verification
         self._lanes = lanes
         self._timers = timers
         self._exclusive = exclusive
@@ -89,90 +92,108 @@ class Executor:
             delivery = slot.delivery = lane.head
             wait_s = None
             try:
-                outcome = await self._outcome_of(lane, delivery, slot)
+                outcome = self._instead(delivery)
+                if outcome is None:
+                    outcome = await self._run_or_ask(lane, delivery, slot)
+                elif isinstance(outcome, Dead):
+                    outcome = await self._unless_done(delivery, outcome)
                 if outcome is AWAIT_INBOX:
                     return
-                self._tell_policies(delivery, outcome)
+                self._learn(delivery, outcome)
                 if outcome is DONE:
-                    self._outcomes.succeeded(delivery)
+                    self._dispositions.succeeded(delivery)
                 else:
-                    wait_s = await self._outcomes.settle(delivery, outcome)
+                    wait_s = await self._dispositions.settle(delivery, outcome)
             except GaveUpError:
-                self._tell_policies(delivery, DROPPED)
-                self._outcomes.drop(delivery)
+                self._learn(delivery, DROPPED)
+                self._dispositions.drop(delivery)
             if wait_s is not None and self._wait(lane, delivery, wait_s):
                 return
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready or self._lanes.back or slot.aside:
+            if self._lanes.ready or self._lanes.back or slot.released:
                 self._lanes.release(lane, following.priority)
                 return
 
     # Before a run.
 
-    async def _outcome_of(self, lane: Lane[Delivery], delivery: Delivery, slot: HandlerSlot) -> Outcome:
+    def _instead(self, delivery: Delivery) -> Outcome | None:
+        """Decide what becomes of *delivery* where its handler must not run now; None lets it run."""
+        partition = delivery.partition
         if isinstance(delivery, Accepted):
             if delivery.asked is not None:
-                return await self._resume(lane, delivery, delivery.asked, slot)
-            if not (delivery.partition.draining or delivery.partition.closed):
-                outcome = self._instead(delivery)
-                if outcome is None:
-                    return await self._claim_and_run(lane, delivery, slot)
-                return await self._unless_done(delivery, outcome)
-        elif isinstance(delivery, Refused) and not (delivery.partition.draining or delivery.partition.closed):
-            return await self._unless_done(delivery.otherwise, self._outcome_of_refusal(delivery))
+                return None
+            if partition.draining or partition.closed:
+                return DROPPED
+            if delivery.requeue is not None:
+                left_s = self._verification.remaining_s(delivery)
+                return MoveToTier(delivery.requeue, delivery.control) if left_s > 0 else _late()
+            if delivery.unreadable is not None:
+                return refused(delivery.unreadable)
+            now_s = self._clock.monotonic_s()
+            for policy in self._policies:
+                if not policy.idle and (outcome := policy.before_run(delivery, now_s)) is not None:
+                    return outcome
+            return None
+        if isinstance(delivery, Refused) and not (partition.draining or partition.closed):
+            return self._outcome_of_refusal(delivery)
         return DROPPED
 
-    def _instead(self, delivery: Accepted) -> Outcome | None:
-        """What becomes of *delivery*, whose turn it is, where its handler is not to run now."""
-        if delivery.requeue is not None:
-            if self._intake.remaining_s(delivery) > 0:
-                return MoveToTier(delivery.requeue, delivery.control)
-            return _late()
-        if delivery.unreadable is not None:
-            return refused(delivery.unreadable)
-        now_s = self._clock.monotonic_s()
-        for policy in self._policies:
-            if not policy.idle and (outcome := policy.before_run(delivery, now_s)) is not None:
-                return outcome
-        return None
-
     def _outcome_of_refusal(self, delivery: Refused) -> Outcome:
-        if delivery.requeue is not None and delivery.message is not None and self._intake.remaining_s(delivery) > 0:
+        if (
+            delivery.requeue is not None
+            and delivery.message is not None
+            and self._verification.remaining_s(delivery) > 0
+        ):
             return PassOn(delivery.requeue)
         return refused(delivery.error)
 
-    async def _unless_done(self, delivery: Accepted | None, outcome: Outcome) -> Outcome:
-        """*outcome*, unless the inbox knows *delivery* as done.
+    async def _unless_done(self, delivery: Delivery, outcome: Dead) -> Outcome:
+        """Return *outcome*, unless the inbox knows the message as done.
 
-        Clocks and policies may have moved on since then, and what it sent may not have left.
+        Clocks and policies may have changed since it was done, and its outputs may not have left.
         """
-        if self._claims is None or delivery is None or not isinstance(outcome, Dead):
+        whole = delivery if isinstance(delivery, Accepted) else getattr(delivery, "otherwise", None)
+        if self._claims is None or whole is None or gate_of(outcome.failure.reason) not in _AFTER_DONE:
             return outcome
-        if gate_of(outcome.failure.reason) not in _AFTER_DONE:
-            return outcome
-        done = await self._claims.done_before(delivery)
-        return outcome if done is None else self._outcomes.outcome_of_claim(delivery, self._claims.heard(done))
+        done = await self._claims.done_before(whole)
+        return outcome if done is None else self._dispositions.outcome_of_claim(whole, self._claims.count_answer(done))
 
     # Who runs it.
 
-    async def _claim_and_run(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Outcome:
-        """Run *delivery*; where the inbox is to be asked first, AWAIT_INBOX, and `_resume` goes on with its answer."""
-        if (
-            self._batches is not None
-            and self._claims is not None
-            and (key := self._claims.key_of(delivery)) is not None
-        ):
+    async def _run_or_ask(self, lane: Lane[Delivery], delivery: Delivery, slot: HandlerSlot) -> Outcome:
+        """Run *delivery*; AWAIT_INBOX where the inbox is asked first, and the lane comes back with its answer."""
+        assert isinstance(delivery, Accepted)  # noqa: S101 - a refused one has its outcome without a run
+        claim: ActiveClaim | None = None
+        if delivery.asked is not None:
+            answered = await self._answered(lane, delivery, delivery.asked, slot)
+            if not isinstance(answered, ActiveClaim):
+                return answered
+            claim = answered
+        elif self._claims is not None and self._batches is not None and (key := self._claims.key_of(delivery)):
             self._batches.ask(key, lane, delivery)
             return AWAIT_INBOX
-        if self._guard.tolls and self._guard.is_suspect(delivery):
+        elif self._guard.tolls and self._guard.is_suspect(delivery):
             async with self._exclusive.alone():
                 return await self._run(lane, delivery, slot, None)
-        return await self._run_beside_others(lane, delivery, slot, None)
+        if self._exclusive.closed:
+            await self._exclusive.enter(alone=False)
+        else:
+            # Without a coroutine in between: most messages go this way.
+            self._exclusive.inside += 1
+        try:
+            return await self._run(lane, delivery, slot, claim)
+        finally:
+            self._exclusive.leave(alone=False)
 
-    async def _resume(self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: HandlerSlot) -> Outcome:
-        """The inbox has answered: run the message if nobody has, or ask again where the store has failed."""
+    async def _answered(
+        self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: HandlerSlot
+    ) -> Outcome | ActiveClaim:
+        """Go on with the inbox's answer: return the claim to run *delivery* with, or its outcome without a run.
+
+        A store that has failed is asked again. A suspect runs alone, here.
+        """
         claims, answer = self._claims, asked.answer
         delivery.asked = None
         delivery.partition.parked -= 1
@@ -187,47 +208,32 @@ class Executor:
         if claim is None or isinstance(claim, Exception):
             claim = await claims.claim(asked.key, delivery, after=failed)
         else:
-            claims.heard(claim)
+            claims.count_answer(claim)
+        if isinstance(claim, Claimed):
+            return ActiveClaim(asked.key, claim.token, asked.identity)
         if isinstance(claim, Suspect):
             async with self._exclusive.alone():
                 claim = await claims.claim(asked.key, delivery, alone=True)
                 if isinstance(claim, Claimed):
                     return await self._run(lane, delivery, slot, ActiveClaim(asked.key, claim.token, asked.identity))
-        elif isinstance(claim, Claimed):
-            return await self._run_beside_others(
-                lane, delivery, slot, ActiveClaim(asked.key, claim.token, asked.identity)
-            )
-        return self._outcomes.outcome_of_claim(delivery, claim)
+        return self._dispositions.outcome_of_claim(delivery, claim)
 
     # The run.
-
-    async def _run_beside_others(
-        self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
-    ) -> Outcome:
-        exclusive = self._exclusive
-        if exclusive.closed:
-            await exclusive.enter(alone=False)
-        else:
-            # Without a coroutine in between: most messages go this way.
-            exclusive.inside += 1
-        try:
-            return await self._run(lane, delivery, slot, hold)
-        finally:
-            exclusive.leave(alone=False)
 
     async def _run(
         self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
     ) -> Outcome:
-        """Run the handler of *delivery*, and say what that came to."""
+        """Run the handler of *delivery*, and return its outcome."""
         subscription, partition = delivery.subscription, delivery.partition
         started_s = self._clock.monotonic_s()
         remaining_s = delivery.ends_s - started_s + EXPIRED_S
-        # Another worker may have handled the next of its key; or the store, or its turn, has let it wait too long.
+        # The partition may be another worker's, which handles the next of the key. Or the message has expired while it
+        # waited for the store or its turn.
         if (subscription.order == "key_strict" and partition.in_doubt()) or remaining_s <= 0:
             await self._release(hold)
             return RetryInLane(_AGAIN_S)
         if partition.draining or partition.closed:
-            # It had to wait for its turn.
+            # The partition goes away: the message had to wait for its turn.
             await self._release(hold)
             return DROPPED
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
@@ -250,7 +256,7 @@ class Executor:
         except (HandlerCutError, GaveUpError):
             await self._release(hold)
             return DROPPED
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is a decision about its message
+        except Exception as error:  # noqa: BLE001 - any error of a handler is a decision about its message
             await self._release(hold)
             return self._outcome_of_failure(delivery, blamed(error))
         return Done(outputs) if outputs else DONE
@@ -264,7 +270,7 @@ class Executor:
             publisher=self._publisher,
             requests=self._requests,
             clock=self._clock,
-            # The inbox's transaction is there only for a run that holds a claim.
+            # Only a run that holds a claim can have the inbox's transaction.
             begin=None if hold is None or claims is None else partial(claims.begin, hold, delivery.partition),
             has_inbox=claims is not None,
         )
@@ -282,35 +288,35 @@ class Executor:
     async def _sealed(
         self, message: Message, drafts: Sequence[Output], returned: object, hold: ActiveClaim | None
     ) -> Sequence[NewRecord]:
-        """What a run sends, as records. Raises ContractError, PublishRejected.
+        """Seal the outputs of a run as records. Raises ContractError, PublishRejected.
 
-        What no topic takes is found out before a result is committed.
+        A record that no topic accepts is found before the result is committed.
         """
         outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
         if hold is not None:
-            await self._outcomes.check(outputs)
+            await self._dispositions.check(outputs)
         return outputs
 
     # What it came to.
 
     def _outcome_of_failure(self, delivery: Accepted, error: Exception) -> Outcome:
-        for policy in self._policies:
+        for policy in self._judges:
             if (outcome := policy.after_failure(delivery, error)) is not None:
                 return outcome
-        return self._outcomes.outcome_of_failure(delivery, error)
+        return self._dispositions.outcome_of_failure(delivery, error)
 
     def _store_later(self, hold: ActiveClaim | None, lane: Lane[Delivery], delivery: Accepted) -> bool:
-        """Have a result without outputs made durable while no slot waits, if that can be."""
+        """Store a result without outputs while no slot waits; return False where that is not possible."""
         if hold is None or hold.transaction is not None or self._batches is None or self._exclusive.closed:
             return False
-        self._tell_policies(delivery, DONE)
+        self._learn(delivery, DONE)
         self._batches.finish(hold, lane, delivery)
         return True
 
     async def _store_again(
         self, hold: ActiveClaim, delivery: Accepted, slot: HandlerSlot, after: InboxError | None
     ) -> Outcome:
-        """Store a result that the inbox refused, or failed to store, at first."""
+        """Retry storing a result that the inbox store refused or failed to store."""
         try:
             return DONE if await self._store(hold, (), delivery, slot, after) else _STALE
         except GaveUpError:
@@ -325,8 +331,8 @@ class Executor:
         slot: HandlerSlot,
         after: InboxError | None = None,
     ) -> bool:
-        """Make the result durable; False where another result counts: another worker's, or this one's own."""
-        slot.step_aside()
+        """Make the result durable; False where another result counts, another worker's or this message's own."""
+        slot.release()
         assert self._claims is not None  # noqa: S101 - it gave the claim
         if not await self._claims.finish(hold, outputs, delivery, after=after):
             return False
@@ -337,19 +343,18 @@ class Executor:
         if hold is not None and self._claims is not None:
             await self._claims.release(hold)
 
-    def _tell_policies(self, delivery: Delivery, outcome: Outcome) -> None:
-        for policy in self._policies:
-            if not policy.idle:
-                policy.after_run(delivery, outcome)
+    def _learn(self, delivery: Delivery, outcome: Outcome) -> None:
+        for policy in self._learners:
+            policy.after_run(delivery, outcome)
 
     def _wait(self, lane: Lane[Delivery], delivery: Delivery, wait_s: float) -> bool:
-        """Have *lane* wait, to be tried again here; False where its partition has gone, and *delivery* with it."""
+        """Make *lane* wait and try again here; drop *delivery* and return False where its partition has gone."""
         if delivery.partition.closed:
-            self._outcomes.drop(delivery)
+            self._dispositions.drop(delivery)
             return False
         if isinstance(delivery, Accepted):
-            # The run that failed may have changed its payload, and the next one must not begin in the middle.
-            self._intake.read_again(delivery)
+            # The failed run may have changed its payload; the next run must start from the original.
+            self._verification.read_again(delivery)
         self._timers.add(lane, wait_s)
         return True
 

@@ -1,12 +1,10 @@
-"""Policies around a run: each may have a message wait or die instead of running, and learns what the run came to.
+"""Run policies: each may make a message wait or die instead of running, and learns the outcome of a run.
 
 One small class per policy, three hooks, one visible list (`consumers.worker.wiring`). The first policy that answers
-decides. `idle` keeps the usual message cheap: a policy with nothing to say is not asked.
+decides. `idle` keeps the usual message cheap: an idle policy is not asked.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from bus.clock import Clock
 from bus.errors import ContractError, DependencyDown
@@ -22,104 +20,87 @@ from consumers.state.delivery import Accepted, Delivery
 __all__ = ["EXPIRED_S", "BrakePolicy", "BreakerPolicy", "CrashPolicy", "LifetimePolicy", "RunPolicy"]
 
 EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
-"""So long after the end of its life a message is expired for certain."""
+"""Seconds after the end of its lifetime after which a message has certainly expired."""
 _FRESH_S, _MOMENT_S = 0.5, 0.01
 
 
-class RunPolicy(Protocol):
-    """One reason not to run a message now."""
+class RunPolicy:
+    """One reason not to run a message now. A hook that a policy does not define is never called."""
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to ask it."""
+        """Whether there is nothing to ask before a run."""
+        return False
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
-        """What becomes of *delivery* instead of a run; None lets it run."""
+        """Decide what becomes of *delivery* instead of a run; None lets it run."""
 
     def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """What becomes of *delivery*, whose handler raised *error*; None leaves that to the retry policy."""
+        """Decide about *delivery*, whose handler raised *error*; None leaves that to the retry policy."""
 
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Learn what was decided about *delivery*."""
+        """Learn the *outcome* of *delivery*."""
 
 
-class CrashPolicy:
-    """A message that ended its process too often, or that an operator has set aside, dies instead of running."""
+class CrashPolicy(RunPolicy):
+    """A message that crashed its process too often, or that an operator has set aside, dies instead of running."""
 
     def __init__(self, guard: CrashGuard) -> None:
         self._guard = guard
 
     @property
     def idle(self) -> bool:
-        """As long as no process has died and nothing is set aside."""
+        """True while no process has died and nothing is set aside."""
         return not (self._guard.tolls or self._guard.orders)
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:  # noqa: ARG002 - the hook's form
-        """Bury what must not run again."""
+        """Bury a message that must not run again."""
         failure = self._guard.end_of(delivery)
         return None if failure is None else Dead(failure)
 
-    def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """Says nothing."""
 
-    def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Learns nothing: the guard is told by the slot."""
+class LifetimePolicy(RunPolicy):
+    """A message may have expired while it waited after the lifetime gate."""
 
-
-class LifetimePolicy:
-    """A message that passed the lifetime gate when it was taken may have waited since."""
-
-    idle = False
-
-    def __init__(self, intake: RecordVerifier, clock: Clock) -> None:
-        self._intake = intake
+    def __init__(self, verification: RecordVerifier, clock: Clock) -> None:
+        self._verification = verification
         self._clock = clock
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
-        """Ask the gate again where the message has waited."""
+        """Run the lifetime gate again where the message has waited."""
         if now_s - delivery.taken_s <= _FRESH_S:
             return None
         try:
-            self._intake.check_lifetime(delivery, self._clock.now_ms())
+            self._verification.check_lifetime(delivery, self._clock.now_ms())
         except ContractError as error:
             return refused(error)
-        delivery.ends_s = now_s + self._intake.remaining_s(delivery)
+        delivery.ends_s = now_s + self._verification.remaining_s(delivery)
         return None
 
-    def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """Says nothing."""
 
-    def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Learns nothing."""
-
-
-class BrakePolicy:
-    """Messages of a type of which too many die wait for a while."""
+class BrakePolicy(RunPolicy):
+    """Messages of a type wait while the failure brake is on."""
 
     def __init__(self, brake: FailureBrake) -> None:
         self._brake = brake
-        self.idle = not brake.enabled
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
-        """Wait as long as the brake is on."""
+        """Wait for the rest of the brake's pause."""
         wait_s = self._brake.delay_s(delivery.label)
         return wait_outside(delivery, _within_life(delivery, wait_s, now_s)) if wait_s else None
 
-    def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """Says nothing."""
-
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Count what went through and what died."""
+        """Count successes and deaths."""
         if isinstance(outcome, Done) and outcome.ran:
             self._brake.done(delivery.label)
         elif isinstance(outcome, Dead):
             self._brake.dead(delivery.label, outcome.failure.reason)
 
 
-class BreakerPolicy:
-    """Messages wait for a dependency that is down, while one of them tries whether it is up again.
+class BreakerPolicy(RunPolicy):
+    """Messages wait for a dependency that is down, while one of them probes it.
 
-    The last policy of the list: a message that it lets through may be the one that tries, and must not wait then.
+    The last policy of the list: the message that it lets through may be the probe, and must not wait then.
     """
 
     def __init__(self, dependencies: CircuitBreakers, dispositions: Dispositions) -> None:
@@ -128,7 +109,7 @@ class BreakerPolicy:
 
     @property
     def idle(self) -> bool:
-        """As long as nothing is down."""
+        """True while no dependency is down or doubted."""
         return not self._dependencies.any_down
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
@@ -138,7 +119,7 @@ class BreakerPolicy:
         return wait_outside(delivery, _within_life(delivery, wait_s, now_s)) if wait_s else None
 
     def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """Wait for what the handler says is down, unless the failure counts as the message's own."""
+        """Wait for the dependency that the handler blames, unless the failure counts as the message's own."""
         message = delivery.message
         if not isinstance(error, DependencyDown):
             self._dependencies.release(message)
@@ -147,12 +128,13 @@ class BreakerPolicy:
         return None if wait_s is None else self._dispositions.wait_after_run(delivery, wait_s)
 
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """A run that went through is a probe that succeeded; any other end says nothing."""
-        if isinstance(outcome, Done) and outcome.ran and delivery.message is not None:
-            self._dependencies.succeeded(delivery.message)
-        self._dependencies.release(delivery.message)
+        """Count a success as a successful probe; any other outcome says nothing about a dependency."""
+        if self._dependencies.any_down and delivery.message is not None:
+            if isinstance(outcome, Done) and outcome.ran:
+                self._dependencies.succeeded(delivery.message)
+            self._dependencies.release(delivery.message)
 
 
 def _within_life(delivery: Accepted, wait_s: float, now_s: float) -> float:
-    """*wait_s*, but no longer than until *delivery* has expired for certain."""
+    """Limit *wait_s* to the time at which *delivery* has certainly expired."""
     return min(wait_s, delivery.ends_s - now_s + EXPIRED_S + _MOMENT_S)

@@ -38,22 +38,22 @@ class HandlerSlot:
     """A coroutine that takes lanes, and the handler that it runs now."""
 
     __slots__ = (
-        "_step_aside",
+        "_guard",
+        "_on_release",
         "_watch",
-        "_witness",
-        "aside",
         "cut",
         "deadline_s",
         "delivery",
         "ending",
+        "released",
         "seen_s",
         "task",
     )
 
-    def __init__(self, watch: Callable[[float], None], step_aside: Callable[[], None], witness: CrashGuard) -> None:
+    def __init__(self, watch: Callable[[float], None], on_release: Callable[[], None], guard: CrashGuard) -> None:
         self._watch = watch
-        self._witness = witness
-        self._step_aside = step_aside
+        self._guard = guard
+        self._on_release = on_release
         self.task: asyncio.Task[None] | None = None
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
@@ -62,7 +62,7 @@ class HandlerSlot:
         """When the last handler ended, on the monotonic clock."""
         self.ending = False
         """The worker closes: a cancellation is meant for the slot itself."""
-        self.aside = False
+        self.released = False
         """The handler has ended and its outcome is being made durable: another handler may run instead."""
 
     @property
@@ -86,7 +86,7 @@ class HandlerSlot:
         """
         self.deadline_s = deadline_s
         self._watch(deadline_s)
-        noted = self._witness.begin(delivery, kept)
+        noted = self._guard.begin(delivery, kept)
         try:
             try:
                 return await handler(*arguments)
@@ -112,7 +112,7 @@ class HandlerSlot:
             # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
             # the settling.
             self.deadline_s = math.inf
-            self._witness.end(noted, delivery)
+            self._guard.end(noted, delivery)
             if self.cut is not None:
                 self.cut = None
                 if self.task is not None:
@@ -130,11 +130,11 @@ class HandlerSlot:
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
 
-    def step_aside(self) -> None:
+    def release(self) -> None:
         """Free the concurrency of this slot: its handler has ended, its outcome is being made durable."""
-        if not self.aside:
-            self.aside = True
-            self._step_aside()
+        if not self.released:
+            self.released = True
+            self._on_release()
 
     def interrupt(self, reason: type[Exception]) -> None:
         """Cancel the handler that runs in this slot, once; *reason* is the error that `call` raises."""
@@ -153,21 +153,21 @@ class HandlerSlots:
         *,
         concurrency: int,
         clock: Clock,
-        witness: CrashGuard | None = None,
+        guard: CrashGuard | None = None,
     ) -> None:
         self._lanes = lanes
         self._drive = drive
         self._concurrency = concurrency
         self._clock = clock
-        self._witness = witness or CrashGuard(None, clock)
-        self._runners: set[HandlerSlot] = set()
+        self._guard = guard or CrashGuard(None, clock)
+        self._slots: set[HandlerSlot] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = 0
         self._busy = 0
-        self._aside = 0
+        self._released = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._deadlines = Deadlines(self._runners, clock)
+        self._deadlines = Deadlines(self._slots, clock)
         self._stopping = self._closed = False
         self.failure: BaseException | None = None
         """The error that ended a slot unexpectedly; the worker stops on it."""
@@ -175,23 +175,23 @@ class HandlerSlots:
     @property
     def full(self) -> bool:
         """Whether *concurrency* handlers run."""
-        return self._busy - self._aside >= self._concurrency
+        return self._busy - self._released >= self._concurrency
 
     def running(self) -> list[HandlerSlot]:
         """Return the slots that drive a lane."""
-        return [runner for runner in self._runners if runner.delivery is not None]
+        return [slot for slot in self._slots if slot.delivery is not None]
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
         """Name the handler that *task* runs; None where it runs none. Callable from any thread."""
-        runner = next((runner for runner in tuple(self._runners) if runner.task is task and runner.in_handler), None)
-        delivery = None if runner is None else runner.delivery
+        slot = next((slot for slot in tuple(self._slots) if slot.task is task and slot.in_handler), None)
+        delivery = None if slot is None else slot.delivery
         if not isinstance(delivery, Accepted):
             return None
         handler = delivery.subscription.handler
         name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
         return RunningHandler(name, delivery.label, delivery.message.message_id)
 
-    def kick(self) -> None:
+    def wake_slots(self) -> None:
         """Wake or start slots for the ready lanes, unless some are waking already.
 
         It wakes as many as are busy, in a handler or waiting for a claim. Where handlers never wait, one slot is enough
@@ -200,7 +200,7 @@ class HandlerSlots:
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):
             return
-        taken = self._busy - self._aside
+        taken = self._busy - self._released
         # A slot is reserved for each lane that waits for the inbox.
         fresh = 0 if self._stopping else min(self._lanes.ready, self._concurrency - taken - back - self._lanes.away)
         for _ in range(min(back + max(0, fresh), self._concurrency - taken, max(1, taken))):
@@ -214,20 +214,20 @@ class HandlerSlots:
                 self._waking += 1
                 waiter.set_result(None)
                 return True
-        if len(self._runners) >= self._concurrency * _MOST_PER_SLOT:
+        if len(self._slots) >= self._concurrency * _MOST_PER_SLOT:
             return False
         self._waking += 1
-        runner = HandlerSlot(self._deadlines.watch, self._stepped_aside, self._witness)
-        self._runners.add(runner)
-        runner.task = asyncio.get_running_loop().create_task(self._run(runner))
-        runner.task.add_done_callback(lambda task: self._ended(runner, task))
+        slot = HandlerSlot(self._deadlines.watch, self._slot_released, self._guard)
+        self._slots.add(slot)
+        slot.task = asyncio.get_running_loop().create_task(self._run(slot))
+        slot.task.add_done_callback(lambda task: self._ended(slot, task))
         return True
 
     async def quiet(self) -> None:
         """Wait until nothing runs and no lane is ready; lanes may wait for a retry."""
         while not self._is_quiet():
             self._quiet.clear()
-            self.kick()
+            self.wake_slots()
             await self._quiet.wait()
             if self.failure is not None:
                 return
@@ -237,7 +237,7 @@ class HandlerSlots:
         if self._is_quiet():
             self._quiet.set()
         else:
-            self.kick()
+            self.wake_slots()
 
     def _is_quiet(self) -> bool:
         lanes = self._lanes
@@ -254,15 +254,15 @@ class HandlerSlots:
         self.stop()
         self._closed = True
         self._deadlines.close()
-        for runner in self._runners:
-            runner.ending = True
-        tasks = [runner.task for runner in self._runners if runner.task is not None]
+        for slot in self._slots:
+            slot.ending = True
+        tasks = [slot.task for slot in self._slots if slot.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
-    async def _run(self, runner: HandlerSlot) -> None:
+    async def _run(self, slot: HandlerSlot) -> None:
         started_s = self._clock.monotonic_s()
         self._waking -= 1
         while True:
@@ -273,44 +273,44 @@ class HandlerSlots:
                 started_s = self._clock.monotonic_s()
                 continue
             self._busy += 1
-            self.kick()
+            self.wake_slots()
             try:
-                await self._drive(lane, runner)
+                await self._drive(lane, slot)
             finally:
-                runner.delivery = None
+                slot.delivery = None
                 self._busy -= 1
-                if runner.aside:
-                    runner.aside = False
-                    self._aside -= 1
+                if slot.released:
+                    slot.released = False
+                    self._released -= 1
                 if not self._busy and self._is_quiet():
                     self._quiet.set()
-            if runner.seen_s - started_s > _SLICE_S:
+            if slot.seen_s - started_s > _SLICE_S:
                 # Handlers that never wait must not starve heartbeats and the poll loop.
                 await asyncio.sleep(0)
                 started_s = self._clock.monotonic_s()
 
     def _take(self) -> Lane[Delivery] | None:
-        lanes, slots = self._lanes, self._concurrency - self._busy + self._aside
-        if slots <= 0:
+        lanes, free = self._lanes, self._concurrency - self._busy + self._released
+        if free <= 0:
             return None
         if lanes.back:
             return lanes.take_back()
-        return None if self._stopping or slots <= lanes.away else lanes.take()
+        return None if self._stopping or free <= lanes.away else lanes.take()
 
-    def _stepped_aside(self) -> None:
-        self._aside += 1
-        self.kick()
+    def _slot_released(self) -> None:
+        self._released += 1
+        self.wake_slots()
 
     async def _rest(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
         await waiter
 
-    def _ended(self, runner: HandlerSlot, task: asyncio.Task[None]) -> None:
-        self._runners.discard(runner)
+    def _ended(self, slot: HandlerSlot, task: asyncio.Task[None]) -> None:
+        self._slots.discard(slot)
         if task.cancelled():
             failure: BaseException | None = (
-                None if runner.ending else RuntimeError("a runner was cancelled, and not because the worker ends")
+                None if slot.ending else RuntimeError("a runner was cancelled, and not because the worker ends")
             )
         else:
             failure = task.exception()
@@ -331,10 +331,10 @@ _log = get_logger("handler")
 
 
 class Deadlines:
-    """Cuts the handlers of *runners* that overrun their deadlines. The set may change."""
+    """Cuts the handlers of *slots* that overrun their deadlines. The set may change."""
 
-    def __init__(self, runners: Collection[HandlerSlot], clock: Clock) -> None:
-        self._runners = runners
+    def __init__(self, slots: Collection[HandlerSlot], clock: Clock) -> None:
+        self._slots = slots
         self._clock = clock
         self._timer: Timer | None = None
         self._due_s = math.inf
@@ -355,20 +355,20 @@ class Deadlines:
     def _look(self) -> None:
         self._timer, self._due_s = None, math.inf
         now_s = self._clock.monotonic_s()
-        for runner in self._runners:
-            if runner.deadline_s <= now_s:
-                runner.deadline_s = now_s + _overrun(runner)
-        waiting = [runner.deadline_s for runner in self._runners if runner.deadline_s < math.inf]
+        for slot in self._slots:
+            if slot.deadline_s <= now_s:
+                slot.deadline_s = now_s + _overrun(slot)
+        waiting = [slot.deadline_s for slot in self._slots if slot.deadline_s < math.inf]
         if waiting:
             self.watch(min(waiting))
 
 
-def _overrun(runner: HandlerSlot) -> float:
+def _overrun(slot: HandlerSlot) -> float:
     """Cut the handler, or log that it goes on although it was cut; return the seconds until the next look."""
-    if runner.cut is None:
-        runner.interrupt(HandlerTimeoutError)
+    if slot.cut is None:
+        slot.interrupt(HandlerTimeoutError)
         return _GRACE_S
-    delivery = runner.delivery
+    delivery = slot.delivery
     if delivery is not None:
         _log.error(
             "handler.does_not_end",

@@ -63,26 +63,26 @@ class Receiver:
     def __init__(
         self,
         partitions: Partitions,
-        intake: RecordVerifier,
-        flight: InFlight,
+        verification: RecordVerifier,
+        in_flight: InFlight,
         lanes: Lanes[Delivery],
         *,
         metrics: Metrics,
         group: str,
         clock: Clock,
-        log_clock: RetryClock,
+        retry_clock: RetryClock,
         judge: Judge | None = None,
     ) -> None:
         self._partitions = partitions
-        self._intake = intake
-        self._judge = judge or intake.judge
-        self._flight = flight
+        self._verification = verification
+        self._judge = judge or verification.judge
+        self._in_flight = in_flight
         self._lanes = lanes
         self._meters = metrics.meters(group)
         self._slow = metrics.slow_decodes
         self._group = group
         self._clock = clock
-        self._log_clock = log_clock
+        self._retry_clock = retry_clock
 
     def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
         """Take *records* in pieces, until their deliveries reach *most_bytes*.
@@ -145,7 +145,7 @@ class Receiver:
         return now_s - fetch.begun_s > _SLICE_S
 
     def _tell_slow(self, record: Record, partition: Partition, taken_s: float) -> None:
-        self._slow.labels(self._intake.label(partition), self._group).inc()
+        self._slow.labels(self._verification.label(partition), self._group).inc()
         place = f"{record.topic}/{record.partition}/{record.offset}"
         _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
@@ -155,7 +155,7 @@ class Receiver:
         It is due by its append time, or by how long this worker has seen it in the tier.
         """
         by_sight_s = tier.delay_s - partition.seen.waited_s(record.offset, now_s)
-        moment_ms = self._log_clock.moment_ms(record.timestamp_ms)
+        moment_ms = self._retry_clock.moment_ms(record.timestamp_ms)
         if moment_ms < partition.passed_ms - _BACKWARDS_MS:
             # It lies behind records with later append times: a clock was wrong unseen, and this time would make it due
             # too early.
@@ -169,13 +169,13 @@ class Receiver:
         delivery = self._judge(record, partition, now_ms)
         if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
-            meter = self._meters[self._intake.label(partition) if delivery is None else delivery.label]
+            meter = self._meters[self._verification.label(partition) if delivery is None else delivery.label]
             meter.received.count += 1
             meter.skipped.count += 1
             return
         self._meters[delivery.label].received.count += 1
         fetch.left_bytes -= delivery.size
-        self._flight.take(delivery, now_ms, now_s)
+        self._in_flight.take(delivery, now_ms, now_s)
         self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label)
         reach("taken")
 

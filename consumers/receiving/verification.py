@@ -1,20 +1,18 @@
 """RecordVerifier: from a fetched record to a delivery that carries its verdict.
 
-Owns running the gates in order for one record, the short way for a record like one that passed them all before, the way
-a retry tier holds records until they are due, and what is skipped. Pure but for the clock it is given. Does not own
-what follows from the verdict.
+Owns running the gates in order, the short way for a record like an accepted one, holding a tier's records until they
+are due, and skipping. Pure but for the clock it is given. What follows from the verdict is in
+`consumers.receiving.receiver` and `consumers.handling.executor`.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
 from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType, Risk
+from bus.payloads.payload_types import PayloadType, Registry, Risk
 from bus.protocol.fast_parse import KnownLayouts
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
@@ -32,8 +30,10 @@ __all__ = ["RecordVerifier"]
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """What was found about a message that passed every gate, and holds for all of its mould: sender, recipient, type
-    and route are the same."""
+    """What holds for all messages of one layout: their type, subscription and label.
+
+    Sender, recipient, type and route are the same in all of them.
+    """
 
     kind: PayloadType
     subscription: Subscription
@@ -43,10 +43,10 @@ class _Passed(msgspec.Struct, frozen=True):
 class RecordVerifier:
     """Judges records for one group."""
 
-    def __init__(self, view: GroupView, clock: Clock, log_clock: RetryClock) -> None:
+    def __init__(self, view: GroupView, clock: Clock, retry_clock: RetryClock) -> None:
         self._view = view
         self._clock = clock
-        self._log_clock = log_clock
+        self._retry_clock = retry_clock
         self._moulds: KnownLayouts[_Passed] = KnownLayouts()
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
@@ -64,7 +64,7 @@ class RecordVerifier:
         )
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """The delivery of *record*, refused or not; None when it is addressed to somebody else."""
+        """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
         return self._judge_alike(record, partition, now_ms) or self._judge_fully(record, partition, now_ms)
 
     def _risk_of(self, message: Message) -> Risk:
@@ -72,8 +72,7 @@ class RecordVerifier:
         return kind.risk if kind is not None else "medium"
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """The delivery of a record that is like one before, where nothing is to be said against it. None: ask every
-        gate."""
+        """Return the delivery of a record with a known layout; None where every gate has to be asked."""
         view, value, key = self._view, record.value, record.key
         if (
             value is None
@@ -88,7 +87,7 @@ class RecordVerifier:
         cast = self._moulds.cast(value)
         if cast is None:
             return None
-        # Recipient, namespace, authenticity, version and hops are the mould's; the rest is each record's own.
+        # Recipient, namespace, authenticity, version and hops are the layout's; the rest is each record's own.
         message, passed = cast.message, cast.known
         kind = passed.kind
         if partition.expected_type != kind.name or key != cast.key:
@@ -105,7 +104,7 @@ class RecordVerifier:
                 return None
         except KeyboardInterrupt:
             raise
-        # A policy is anybody's code, and a type's own is in `open`: every gate says what it was.
+        # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
         except BaseException:  # noqa: BLE001
             return None
         subscription, priority = passed.subscription, message.routing.priority
@@ -134,59 +133,44 @@ class RecordVerifier:
             expected_type=partition.expected_type or _origin_type(control),
             key=record.key,
         )
-        place = (record.partition, record.offset, record.topic)
-        facts: dict[str, Any] = {"record": record, "partition": partition, "control": control, "key": place}
-        facts["size"] = size_of(record)
         verdict = gates.judge(case, self._checks, last="schema")
+        if isinstance(verdict, gates.Failed):
+            return _refused(case, partition, control, verdict.error, registry=view.registry)
         if isinstance(verdict, gates.NotAddressed):
             return None
-        message = verdict.message
-        if message is not None and not (
-            isinstance(verdict, gates.Failed) and gate_of(verdict.error.reason) == "integrity"
-        ):
-            facts |= {
-                "message": message,
-                "label": view.registry.label(message.message_type),
-                "sealed_ms": parse_ms(message.metadata.timestamp) or 0,
-                "expires_ms": max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms),
-            }
-        if isinstance(verdict, gates.Failed):
-            return self._refused(facts, verdict.error)
-        accepted = self._accepted(facts, verdict)
-        if accepted is None:
-            text = f"{verdict.message.message_type} has no handler here"
-            return self._refused(facts, ContractError(text, "/metadata/message_type", "unknown_type"))
-        # What the inbox knows as done is not asked what follows.
+        message, kind, payload = verdict.message, verdict.kind, verdict.payload
+        subscription = view.subscriptions.get(message.message_type)
+        if subscription is None or kind is None or payload is None:
+            text = f"{message.message_type} has no handler here"
+            error = ContractError(text, "/metadata/message_type", "unknown_type")
+            return _refused(case, partition, control, error, registry=view.registry)
+        priority = message.routing.priority
+        accepted = Accepted(
+            record=record,
+            partition=partition,
+            control=control,
+            key=_place_of(record) if subscription.order == "none" else (message.message_type, record.key),
+            size=size_of(record) + _decoded_bytes(kind, message.value),
+            priority=5 if priority is None else priority,
+            message=message,
+            subscription=subscription,
+            payload=payload,
+            label=view.registry.label(message.message_type),
+            sealed_ms=parse_ms(message.metadata.timestamp) or 0,
+            expires_ms=max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms),
+        )
+        # These gates come last: a message that the inbox knows as done is settled as done, although they refuse it.
         case.now_ms, case.extend_until_ms = now_ms, control.extend_until_ms
         case.append_ms = self._append_ms(accepted)
         verdict = gates.judge(case, self._checks, first="lifetime")
         if isinstance(verdict, gates.Failed):
-            return self._refused(facts, verdict.error, accepted)
+            return _refused(case, partition, control, verdict.error, registry=view.registry, otherwise=accepted)
         self._schedule(accepted, now_ms)
-        self._remember(accepted, case.kind)
+        self._remember(accepted, kind)
         return accepted
 
-    def _accepted(self, facts: dict[str, Any], verdict: gates.Passed) -> Accepted | None:
-        """The delivery that *facts* and *verdict* make; None where nobody handles its type."""
-        message, kind = verdict.message, verdict.kind
-        subscription = self._view.subscriptions.get(message.message_type)
-        if subscription is None or kind is None or verdict.payload is None:
-            return None
-        facts = facts | {"size": facts["size"] + _decoded_bytes(kind, message.value)}
-        if message.routing.priority is not None:
-            facts["priority"] = message.routing.priority
-        if subscription.order != "none":
-            facts["key"] = (message.message_type, facts["record"].key)
-        return Accepted(**facts, subscription=subscription, payload=verdict.payload)
-
-    def _refused(self, facts: dict[str, Any], error: ContractError, otherwise: Accepted | None = None) -> Refused:
-        tier = facts["partition"].tier
-        # Another worker of the group may know the type.
-        requeue = tier if error.reason == "unknown_type" else None
-        return Refused(**facts, requeue=requeue, error=error, otherwise=otherwise)
-
     def read_again(self, delivery: Accepted) -> None:
-        """Give *delivery*, which passed every gate, a payload that no run has changed."""
+        """Read the payload of *delivery*, which passed every gate, again: a run may have changed it."""
         delivery.message = msgspec.structs.replace(delivery.message, payload=None)
         try:
             _, delivery.payload = gates.schema_gate(delivery.message, self._view.registry)
@@ -195,11 +179,11 @@ class RecordVerifier:
             delivery.unreadable = error.with_traceback(None)
 
     def label(self, partition: Partition) -> str:
-        """The metric label of what comes from *partition*."""
+        """Return the metric label for records of *partition*."""
         return self._view.registry.label(partition.expected_type or "")
 
     def check_lifetime(self, delivery: Accepted, now_ms: int) -> None:
-        """The lifetime gate once more; raises ContractError."""
+        """Run the lifetime gate once more. Raises ContractError."""
         gates.lifetime_gate(
             delivery.message,
             now_ms=now_ms,
@@ -210,33 +194,69 @@ class RecordVerifier:
         )
 
     def remaining_s(self, delivery: Delivery) -> float:
-        """Seconds of lifetime left to what was parsed."""
+        """Return the rest of the lifetime of *delivery* in seconds."""
         return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
     def _append_ms(self, delivery: Accepted) -> int:
-        # A record of our own topics was appended by a worker, whose clock says nothing about the sender's: that was
-        # judged at the first.
+        # A worker appended a record of a retry or redrive topic: its clock says nothing about the sender's, which was
+        # judged the first time.
         return delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
 
     def _schedule(self, delivery: Accepted, now_ms: int) -> None:
         control, tier = delivery.control, delivery.partition.tier
         if not control.not_before_ms or tier is None:
             return
-        due_ms = self._log_clock.due_ms(control.not_before_ms, delivery.record.timestamp_ms, tier.delay_s)
+        due_ms = self._retry_clock.due_ms(control.not_before_ms, delivery.record.timestamp_ms, tier.delay_s)
         if due_ms > now_ms:
-            # It asked for longer than the largest tier: one more hop, no attempt used.
+            # It has to wait longer than the largest tier: one more hop, no attempt used.
             delivery.requeue = tier
             delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
 
     def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
-        """Have the next message like *delivery* verified the short way."""
+        """Have the next message with the layout of *delivery* verified the short way."""
         message = delivery.message
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
             self._moulds.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
 
 
+def _refused(
+    case: gates.Case,
+    partition: Partition,
+    control: Control,
+    error: ContractError,
+    *,
+    registry: Registry,
+    otherwise: Accepted | None = None,
+) -> Refused:
+    """Return the delivery of a record that a gate refused with *error*."""
+    record = case.record
+    delivery = Refused(
+        record=record,
+        partition=partition,
+        control=control,
+        key=_place_of(record),
+        size=size_of(record),
+        # Another worker of the group may know the type.
+        requeue=partition.tier if error.reason == "unknown_type" else None,
+        error=error,
+        otherwise=otherwise,
+    )
+    # A message whose content differs from what was sealed belongs to no sender.
+    if (message := case.message) is not None and gate_of(error.reason) != "integrity":
+        delivery.message = message
+        delivery.label = registry.label(message.message_type)
+        delivery.sealed_ms = parse_ms(message.metadata.timestamp) or 0
+        delivery.expires_ms = max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms)
+    return delivery
+
+
+def _place_of(record: Record) -> tuple[int, int, str]:
+    """Return the key of a lane of its own: a record without order waits for no other."""
+    return record.partition, record.offset, record.topic
+
+
 def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
-    """What a payload takes besides its bytes, where that is worth counting."""
+    """Return the bytes that the decoded payload takes besides *value*, where that is worth counting."""
     return kind.weight.of(value) if len(value) > kind.small_bytes else 0
 
 

@@ -22,29 +22,29 @@ class FailureBrake:
     """The brake of one group; *rest* receives the message types that are not fetched now."""
 
     def __init__(
-        self, brake: BrakeRule, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
+        self, rule: BrakeRule, group: str, clock: Clock, metrics: Metrics, rest: Callable[[set[str]], None]
     ) -> None:
-        self._brake = brake
+        self._rule = rule
         self._group = group
         self._clock = clock
         self._metrics = metrics
         self._rest = rest
-        self.enabled = brake.enabled
+        self.enabled = rule.enabled
 
     def delay_s(self, message_type: str) -> float:
         """Return 0 when a message of this type may run now, else the seconds to wait."""
-        return self._brake.delay_s(message_type, self._clock.monotonic_s())
+        return self._rule.delay_s(message_type, self._clock.monotonic_s())
 
     def done(self, message_type: str) -> None:
         """Count a handler that succeeded."""
         if self.enabled:
-            self._brake.note(message_type, self._clock.monotonic_s(), died=False)
+            self._rule.note(message_type, self._clock.monotonic_s(), died=False)
 
     def dead(self, message_type: str, reason: str) -> None:
         """Count a message that died of *reason*, and pause its type where that is too many."""
         if not self.enabled or reason not in COUNTED:
             return
-        pause_s = self._brake.note(message_type, self._clock.monotonic_s(), died=True)
+        pause_s = self._rule.note(message_type, self._clock.monotonic_s(), died=True)
         if pause_s is not None:
             _log.error(
                 "brake.pulled",
@@ -62,7 +62,7 @@ class FailureBrake:
 
     def _show(self, message_type: str, *, is_on: bool) -> None:
         self._metrics.brake_on.labels(self._group, message_type).set(int(is_on))
-        self._rest(self._brake.paused(self._clock.monotonic_s()))
+        self._rest(self._rule.paused(self._clock.monotonic_s()))
 
 
 COUNTED = frozenset({"rejected", "retries_exhausted", "crash_loop"})

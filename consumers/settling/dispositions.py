@@ -62,9 +62,9 @@ class Dispositions:
         *,
         admin: Admin,
         publisher: Publisher,
-        settlement: DurableAppender,
-        intake: RecordVerifier,
-        flight: InFlight,
+        appender: DurableAppender,
+        verification: RecordVerifier,
+        in_flight: InFlight,
         clock: Clock,
         metrics: Metrics,
         late: LateAnswers,
@@ -77,9 +77,9 @@ class Dispositions:
         self._counts: dict[str, int] = {}
         """Partition counts of tier topics; they only grow."""
         self._publisher = publisher
-        self._settlement = settlement
-        self._intake = intake
-        self._flight = flight
+        self._appender = appender
+        self._verification = verification
+        self._in_flight = in_flight
         self._clock = clock
         self._metrics = metrics
         self._late = late
@@ -117,16 +117,16 @@ class Dispositions:
 
     def succeeded(self, delivery: Delivery) -> None:
         """Settle *delivery* as done, without outputs."""
-        self._flight.done(delivery)
+        self._in_flight.done(delivery)
         reach("settled")
 
     def drop(self, delivery: Delivery) -> None:
         """Let go of *delivery*, whose partition goes away: its next owner settles it."""
-        self._flight.drop(delivery)
+        self._in_flight.drop(delivery)
 
     async def check(self, outputs: Sequence[NewRecord]) -> None:
         """Raise ContractError where the log would never accept one of *outputs*."""
-        await self._settlement.check(outputs)
+        await self._appender.check(outputs)
 
     # Decisions.
 
@@ -184,7 +184,7 @@ class Dispositions:
         """Wait for a dependency after a run, without using an attempt; in a tier where too many lanes wait."""
         tiers = self._plan.tiers
         may_move = self._is_crowded() and tiers and delivery.subscription.order != "key_strict"
-        if may_move and delivery.partition.tier is None and self._intake.remaining_s(delivery) > tiers[0].delay_s:
+        if may_move and delivery.partition.tier is None and self._verification.remaining_s(delivery) > tiers[0].delay_s:
             return MoveToTier(tiers[0], delivery.control)
         return wait_outside(delivery, wait_s)
 
@@ -204,7 +204,7 @@ class Dispositions:
             asked=delivery.message.routing.retry,
             # With key_strict the message waits in its lane, however long.
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
-            remaining_s=self._intake.remaining_s(delivery),
+            remaining_s=self._verification.remaining_s(delivery),
             randomness=self._randomness(),
             lane_limit_s=0.0 if self._is_crowded() else LANE_LIMIT_S,
         )
@@ -227,7 +227,7 @@ class Dispositions:
 
     async def _send(self, outputs: Sequence[NewRecord], delivery: Delivery) -> Sequence[NewRecord]:
         started_s = self._clock.monotonic_s()
-        undecided = await self._settlement.send(outputs, delivery.partition)
+        undecided = await self._appender.send(outputs, delivery.partition)
         elapsed_s = self._clock.monotonic_s() - started_s
         for record in outputs:
             label = self._plan.view.registry.label(
@@ -254,17 +254,17 @@ class Dispositions:
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
         delivery.control = control
         try:
-            await self._settlement.send([reappend(delivery.record, control, topic, partition)], delivery.partition)
+            await self._appender.send([reappend(delivery.record, control, topic, partition)], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
             await self._bury(delivery, failure)
             return
         reach("retried")
-        self._flight.moved(delivery, tier.name)
+        self._in_flight.moved(delivery, tier.name)
         reach("settled")
 
     async def _bury(self, delivery: Delivery, failure: Failure) -> None:
-        await self._settlement.bury(delivery, failure)
+        await self._appender.bury(delivery, failure)
         reach("buried")
         undecided = await self._report(delivery, failure)
         if undecided:
@@ -273,7 +273,7 @@ class Dispositions:
             self._died(delivery, failure)
 
     def _died(self, delivery: Delivery, failure: Failure) -> None:
-        self._flight.dead(delivery, failure.reason)
+        self._in_flight.dead(delivery, failure.reason)
         reach("settled")
 
     async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
@@ -287,8 +287,10 @@ class Dispositions:
         try:
             make = partial(report_of, self._publisher, message, failure.reason, self._plan.agent_id)
             # Once the message has expired, no requester waits for the report.
-            sealed = await self._settlement.seal(make, delivery.partition, within_s=self._intake.remaining_s(delivery))
-            undecided = await self._settlement.send([sealed.record], delivery.partition)
+            sealed = await self._appender.seal(
+                make, delivery.partition, within_s=self._verification.remaining_s(delivery)
+            )
+            undecided = await self._appender.send([sealed.record], delivery.partition)
             reach("reported")
         except (PublishRejected, RecordTooLargeError) as error:
             _log.warning("message.report_refused", message_id=message.message_id, error=str(error))

@@ -53,7 +53,7 @@ class DurableAppender:
         *,
         group: str,
         clock: Clock,
-        log_clock: RetryClock,
+        retry_clock: RetryClock,
         metrics: Metrics,
         details: bool,
         hold: Callable[[Partition, bool], None],
@@ -63,7 +63,7 @@ class DurableAppender:
         self._clock = clock
         self._details = details
         self._hold = hold
-        self._log_clock = log_clock
+        self._retry_clock = retry_clock
         self._metrics = metrics
         self._gone: OrderedDict[str, float] = OrderedDict()
         """Reply topics that were missing or forbidden, with the monotonic time until which they are not tried."""
@@ -212,7 +212,7 @@ class DurableAppender:
         first: BusError | None = None
         for record, outcome in zip(records, outcomes, strict=True):
             if isinstance(outcome, Appended):
-                self._log_clock.learn(outcome.timestamp_ms)
+                self._retry_clock.learn(outcome.timestamp_ms)
             elif isinstance(outcome, NO_REPLY) and _is_for_answers(record.topic):
                 placeless.append((record, outcome))
             else:

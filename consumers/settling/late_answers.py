@@ -27,9 +27,9 @@ _MOST: Final = 256
 class LateAnswers:
     """Sends the late answers of one worker."""
 
-    def __init__(self, settlement: DurableAppender, flight: InFlight, clock: Clock) -> None:
-        self._settlement = settlement
-        self._flight = flight
+    def __init__(self, appender: DurableAppender, in_flight: InFlight, clock: Clock) -> None:
+        self._appender = appender
+        self._in_flight = in_flight
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -56,12 +56,12 @@ class LateAnswers:
                 await self._clock.sleep(pause_s)
                 if delivery.partition.closed:
                     raise GaveUpError
-                records = await self._settlement.send(records, delivery.partition)
+                records = await self._appender.send(records, delivery.partition)
                 if not records:
                     break
-            await self._settlement.send(records, delivery.partition, at_last=True)
+            await self._appender.send(records, delivery.partition, at_last=True)
             settle()
         except GaveUpError:
-            self._flight.drop(delivery)
+            self._in_flight.drop(delivery)
         finally:
             delivery.partition.parked -= 1

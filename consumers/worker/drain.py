@@ -29,7 +29,7 @@ _log = get_logger("worker")
 
 
 async def drain(
-    runners: HandlerSlots,
+    slots: HandlerSlots,
     partitions: Collection[Partition],
     timeout_s: float,
     clock: Clock,
@@ -47,7 +47,7 @@ async def drain(
     deadline_s = clock.monotonic_s() + timeout_s
     cut_at_s = deadline_s + CUT_GRACE_S
     count = 0
-    while (running := running_for(runners, partitions)) or any(partition.parked for partition in partitions):
+    while (running := running_for(slots, partitions)) or any(partition.parked for partition in partitions):
         now_s = clock.monotonic_s()
         if now_s >= cut_at_s:
             end_if_strict(running)
@@ -55,22 +55,22 @@ async def drain(
         if now_s >= deadline_s and not count:
             count = len(running) + sum(partition.parked for partition in partitions)
             told(count)
-            cut(runners, partitions)
+            cut(slots, partitions)
         await asyncio.sleep(_TURN_S)
     return count
 
 
-def cut(runners: HandlerSlots, partitions: Collection[Partition]) -> None:
+def cut(slots: HandlerSlots, partitions: Collection[Partition]) -> None:
     """Cancel the handlers that run for *partitions*."""
-    for runner in running_for(runners, partitions):
-        runner.interrupt(HandlerCutError)
+    for slot in running_for(slots, partitions):
+        slot.interrupt(HandlerCutError)
 
 
 def end_if_strict(running: Collection[HandlerSlot], end: Callable[[int], object] = os._exit) -> None:
     """End the process if a handler in *running* holds a key whose order is strict."""
-    for runner in running:
-        delivery = runner.delivery
-        if runner.in_handler and isinstance(delivery, Accepted) and delivery.subscription.order == "key_strict":
+    for slot in running:
+        delivery = slot.delivery
+        if slot.in_handler and isinstance(delivery, Accepted) and delivery.subscription.order == "key_strict":
             _log.critical(
                 "worker.ends",
                 type=delivery.label,
@@ -80,6 +80,6 @@ def end_if_strict(running: Collection[HandlerSlot], end: Callable[[int], object]
             return
 
 
-def running_for(runners: HandlerSlots, partitions: Collection[Partition]) -> list[HandlerSlot]:
+def running_for(slots: HandlerSlots, partitions: Collection[Partition]) -> list[HandlerSlot]:
     """Return the slots that drive deliveries of *partitions*."""
-    return [runner for runner in runners.running() if runner.delivery and runner.delivery.partition in partitions]
+    return [slot for slot in slots.running() if slot.delivery and slot.delivery.partition in partitions]

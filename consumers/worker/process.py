@@ -60,7 +60,7 @@ def make_worker(
     member: str,
     clock: Clock,
     metrics: Metrics,
-    witness: CrashGuard | None = None,
+    guard: CrashGuard | None = None,
 ) -> Worker:
     """Build a worker of *app* on *transport*, with a publisher of its own for what it sends."""
     settings = in_namespace(settings, app.namespace)
@@ -76,7 +76,7 @@ def make_worker(
         member=member,
         clock=clock,
         metrics=metrics,
-        witness=witness,
+        guard=guard,
     )
 
 
@@ -97,33 +97,33 @@ async def run_process(
     clock = SystemClock()
     metrics = Metrics()
     transport = open_configured(settings, clock=clock)
-    witness = CrashGuard(open_roll(in_namespace(settings, app.namespace), app.group), clock)
+    guard = CrashGuard(open_roll(in_namespace(settings, app.namespace), app.group), clock)
     try:
         check_hash_seed(os.environ)
         check_needs(app, has_inbox=has_inbox(app, settings))
         member = _member_name(clock)
-        worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, witness=witness)
+        worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, guard=guard)
         with (
             MetricsServer(metrics.registry, metrics_host, metrics_port),
             _rarer_collections(),
-            LoopWatch(worker.runners.work_of) as loop,
+            LoopWatch(worker.slots.work_of) as loop,
         ):
             metrics.loop_lag_seconds.set_function(loop.take_lag_s)
-            witness.open(settings.worker.concurrency, member)
-            await _bury_the_dead(transport, app.group, witness.gone_members())
-            orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, witness)
+            guard.open(settings.worker.concurrency, member)
+            await _bury_the_dead(transport, app.group, guard.gone_members())
+            orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, guard)
             await worker.start(create_topics=creates_topics(settings, transport.features))
             limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
-            with _stopping(limit_s, echo_s, witness.end_in_order) as stop:
+            with _stopping(limit_s, echo_s, guard.end_in_order) as stop:
                 if on_ready is not None:
                     on_ready()
-                following = asyncio.get_running_loop().create_task(follow_orders(orders, witness.ordered, clock))
+                following = asyncio.get_running_loop().create_task(follow_orders(orders, guard.ordered, clock))
                 try:
                     await worker.run(stop)
                 except Exception as error:
                     # Log it at once: the deadline may end the process before the error reaches the top.
                     _log.error("process.failed", error=f"{type(error).__name__}: {text_of(error)}")
-                    witness.end_in_order()
+                    guard.end_in_order()
                     _end_after(limit_s)
                     raise
                 finally:
@@ -132,7 +132,7 @@ async def run_process(
                     cut = await worker.stop(settings.worker.drain_timeout_s)
         return 1 if cut else 0
     finally:
-        witness.close()
+        guard.close()
         await transport.close()
 
 
@@ -152,12 +152,12 @@ async def _bury_the_dead(transport: Transport, group: str, members: Collection[s
             )
 
 
-async def _orders(transport: Transport, settings: Settings, group: str, witness: CrashGuard) -> ParkOrders:
+async def _orders(transport: Transport, settings: Settings, group: str, guard: CrashGuard) -> ParkOrders:
     """Read what operators have set aside, before the first record is read."""
     orders = ParkOrders(transport, settings.bus.namespace, group)
     try:
         if await orders.read_on():
-            witness.ordered(orders.known)
+            guard.ordered(orders.known)
     except BusError as error:
         _log.warning(
             "process.park_orders_unread",

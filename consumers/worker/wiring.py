@@ -1,6 +1,6 @@
-"""Assembly: the parts of one worker, put together.
+"""Wiring: the parts of one worker, put together.
 
-Owns which part is given which; no part makes another. What the parts do is their own, when they do it the worker's.
+Owns which part gets which others; no part creates another. `consumers.worker.worker` drives them.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ __all__ = ["Parts", "assemble"]
 
 
 _WAITING_SHARE = 4
-"""This part of the room may be taken by lanes that wait for a retry; more wait in the log, in the group's tiers."""
+"""One in so many deliveries in flight may wait in a lane for its retry; further ones wait in the tiers."""
 
 
 class Parts(NamedTuple):
-    """What a worker drives."""
+    """The parts that a worker drives."""
 
     partitions: Partitions
-    admission: Receiver
-    flight: InFlight
+    receiver: Receiver
+    in_flight: InFlight
     lanes: Lanes[Delivery]
     waiting: LaneTimers
-    runners: HandlerSlots
+    slots: HandlerSlots
     requests: Requester
-    log_clock: RetryClock
+    retry_clock: RetryClock
     claims: InboxClient | None
     dependencies: CircuitBreakers
     late: LateAnswers
@@ -72,38 +72,48 @@ def assemble(
     clock: Clock,
     metrics: Metrics,
     wake: Callable[[], None],
-    witness: CrashGuard,
+    guard: CrashGuard,
 ) -> Parts:
-    """The parts of a worker of *app*; *wake* tells it that lanes have changed."""
+    """Return the parts of a worker of *app*; *wake* reports that lanes have changed."""
     group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
     partitions = Partitions(
-        plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=witness
+        plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=guard
     )
     requests = Requester(publisher, transport, verifier=app.verifier, policy=app.policy)
     lanes: Lanes[Delivery] = Lanes()
-    flight = InFlight(
+    in_flight = InFlight(
         group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
     )
-    log_clock = RetryClock(clock, own=transport.features.own_clock)
-    intake = RecordVerifier(plan.view, clock, log_clock)
-    judge = witness.judging(intake.judge)
-    admission = Receiver(
-        partitions, intake, flight, lanes, metrics=metrics, group=group, clock=clock, log_clock=log_clock, judge=judge
+    retry_clock = RetryClock(clock, own=transport.features.own_clock)
+    verification = RecordVerifier(plan.view, clock, retry_clock)
+    judge = guard.judging(verification.judge)
+    receiver = Receiver(
+        partitions,
+        verification,
+        in_flight,
+        lanes,
+        metrics=metrics,
+        group=group,
+        clock=clock,
+        retry_clock=retry_clock,
+        judge=judge,
     )
     dependencies = CircuitBreakers(group, clock, metrics, partitions.let_wait)
-    brake = BrakeRule(share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s)
-    braking = FailureBrake(brake, group, clock, metrics, partitions.let_rest)
-    settlement = DurableAppender(
+    brake_rule = BrakeRule(
+        share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s
+    )
+    brake = FailureBrake(brake_rule, group, clock, metrics, partitions.let_rest)
+    appender = DurableAppender(
         publisher,
         group=group,
         clock=clock,
-        log_clock=log_clock,
+        retry_clock=retry_clock,
         metrics=metrics,
         details=deadletter.details,
         hold=partitions.hold,
     )
-    late = LateAnswers(settlement, flight, clock)
+    late = LateAnswers(appender, in_flight, clock)
     claims = None
     if inbox is not None:
         keep_s = settings.inbox.keep_s
@@ -117,51 +127,49 @@ def assemble(
             hold=partitions.hold,
         )
     waiting = LaneTimers(lanes, clock, wake)
-    outcomes = Dispositions(
+    dispositions = Dispositions(
         plan,
         admin=transport.admin,
         publisher=publisher,
-        settlement=settlement,
-        intake=intake,
-        flight=flight,
+        appender=appender,
+        verification=verification,
+        in_flight=in_flight,
         clock=clock,
         metrics=metrics,
         late=late,
         waiting=waiting.__len__,
         most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
     )
-    solitude = ExclusiveGate()
-    parking = (
+    exclusive = ExclusiveGate()
+    batches = (
         None
         if claims is None
-        else ClaimBatcher(claims, lanes, outcomes=outcomes, solitude=solitude, clock=clock, wake=wake)
+        else ClaimBatcher(claims, lanes, dispositions=dispositions, exclusive=exclusive, clock=clock, wake=wake)
     )
-    # Asked in this order before each run; the breaker last, see there.
+    # Asked in this order before each run; the breaker last, see `BreakerPolicy`.
     policies = (
-        CrashPolicy(witness),
-        LifetimePolicy(intake, clock),
-        BrakePolicy(braking),
-        BreakerPolicy(dependencies, outcomes),
+        CrashPolicy(guard),
+        LifetimePolicy(verification, clock),
+        *([BrakePolicy(brake)] if brake.enabled else ()),
+        BreakerPolicy(dependencies, dispositions),
     )
     executor = Executor(
         plan,
-        outcomes,
+        dispositions,
         policies=policies,
         publisher=publisher,
         requests=requests,
-        intake=intake,
+        verification=verification,
         lanes=lanes,
         timers=waiting,
-        exclusive=solitude,
+        exclusive=exclusive,
         claims=claims,
-        batches=parking,
-        guard=witness,
+        batches=batches,
+        guard=guard,
         clock=clock,
         metrics=metrics,
     )
-    runners = HandlerSlots(
-        lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, witness=witness
-    )
+    slots = HandlerSlots(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, guard=guard)
     return Parts(
-        partitions, admission, flight, lanes, waiting, runners, requests, log_clock, claims, dependencies, late
+        partitions, receiver, in_flight, lanes, waiting, slots, requests, retry_clock, claims, dependencies, late
     )

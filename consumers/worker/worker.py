@@ -37,7 +37,7 @@ _LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
 _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
-_LAST_COMMIT_S, _PURGE_S, _GIVE_BACK_S = 3.0, 600.0, 1.0
+_LAST_COMMIT_S, _PURGE_S, _LEFTOVERS_S = 3.0, 600.0, 1.0
 _CROWDED_S = 0.01
 """Seconds between looks at a type that crowds out others."""
 
@@ -59,7 +59,7 @@ class Worker:
         member: str,
         clock: Clock,
         metrics: Metrics,
-        witness: CrashGuard | None = None,
+        guard: CrashGuard | None = None,
     ) -> None:
         self.app = app
         self._plan = plan
@@ -84,17 +84,17 @@ class Worker:
             clock=clock,
             metrics=metrics,
             wake=self._wake,
-            witness=witness or CrashGuard(None, clock),
+            guard=guard or CrashGuard(None, clock),
         )
         (
             self._partitions,
-            self._admission,
-            self.flight,
+            self._receiver,
+            self.in_flight,
             self.lanes,
             self._waiting,
-            self.runners,
+            self.slots,
             self.requests,
-            self._log_clock,
+            self._retry_clock,
             self._claims,
             self._dependencies,
             self._late,
@@ -160,13 +160,13 @@ class Worker:
 
     async def cycle(self, timeout_s: float) -> int:
         """Fetch once, waiting up to *timeout_s*, and queue the records in lanes; return how many came."""
-        if self.runners.failure is not None:
-            raise self.runners.failure
+        if self.slots.failure is not None:
+            raise self.slots.failure
         subscription = self._joined()
-        if self._shares and (self.flight.is_half_full or self._partitions.crowding):
-            self._partitions.let_others(self.flight.crowding(self._partitions.crowding, self._waiting.held_up()))
+        if self._shares and (self.in_flight.is_half_full or self._partitions.crowding):
+            self._partitions.let_others(self.in_flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
-        count, size = self.flight.room(self._partitions.waiting, self._waiting.held_up)
+        count, size = self.in_flight.room(self._partitions.waiting, self._waiting.held_up)
         # With plenty to do, room for a few records is not worth a fetch. The pause is real time: a test's clock stands
         # still.
         if not count or (count < _LITTLE_ROOM and self.lanes.ready > _PLENTY):
@@ -179,8 +179,8 @@ class Worker:
         )
         # The budget is per fetch: where several types share the worker, the others are fetched only after it.
         left_s = _CATCH_UP_S
-        for _ in self._admission.admit(records, size):
-            self.runners.kick()
+        for _ in self._receiver.admit(records, size):
+            self.slots.wake_slots()
             # Let the slots begin before the next piece or fetch; handlers that do not wait finish these deliveries
             # meanwhile.
             await asyncio.sleep(0)
@@ -195,10 +195,10 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        timer = loop.call_later(within_s, self.flight.landed.set)
+        timer = loop.call_later(within_s, self.in_flight.landed.set)
         while self.lanes.ready > _ENOUGH and loop.time() < timer.when():
-            self.flight.landed.clear()
-            await self.flight.landed.wait()
+            self.in_flight.landed.clear()
+            await self.in_flight.landed.wait()
         timer.cancel()
         return loop.time() - begun_s
 
@@ -225,9 +225,9 @@ class Worker:
 
     async def stop(self, drain_timeout_s: float) -> int:
         """Drain, cut the rest after *drain_timeout_s*, commit, leave the group; return how many handlers were cut."""
-        self.runners.stop()
+        self.slots.stop()
         self._cut_beside = 0
-        left = await drain(self.runners, self._partitions.all(), drain_timeout_s, self._clock)
+        left = await drain(self.slots, self._partitions.all(), drain_timeout_s, self._clock)
         left += self._cut_beside
         if self._partitions.subscription is not None:
             try:
@@ -244,7 +244,7 @@ class Worker:
                     detail="its partitions go to others when its session has timed out",
                 )
             self._partitions.subscription = None
-        await self.runners.close()
+        await self.slots.close()
         await self._late.close()
         await self.requests.close()
         if self._inbox is not None:
@@ -263,7 +263,7 @@ class Worker:
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Finish what runs for *assignments*, commit, then let them go."""
         leaving = self._partitions.chosen(assignments)
-        left = await drain(self.runners, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
+        left = await drain(self.slots, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
         try:
             await self.commit()
         except TransportError as error:
@@ -277,9 +277,9 @@ class Worker:
         """Drop *assignments*, which another member owns already: their running handlers must not count."""
         gone = self._partitions.chosen(assignments)
         self._forget(assignments)
-        self._count_cut(len(running_for(self.runners, gone)))
-        cut(self.runners, gone)
-        self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.runners, gone)))
+        self._count_cut(len(running_for(self.slots, gone)))
+        cut(self.slots, gone)
+        self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.slots, gone)))
         _log.warning("worker.partitions_lost", partitions=names_of(assignments))
 
     def _forget(self, assignments: Iterable[Assignment]) -> None:
@@ -291,10 +291,10 @@ class Worker:
             self._cut_beside += count
 
     async def _wait_for_room(self, timeout_s: float) -> None:
-        self.flight.landed.clear()
+        self.in_flight.landed.clear()
         if timeout_s > 0:
-            timer = self._clock.call_later(timeout_s, self.flight.landed.set)
-            await self.flight.landed.wait()
+            timer = self._clock.call_later(timeout_s, self.in_flight.landed.set)
+            await self.in_flight.landed.wait()
             timer.cancel()
 
     async def _keep(self) -> None:
@@ -304,14 +304,14 @@ class Worker:
         while True:
             await self._clock.sleep(interval_s)
             await self.keep_up()
-            if self._claims is not None and rarely.is_time("give back", _GIVE_BACK_S):
-                await self._claims.give_back()
+            if self._claims is not None and rarely.is_time("give back", _LEFTOVERS_S):
+                await self._claims.release_leftovers()
             if self._claims is not None and rarely.is_time("purge", _PURGE_S):
                 await self._claims.purge()
 
     async def keep_up(self) -> None:
         """Do one round of housekeeping: release full partitions, commit, check clocks, refresh gauges."""
-        self._log_clock.watch()
+        self._retry_clock.watch()
         self._dependencies.watch()
         self._partitions.release_full()
         try:
@@ -323,13 +323,13 @@ class Worker:
                 raise
             _log.error("worker.commit_failed", error=str(error))
         group = self._plan.group
-        self._metrics.in_flight.labels(group).set(len(self.flight))
+        self._metrics.in_flight.labels(group).set(len(self.in_flight))
         self._metrics.lanes.labels(group).set(len(self.lanes))
-        self._metrics.oldest_unsettled_seconds.labels(group).set(self.flight.oldest_s())
-        self._metrics.clock_offset_seconds.set(self._log_clock.offset_s)
+        self._metrics.oldest_unsettled_seconds.labels(group).set(self.in_flight.oldest_s())
+        self._metrics.clock_offset_seconds.set(self._retry_clock.offset_s)
 
     def _wake(self) -> None:
-        self.runners.changed()
+        self.slots.changed()
 
     def _joined(self) -> LogSubscription:
         if self._partitions.subscription is None:

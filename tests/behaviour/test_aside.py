@@ -16,17 +16,17 @@ class Case:
 
     def __init__(self, concurrency: int) -> None:
         self.lanes: Lanes[Any] = Lanes()
-        self.runners = HandlerSlots(self.lanes, self.drive, concurrency=concurrency, clock=SystemClock())
+        self.slots = HandlerSlots(self.lanes, self.drive, concurrency=concurrency, clock=SystemClock())
         self.at_work = self.most_at_work = self.settling = self.most_settling = self.done = 0
         self.durable = asyncio.Event()
 
-    async def drive(self, lane: Lane[Any], runner: HandlerSlot) -> None:
+    async def drive(self, lane: Lane[Any], slot: HandlerSlot) -> None:
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
         await asyncio.sleep(0)
         self.at_work -= 1
-        runner.step_aside()
-        runner.step_aside()
+        slot.release()
+        slot.release()
         self.settling += 1
         self.most_settling = max(self.most_settling, self.settling)
         await self.durable.wait()
@@ -37,7 +37,7 @@ class Case:
     def add(self, count: int) -> None:
         for number in range(count):
             self.lanes.add(number, object(), 5)
-        self.runners.kick()
+        self.slots.wake_slots()
 
 
 async def test_handlers_start_while_others_settle_and_never_more_than_the_slots() -> None:
@@ -48,15 +48,15 @@ async def test_handlers_start_while_others_settle_and_never_more_than_the_slots(
     assert case.most_at_work == 2
     assert case.settling == 8, "four for each slot"
     case.durable.set()
-    await asyncio.wait_for(case.runners.quiet(), 5)
+    await asyncio.wait_for(case.slots.quiet(), 5)
     assert (case.done, case.most_at_work, len(case.lanes)) == (20, 2, 0)
-    await case.runners.close()
+    await case.slots.close()
 
 
 async def test_quiet_waits_for_what_settles() -> None:
     case = Case(concurrency=4)
     case.add(3)
-    quiet = asyncio.create_task(case.runners.quiet())
+    quiet = asyncio.create_task(case.slots.quiet())
     for _ in range(20):
         await asyncio.sleep(0)
     assert case.settling == 3
@@ -64,7 +64,7 @@ async def test_quiet_waits_for_what_settles() -> None:
     case.durable.set()
     await asyncio.wait_for(quiet, 5)
     assert case.done == 3
-    await case.runners.close()
+    await case.slots.close()
 
 
 async def test_an_answer_that_comes_when_all_is_closed_starts_nothing() -> None:
@@ -73,10 +73,10 @@ async def test_an_answer_that_comes_when_all_is_closed_starts_nothing() -> None:
     lane = case.lanes.take()
     assert lane is not None
     case.lanes.ask()
-    await case.runners.close()
+    await case.slots.close()
     before = asyncio.all_tasks()
     case.lanes.answered([lane])
-    case.runners.changed()
+    case.slots.changed()
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
     assert case.most_at_work == 0

@@ -53,7 +53,7 @@ async def test_copies_of_a_retry_that_are_fetched_together_are_run_as_one(order:
         await append(bus, *[retry] * 30)
         await bus.advance(60)
         assert runs == [(1, 1), (1, 2), (1, 3), (1, 4)]
-        assert (len(bus._worker.flight), bus.dead) == (0, [])
+        assert (len(bus._worker.in_flight), bus.dead) == (0, [])
 
 
 async def test_retries_of_different_messages_are_no_copies() -> None:

@@ -40,7 +40,7 @@ async def work(app: App, transport: Transport, tiers: str, clock: ManualClock, s
     await worker.start(create_topics=True)
     for _ in range(seconds):
         await worker.cycle(0)
-        await worker.runners.quiet()
+        await worker.slots.quiet()
         await worker.commit()
         clock.advance(1)
     await worker.stop(0)

@@ -28,15 +28,13 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
 from bus.transports.read_all import scan
 from consumers.group_plan import make_plan
-from consumers.handling import claim_batches as parking
-from consumers.handling import claims
-from consumers.handling import executor as execution
+from consumers.handling import claim_batches, claims, executor
 from consumers.inbox import claim_rules as rules
 from consumers.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.row_encoding import encode_outputs
-from consumers.receiving import receiver as admission
+from consumers.receiving import receiver
 from consumers.resilience.retry import Tier
-from consumers.settling import dispositions as outcomes
+from consumers.settling import dispositions
 from consumers.settling.durable_append import DurableAppender
 from consumers.state.commit_frontier import Frontier
 from consumers.state.delivery import Delivery
@@ -321,7 +319,7 @@ async def live_and_die_on(
 @contextlib.contextmanager
 def reaching(life: Life) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
-        for module in (admission, claims, execution, outcomes, parking, worker):
+        for module in (receiver, claims, executor, dispositions, claim_batches, worker):
             patches.enter_context(patch.object(module, "reach", life.reach))
         yield
 
@@ -349,7 +347,7 @@ async def run(living: Worker, life: Life, clock: ManualClock) -> None:
     """Until it is dead, or nothing is left to do for a long time."""
     idle_s = 0.0
     with contextlib.suppress(Killed):
-        while idle_s < LONG_S and living.runners.failure is None:
+        while idle_s < LONG_S and living.slots.failure is None:
             if await living.cycle(0):
                 idle_s = 0
             for _ in range(30):
@@ -357,18 +355,18 @@ async def run(living: Worker, life: Life, clock: ManualClock) -> None:
             await living.commit()
             clock.advance(1)
             idle_s += 1
-        if living.runners.failure is not None and not isinstance(living.runners.failure, Killed):
-            raise living.runners.failure
+        if living.slots.failure is not None and not isinstance(living.slots.failure, Killed):
+            raise living.slots.failure
 
 
 async def bury(living: Worker, life: Life) -> None:
     """Its tasks are gone with it; an orderly end for one that lived."""
-    if not life.over and living.runners.failure is None:
+    if not life.over and living.slots.failure is None:
         await living.stop(0)
         return
     life.over = True
     with contextlib.suppress(Killed):
-        await living.runners.close()
+        await living.slots.close()
     # What its session's end would do.
     if living._partitions.subscription is not None:
         await living._partitions.subscription.close()
@@ -437,10 +435,10 @@ def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
 
 
 def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:
-    async def move(self: outcomes.Dispositions, delivery: Delivery, tier: Tier, *_: object) -> None:
-        self._flight.moved(delivery, tier.name)
+    async def move(self: dispositions.Dispositions, delivery: Delivery, tier: Tier, *_: object) -> None:
+        self._in_flight.moved(delivery, tier.name)
 
-    patch.setattr(outcomes.Dispositions, "_move", move)
+    patch.setattr(dispositions.Dispositions, "_move", move)
 
 
 def asks_no_inbox(patch: pytest.MonkeyPatch) -> None:

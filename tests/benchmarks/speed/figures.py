@@ -157,10 +157,10 @@ class _Reader:
         app.on(Report)(handle)
 
         settings, clock = _settings(folder), SystemClock()
-        witness = CrashGuard(open_roll(settings, _GROUP), clock)
-        witness.open(settings.worker.concurrency, _MEMBER)
+        guard = CrashGuard(open_roll(settings, _GROUP), clock)
+        guard.open(settings.worker.concurrency, _MEMBER)
         self.worker: Worker = make_worker(
-            app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), witness=witness
+            app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), guard=guard
         )
 
     async def read(self, wanted: int) -> None:

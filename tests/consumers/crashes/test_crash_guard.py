@@ -22,15 +22,15 @@ LARGE = b"x" * 20_000
 
 
 class Case:
-    """A witness, and a judge that takes so many seconds for a record."""
+    """A guard, and a judge that takes so many seconds for a record."""
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
         self.roll = ProcessFiles(path)
-        self.witness = CrashGuard(self.roll, self.clock)
-        self.witness.open(4, "m")
+        self.guard = CrashGuard(self.roll, self.clock)
+        self.guard.open(4, "m")
         self.takes_s = 0.0
-        self.judge = self.witness.judging(self._judge)
+        self.judge = self.guard.judging(self._judge)
 
     def _judge(self, record: Record, partition: Partition, _now_ms: int) -> Delivery | None:
         self.clock.advance(self.takes_s)
@@ -44,7 +44,7 @@ class Case:
         partition.frontier.deliver(7)
         delivery = self.judge(Record("agents.a", 0, 7, 0, b"k", value), partition, 0)
         assert delivery is not None
-        self.witness.gone(partition)
+        self.guard.gone(partition)
         return delivery.error.reason if isinstance(delivery, Refused) else ""
 
 
@@ -69,33 +69,33 @@ def test_one_that_was_committed_before_its_partition_went_is_not_counted(case: C
     partition.frontier.deliver(7)
     case.judge(Record("agents.a", 0, 7, 0, b"k", LARGE), partition, 0)
     partition.committed = 8
-    case.witness.gone(partition)
+    case.guard.gone(partition)
     assert case.roll.tolls() == {}
 
 
 async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(case: Case) -> None:
     marks = tuple(Mark("agents.a", 0, offset, f"id-{offset}", 0, "handler") for offset in (1, 2))
     case.roll.change(lambda tolls: after(tolls, Death(1, case.clock.now_ms(), marks)), case.clock.now_ms())
-    case.witness.look()
-    assert len(case.witness.tolls) == 2
+    case.guard.look()
+    assert len(case.guard.tolls) == 2
     partition = Partition(Assignment("agents.a", 0, 1), expected_type=None, own=False, tier=None)
     record = Record("agents.a", 0, 1, 0, b"k", b"{}")
     message = type("Message", (), {"message_id": "id-1"})()
     delivery = Delivery(
         record=record, partition=partition, control=Control("agents.a", 0, 1), key=1, size=0, message=message
     )
-    case.witness.end(case.witness.begin(delivery, False), delivery)
-    assert [key.offset for key in case.witness.tolls] == [2]
+    case.guard.end(case.guard.begin(delivery, False), delivery)
+    assert [key.offset for key in case.guard.tolls] == [2]
     case.clock.advance(1.0)
     assert [key.offset for key in case.roll.tolls()] == [2]
 
 
 def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None:
-    witness = CrashGuard(ProcessFiles(tmp_path / "gone"), ManualClock())
+    guard = CrashGuard(ProcessFiles(tmp_path / "gone"), ManualClock())
     with capture_logs() as logs:
-        witness.open(4, "m")
-        witness.look()
-        witness.close()
+        guard.open(4, "m")
+        guard.look()
+        guard.close()
     assert [line["event"] for line in logs] == ["deaths.not_counted"]
 
 

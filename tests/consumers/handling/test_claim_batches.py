@@ -1,4 +1,4 @@
-"""A message with a key waits for the inbox and no runner with it: what is held up meanwhile, and what is not."""
+"""A message with a key waits for the inbox and no slot with it: what is held up meanwhile, and what is not."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ async def test_nothing_is_committed_before_its_result_is_durable() -> None:
         await turns()
         await slow.let(slow.claims)
         assert case.runs == [1]
-        assert (len(worker.flight), worker.runners.running()) == (1, [])
+        assert (len(worker.in_flight), worker.slots.running()) == (1, [])
         await slow.let(slow.results)
-        assert len(worker.flight) == 0
+        assert len(worker.in_flight) == 0
 
 
 async def test_quiet_waits_for_claims_and_for_results() -> None:
@@ -159,7 +159,7 @@ async def test_quiet_waits_for_claims_and_for_results() -> None:
     async with case.running() as (bus, slow):
         await bus.publish(Order(1), idempotency_key="k1")
         await bus._worker.cycle(0)
-        quiet = asyncio.create_task(bus._worker.runners.quiet())
+        quiet = asyncio.create_task(bus._worker.slots.quiet())
         await turns()
         assert not quiet.done()
         await slow.let(slow.claims)
@@ -186,7 +186,7 @@ async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_ba
         assert not leaving.done()
         await slow.let(slow.results)
         await asyncio.wait_for(leaving, 5)
-        assert (len(case.runs), len(worker.flight)) == (1, 0)
+        assert (len(case.runs), len(worker.in_flight)) == (1, 0)
         assert slow.released == [f"k{1 - case.runs[0]}"]
 
 
@@ -202,13 +202,13 @@ async def test_a_result_that_the_store_did_not_take_is_insisted_on_or_ends_the_w
         await slow.let(slow.claims)
         await slow.let(slow.results)
         if isinstance(error, InboxError):
-            assert (case.runs, len(worker.flight), worker.runners.failure) == ([1], 1, None)
+            assert (case.runs, len(worker.in_flight), worker.slots.failure) == ([1], 1, None)
             bus.clock.advance(1)
             await turns()
-            assert (case.runs, len(worker.flight), worker.runners.failure) == ([1], 0, None)
+            assert (case.runs, len(worker.in_flight), worker.slots.failure) == ([1], 0, None)
         else:
-            assert worker.runners.failure is error
-            worker.runners.failure = None
+            assert worker.slots.failure is error
+            worker.slots.failure = None
 
 
 async def test_a_repetition_is_not_run_again() -> None:
@@ -221,7 +221,7 @@ async def test_a_repetition_is_not_run_again() -> None:
             await turns()
             await slow.let(slow.claims)
             await slow.let(slow.results)
-        assert (case.runs, len(bus._worker.flight)) == ([1], 0)
+        assert (case.runs, len(bus._worker.in_flight)) == ([1], 0)
 
 
 async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_little_while() -> None:
@@ -232,9 +232,9 @@ async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_li
         fetching = asyncio.create_task(bus._worker.cycle(0))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert 0 < len(bus._worker.flight) < 300
+        assert 0 < len(bus._worker.in_flight) < 300
         await asyncio.wait_for(fetching, 10)
-        assert len(bus._worker.flight) == 300
+        assert len(bus._worker.in_flight) == 300
         for _ in range(200):
             await slow.let(slow.claims)
             await slow.let(slow.results)

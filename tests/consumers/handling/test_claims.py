@@ -87,10 +87,10 @@ async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(cas
     case.store.failing = True
     await case.claims.release(ActiveClaim(key("one"), token))
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     case.store.failing = False
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     assert isinstance(await claim(case.other, "one"), Claimed)
 
 
@@ -103,7 +103,7 @@ async def test_what_was_perhaps_claimed_for_a_partition_that_is_gone_is_given_up
     case.store.failing = False
     await _given_up(case, "one")
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     assert isinstance(await claim(case.other, "one"), Claimed)
 
 
@@ -114,7 +114,7 @@ async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None
     assert await case.other.finish(key("done"), done.token, ())
     for name in ("held", "done"):
         await _given_up(case, name)
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     assert await case.other.finish(key("held"), 1, ())
     assert await claim(case.other, "done") == AlreadyDone(())
 
@@ -124,10 +124,10 @@ async def test_nothing_is_given_up_twice(case: Case) -> None:
     case.store.failing = True
     await case.claims.release(ActiveClaim(key("one"), token))
     case.store.failing = False
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     again = await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)
     assert isinstance(again, Claimed)
-    await case.claims.give_back()
+    await case.claims.release_leftovers()
     assert await case.store.finish(key("one"), again.token, ())
 
 

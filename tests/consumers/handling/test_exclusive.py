@@ -11,36 +11,36 @@ from consumers.handling.exclusive import ExclusiveGate
 
 
 async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
-    solitude = ExclusiveGate()
+    exclusive = ExclusiveGate()
     async with asyncio.timeout(2):
-        await solitude.enter(alone=False)
-        await solitude.enter(alone=False)
-        solitude.leave(alone=False)
-        assert (solitude.inside, solitude.closed) == (1, False)
-        solitude.leave(alone=False)
-        await solitude.enter(alone=True)
-        assert (solitude.inside, solitude.closed) == (1, True)
-        solitude.leave(alone=True)
-        assert (solitude.inside, solitude.closed) == (0, False)
+        await exclusive.enter(alone=False)
+        await exclusive.enter(alone=False)
+        exclusive.leave(alone=False)
+        assert (exclusive.inside, exclusive.closed) == (1, False)
+        exclusive.leave(alone=False)
+        await exclusive.enter(alone=True)
+        assert (exclusive.inside, exclusive.closed) == (1, True)
+        exclusive.leave(alone=True)
+        assert (exclusive.inside, exclusive.closed) == (0, False)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
 def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
-    solitude, inside, turns = ExclusiveGate(), [], []
+    exclusive, inside, turns = ExclusiveGate(), [], []
 
     async def visit(number: int, alone: bool, naps: int) -> None:
-        if alone or solitude.closed:
-            await solitude.enter(alone=alone)
+        if alone or exclusive.closed:
+            await exclusive.enter(alone=alone)
         else:
-            solitude.inside += 1
+            exclusive.inside += 1
         inside.append(alone)
         assert len(inside) == 1 or not any(inside)
-        assert solitude.inside == len(inside)
+        assert exclusive.inside == len(inside)
         for _ in range(naps):
             await asyncio.sleep(0)
         inside.remove(alone)
         turns.append(number)
-        solitude.leave(alone=alone)
+        exclusive.leave(alone=alone)
 
     async def everybody() -> None:
         async with asyncio.timeout(5):
@@ -48,17 +48,17 @@ def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits:
 
     asyncio.run(everybody())
     assert sorted(turns) == list(range(len(visits)))
-    assert (solitude.inside, solitude.closed) == (0, False)
+    assert (exclusive.inside, exclusive.closed) == (0, False)
 
 
 async def test_whoever_gives_up_waiting_to_be_alone_lets_the_others_in() -> None:
-    solitude = ExclusiveGate()
-    solitude.inside += 1
-    waiting = asyncio.create_task(solitude.enter(alone=True))
+    exclusive = ExclusiveGate()
+    exclusive.inside += 1
+    waiting = asyncio.create_task(exclusive.enter(alone=True))
     await asyncio.sleep(0)
-    assert solitude.closed
-    beside = asyncio.create_task(solitude.enter(alone=False))
+    assert exclusive.closed
+    beside = asyncio.create_task(exclusive.enter(alone=False))
     await asyncio.sleep(0)
     waiting.cancel()
     await beside
-    assert solitude.inside == 2
+    assert exclusive.inside == 2

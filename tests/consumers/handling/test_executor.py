@@ -41,7 +41,7 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     await transport.admin.create_topics([TopicSpec(name=REPLY, partitions=1)])
     await publisher.publish(Draft(payload=Job("x" * 3_250), reply_to=REPLY))
     while await worker.cycle(0):
-        await worker.runners.quiet()
+        await worker.slots.quiet()
     labels = {"type": "execution.job", "group": app.group}
     dead = metrics.registry.get_sample_value(
         "sealbus_settled_total", {**labels, "outcome": "dead", "reason": "retries_exhausted"}

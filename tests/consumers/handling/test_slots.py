@@ -1,4 +1,4 @@
-"""A handler's end, however unusual, is an outcome of its message and never the end of a runner."""
+"""A handler's end, however unusual, is an outcome of its message and never the end of a slot."""
 
 from __future__ import annotations
 
@@ -177,20 +177,20 @@ async def test_a_handler_that_cancels_itself_and_raises_is_a_failure_of_its_mess
 
 
 async def test_a_runner_that_something_else_cancels_is_not_gone_in_silence() -> None:
-    async def driven(lane: Lane[Any], runner: HandlerSlot) -> None:
-        assert runner.task is not None
-        runner.task.cancel()
+    async def driven(lane: Lane[Any], slot: HandlerSlot) -> None:
+        assert slot.task is not None
+        slot.task.cancel()
         await asyncio.sleep(1)
 
     lanes: Lanes[Any] = Lanes()
-    runners = HandlerSlots(lanes, driven, concurrency=1, clock=ManualClock())
+    slots = HandlerSlots(lanes, driven, concurrency=1, clock=ManualClock())
     lanes.add("key", "delivery", 5)
-    runners.kick()
+    slots.wake_slots()
     async with asyncio.timeout(10):
-        while runners.failure is None:  # noqa: ASYNC110 - nobody tells
+        while slots.failure is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-    assert isinstance(runners.failure, RuntimeError)
-    await runners.close()
+    assert isinstance(slots.failure, RuntimeError)
+    await slots.close()
 
 
 class UnprintableError(Exception):
@@ -283,29 +283,29 @@ async def test_where_handlers_wait_all_of_them_begin_within_a_few_turns_of_the_l
         begun.append(lane.key)
         await never
 
-    runners = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
+    slots = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
     for key in range(100):
         lanes.add(key, None, 5)
-    runners.kick()
+    slots.wake_slots()
     for _ in range(8):
         await asyncio.sleep(0)
     assert begun == list(range(64))
-    await runners.close()
+    await slots.close()
 
 
 async def test_where_handlers_do_not_wait_one_runner_is_enough() -> None:
     lanes: Lanes[Any] = Lanes()
     drivers: set[HandlerSlot] = set()
 
-    async def drive(lane: Lane[Any], runner: HandlerSlot) -> None:
-        drivers.add(runner)
+    async def drive(lane: Lane[Any], slot: HandlerSlot) -> None:
+        drivers.add(slot)
         lanes.finish(lane)
 
-    runners = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
+    slots = HandlerSlots(lanes, drive, concurrency=64, clock=ManualClock())
     for key in range(100):
         lanes.add(key, None, 5)
-    runners.kick()
-    await runners.quiet()
+    slots.wake_slots()
+    await slots.quiet()
     assert not len(lanes)
     assert len(drivers) <= 2
-    await runners.close()
+    await slots.close()

@@ -24,7 +24,7 @@ FETCHED = [Record(TOPIC, 0, offset, 0, b"k", b"{}") for offset in range(150)]
 
 
 class Worker:
-    """Everything an admission is given."""
+    """Everything that a receiver is given."""
 
     def __init__(self) -> None:
         clock, metrics = ManualClock(), Metrics()
@@ -32,18 +32,18 @@ class Worker:
         self.metrics = metrics
         self.partitions = Partitions(plan.tiers, clock)
         self.lanes: Lanes[Delivery] = Lanes()
-        self.flight = InFlight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
-        log_clock = RetryClock(clock, own=True)
-        intake = RecordVerifier(plan.view, clock, log_clock)
-        self.admission = Receiver(
+        self.in_flight = InFlight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
+        retry_clock = RetryClock(clock, own=True)
+        verification = RecordVerifier(plan.view, clock, retry_clock)
+        self.receiver = Receiver(
             self.partitions,
-            intake,
-            self.flight,
+            verification,
+            self.in_flight,
             self.lanes,
             metrics=metrics,
             group=plan.group,
             clock=clock,
-            log_clock=log_clock,
+            retry_clock=retry_clock,
         )
         self.group = plan.group
 
@@ -54,24 +54,24 @@ class Worker:
 def test_everything_fetched_is_taken_in_order() -> None:
     worker = Worker()
     worker.partitions.add([Assignment(TOPIC, 0, 1)])
-    pieces = sum(1 for _ in worker.admission.admit(FETCHED))
+    pieces = sum(1 for _ in worker.receiver.admit(FETCHED))
     assert pieces > 2
     lanes = list(iter(worker.lanes.take, None))
     assert [lane.head.record.offset for lane in lanes] == list(range(150))
-    assert len(worker.flight) == worker.received() == 150
+    assert len(worker.in_flight) == worker.received() == 150
 
 
 def test_what_was_fetched_for_one_assignment_does_not_count_for_the_next() -> None:
     worker = Worker()
     before, after = Assignment(TOPIC, 0, 1), Assignment(TOPIC, 0, 2)
     worker.partitions.add([before])
-    pieces = worker.admission.admit(FETCHED)
+    pieces = worker.receiver.admit(FETCHED)
     next(pieces)
-    taken = len(worker.flight)
+    taken = len(worker.in_flight)
     worker.partitions.forget([before])
     worker.partitions.add([after])
     assert list(pieces)
-    assert len(worker.flight) == taken < 150
+    assert len(worker.in_flight) == taken < 150
     (partition,) = worker.partitions.chosen([after])
     assert partition.frontier.committable is None
 
@@ -82,18 +82,18 @@ def test_a_partition_that_is_given_away_takes_nothing_more(draining: bool) -> No
     assignment = Assignment(TOPIC, 0, 1)
     worker.partitions.add([assignment])
     (partition,) = worker.partitions.chosen([assignment])
-    pieces = worker.admission.admit(FETCHED)
+    pieces = worker.receiver.admit(FETCHED)
     next(pieces)
     partition.draining, partition.closed = draining, not draining
-    taken = len(worker.flight)
+    taken = len(worker.in_flight)
     assert list(pieces)
-    assert len(worker.flight) == taken
+    assert len(worker.in_flight) == taken
     assert partition.frontier.committable == 0
 
 
 def test_places_that_are_not_held_are_passed_over() -> None:
     worker = Worker()
     worker.partitions.add([Assignment(TOPIC, 1, 1)])
-    assert list(worker.admission.admit(FETCHED))
-    assert list(worker.admission.admit([])) == []
-    assert len(worker.flight) == 0
+    assert list(worker.receiver.admit(FETCHED))
+    assert list(worker.receiver.admit([])) == []
+    assert len(worker.in_flight) == 0

@@ -82,7 +82,7 @@ def app(*, order: Order = "key", policy: Moody | None = None, verifier: Verifier
     return made
 
 
-def intake(made: App) -> RecordVerifier:
+def verification(made: App) -> RecordVerifier:
     clock = ManualClock()
     return RecordVerifier(make_plan(made.declaration, SETTINGS).view, clock, RetryClock(clock, own=True))
 
@@ -131,8 +131,8 @@ def told(delivery: Delivery | None) -> Any:
 
 
 def experienced(made: App, *messages: Message) -> RecordVerifier:
-    """An intake that has seen *messages* often enough to know their like."""
-    taught = intake(made)
+    """A verifier that has seen *messages* often enough to know their like."""
+    taught = verification(made)
     for _ in range(3):
         for each in messages:
             taught.judge(record(each, each.key), partition(each.message_type), NOW_MS)
@@ -196,7 +196,7 @@ def test_the_short_way_says_what_every_gate_says(variant: str, like: int, kind: 
     given = varied(LIKES[like], variant)
     place = partition(given.message_type)
     of_old = experienced(made, *LIKES).judge(record(given, given.key), place, NOW_MS)
-    assert told(of_old) == told(intake(made).judge(record(given, given.key), place, NOW_MS))
+    assert told(of_old) == told(verification(made).judge(record(given, given.key), place, NOW_MS))
 
 
 def test_the_short_way_is_taken() -> None:
@@ -215,7 +215,10 @@ def test_the_short_way_is_taken() -> None:
 )
 def test_a_record_in_a_wrong_place_or_under_a_wrong_key_is_refused(key: bytes | None, place: Partition) -> None:
     given, made = record(LIKES[0], key), app()
-    of_old, fresh = experienced(made, *LIKES).judge(given, place, NOW_MS), intake(made).judge(given, place, NOW_MS)
+    of_old, fresh = (
+        experienced(made, *LIKES).judge(given, place, NOW_MS),
+        verification(made).judge(given, place, NOW_MS),
+    )
     assert told(of_old) == told(fresh)
     assert fresh is not None
     assert isinstance(fresh, Refused)
@@ -237,7 +240,7 @@ def test_a_policy_is_asked_about_each_message() -> None:
 def test_what_a_policy_fails_over_is_unauthorized_and_no_other_message_is(failure: BaseException) -> None:
     policy = Moody()
     made = app(policy=policy)
-    fresh, taught = intake(made), experienced(made, *LIKES)
+    fresh, taught = verification(made), experienced(made, *LIKES)
     policy.confusing["m-2"] = failure
     for judge in (fresh, taught):
         for identity, reason in (("m-1", None), ("m-2", "unauthorized"), ("m-3", None)):
@@ -258,4 +261,4 @@ def test_a_damaged_record_is_refused_for_the_same_reason(like: int, piece: bytes
 
 
 MADE, PLACE = app(), partition()
-TAUGHT, FRESH = experienced(MADE, *LIKES), intake(MADE)
+TAUGHT, FRESH = experienced(MADE, *LIKES), verification(MADE)

@@ -160,7 +160,7 @@ async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
             await bus.publish(Job(number=number), ttl_s=7_200)
         await bus.publish(Other(number=1))
         await bus.advance(100)
-        assert 2 <= len(bus._worker.flight) <= 64
+        assert 2 <= len(bus._worker.in_flight) <= 64
         assert len(set(database.asked)) > 2
         assert database.others == [1]
         await come_through(bus, database, 500)

@@ -30,12 +30,12 @@ class JumpyClock(ManualClock):
 def test_with_clocks_that_agree_an_append_was_when_it_says() -> None:
     clock = JumpyClock()
     for own in (True, False):
-        log_clock = RetryClock(clock, own=own)
+        retry_clock = RetryClock(clock, own=own)
         clock.advance(7)
         at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
-        log_clock.learn(appended_ms)
+        retry_clock.learn(appended_ms)
         clock.advance(7)
-        assert log_clock.moment_ms(appended_ms) == at_s * 1000
+        assert retry_clock.moment_ms(appended_ms) == at_s * 1000
 
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.integers(-600_000, 600_000), st.floats(0, 400)), max_size=60))
@@ -43,7 +43,7 @@ def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_w
     steps: list[tuple[float, int, float]],
 ) -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=True)
+    retry_clock = RetryClock(clock, own=True)
     appended: list[tuple[float, int]] = []
     # Between two looks it jumps once at most.
     for before_s, jump_ms, after_s in steps:
@@ -52,77 +52,77 @@ def test_whichever_way_a_wall_clock_jumps_nothing_was_appended_earlier_than_it_w
             appended.append((clock.monotonic_s(), clock.now_ms()))
             clock.advance(seconds)
             appended.append((clock.monotonic_s(), clock.now_ms()))
-        log_clock.watch()
+        retry_clock.watch()
     for at_s, appended_ms in appended:
-        assert log_clock.moment_ms(appended_ms) >= at_s * 1000 - 2
+        assert retry_clock.moment_ms(appended_ms) >= at_s * 1000 - 2
 
 
 @pytest.mark.parametrize("jump_s", [3600, 90, -90, -3600])
 def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=True)
+    retry_clock = RetryClock(clock, own=True)
     clock.advance(100)
-    log_clock.watch()
+    retry_clock.watch()
     clock.jump_ms = jump_s * 1000
     clock.advance(1)
-    log_clock.watch()
+    retry_clock.watch()
     clock.advance(1)
     at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
     clock.advance(10_000)
-    assert log_clock.moment_ms(appended_ms) == at_s * 1000
+    assert retry_clock.moment_ms(appended_ms) == at_s * 1000
 
 
 def test_where_the_log_has_no_clock_of_its_own_a_late_acknowledgement_is_no_difference() -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=True)
+    retry_clock = RetryClock(clock, own=True)
     appended_ms = clock.now_ms()
     # Such as behind a handler that blocks the event loop.
     clock.advance(12)
     with capture_logs() as logs:
-        log_clock.learn(appended_ms)
-    assert (logs, log_clock.offset_s) == ([], 0.0)
+        retry_clock.learn(appended_ms)
+    assert (logs, retry_clock.offset_s) == ([], 0.0)
 
 
 def test_what_no_clock_here_can_have_shown_counts_as_appended_now() -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=True)
+    retry_clock = RetryClock(clock, own=True)
     clock.advance(100)
-    assert log_clock.moment_ms(clock.now_ms() + 60_000) == clock.monotonic_s() * 1000
+    assert retry_clock.moment_ms(clock.now_ms() + 60_000) == clock.monotonic_s() * 1000
 
 
 def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=True)
+    retry_clock = RetryClock(clock, own=True)
     for _ in range(1_000):
         clock.advance(1)
         clock.jump_ms += 7
-        log_clock.watch()
+        retry_clock.watch()
         at_s, appended_ms = clock.monotonic_s(), clock.now_ms()
-        assert 0 <= log_clock.moment_ms(appended_ms) - at_s * 1000 <= 50
+        assert 0 <= retry_clock.moment_ms(appended_ms) - at_s * 1000 <= 50
 
 
 @pytest.mark.parametrize("wrong_s", [0, 300, -300])
 def test_before_a_broker_has_acknowledged_anything_its_records_may_have_come_just_now(wrong_s: int) -> None:
     clock = JumpyClock()
     clock.jump_ms = wrong_s * 1000
-    log_clock = RetryClock(clock, own=False)
+    retry_clock = RetryClock(clock, own=False)
     clock.advance(10)
     broker_ms = clock.now_ms() - clock.jump_ms - 3_000
-    assert log_clock.moment_ms(broker_ms) == 10_000
-    log_clock.learn(broker_ms + 3_000)
-    assert log_clock.moment_ms(broker_ms) == 7_000
+    assert retry_clock.moment_ms(broker_ms) == 10_000
+    retry_clock.learn(broker_ms + 3_000)
+    assert retry_clock.moment_ms(broker_ms) == 7_000
 
 
 def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() -> None:
     clock = JumpyClock()
-    log_clock = RetryClock(clock, own=False)
+    retry_clock = RetryClock(clock, own=False)
     clock.advance(50)
     broker_ms = clock.now_ms() - 90_000
-    log_clock.learn(broker_ms)
-    assert log_clock.offset_s == -90
+    retry_clock.learn(broker_ms)
+    assert retry_clock.offset_s == -90
     clock.jump_ms = 3_600_000
     clock.advance(10)
-    assert log_clock.moment_ms(broker_ms + 3_000) == 53_000
+    assert retry_clock.moment_ms(broker_ms + 3_000) == 53_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 10)), max_size=60), st.integers(0, 60))

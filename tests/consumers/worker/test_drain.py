@@ -17,7 +17,7 @@ def accepted(order: str) -> Accepted:
     return Accepted(**rest, size=0, **facts)
 
 
-def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
+def slot(order: str, *, in_handler: bool = True) -> SimpleNamespace:
     return SimpleNamespace(in_handler=in_handler, delivery=accepted(order))
 
 
@@ -25,10 +25,10 @@ def runner(order: str, *, in_handler: bool = True) -> SimpleNamespace:
     ("running", "codes"),
     [
         ([], []),
-        ([runner("key"), runner("none")], []),
-        ([runner("key"), runner("key_strict"), runner("key_strict")], [70]),
+        ([slot("key"), slot("none")], []),
+        ([slot("key"), slot("key_strict"), slot("key_strict")], [70]),
         # Its handler has ended; what is left is to be written down, and the next owner waits for no append of this one.
-        ([runner("key_strict", in_handler=False)], []),
+        ([slot("key_strict", in_handler=False)], []),
     ],
 )
 def test_only_a_handler_that_holds_a_strict_key_ends_its_process(

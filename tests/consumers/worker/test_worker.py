@@ -938,14 +938,14 @@ async def test_what_waits_in_its_lane_is_let_go_with_its_partition(how: str) -> 
         worker = bus._worker
         await bus.publish(Job(n=1), key="same", ttl_s=86_400)
         await bus.settle()
-        assert (runs, len(worker.flight), len(worker.lanes)) == ([1], 1, 1)
+        assert (runs, len(worker.in_flight), len(worker.lanes)) == ([1], 1, 1)
         assignments = [partition.assignment for partition in worker._partitions.all()]
         if how == "revoked":
             await worker.revoked(assignments)
         else:
             worker.lost(assignments)
         await bus.settle()
-        assert (runs, len(worker.flight), len(worker.lanes)) == ([1], 0, 0)
+        assert (runs, len(worker.in_flight), len(worker.lanes)) == ([1], 0, 0)
 
 
 async def test_what_fails_while_its_partition_goes_does_not_wait_for_it() -> None:
@@ -968,7 +968,7 @@ async def test_what_fails_while_its_partition_goes_does_not_wait_for_it() -> Non
             await worker.cycle(0)
         worker.lost([partition.assignment for partition in worker._partitions.all()])
         await bus.settle()
-        assert (len(worker.flight), len(worker.lanes)) == (0, 0)
+        assert (len(worker.in_flight), len(worker.lanes)) == (0, 0)
 
 
 async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:

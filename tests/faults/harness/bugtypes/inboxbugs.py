@@ -32,7 +32,7 @@ def outputs_before_row() -> None:
 
     async def patched(self: Executor, hold: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
         if outputs:
-            await self._outcomes._send(outputs, delivery)
+            await self._dispositions._send(outputs, delivery)
             await asyncio.sleep(0.1)
         return await finish(self, hold, outputs, delivery, *more)
 
@@ -41,10 +41,10 @@ def outputs_before_row() -> None:
 
 def fresh_bytes() -> None:
     """A repetition is answered with the same words in another message."""
-    heard = InboxClient.heard
+    count_answer = InboxClient.count_answer
 
     def patched(self: InboxClient, claim: Any) -> Any:
-        answer = heard(self, claim)
+        answer = count_answer(self, claim)
         return (
             AlreadyDone(tuple(_anew(output) for output in answer.outputs))
             if isinstance(answer, AlreadyDone)
@@ -60,7 +60,7 @@ def fresh_bytes() -> None:
         )
         return sealed_as(again, output.topic).record
 
-    InboxClient.heard = patched  # type: ignore[method-assign]
+    InboxClient.count_answer = patched  # type: ignore[method-assign]
 
 
 def memory_only() -> None:

@@ -16,7 +16,7 @@ from bus import gates
 from bus.transports.sqlite import fetch as reading
 from bus.transports.sqlite import subscription
 from consumers.receiving.verification import RecordVerifier
-from consumers.settling import durable_append as settlement
+from consumers.settling import durable_append
 from consumers.state.assignments import Partitions
 from consumers.state.delivery import Refused
 from consumers.state.lanes import Lanes
@@ -129,13 +129,13 @@ def poison_skipped() -> None:
 
 def letters_altered() -> None:
     """A dead letter is written anew instead of kept as it came."""
-    bury = settlement.bury  # type: ignore[attr-defined]
+    bury = durable_append.bury  # type: ignore[attr-defined]
 
     def patched(*arguments: Any, **options: Any) -> Any:
         letter = bury(*arguments, **options)
         return msgspec.structs.replace(letter, value=(letter.value or b"") + b"\n")
 
-    settlement.bury = patched  # type: ignore[attr-defined]
+    durable_append.bury = patched  # type: ignore[attr-defined]
 
 
 BUGS = [

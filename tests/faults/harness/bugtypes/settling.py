@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.bugs import Bug
 
-from consumers.receiving import verification as intake
+from consumers.receiving import verification
 from consumers.resilience.circuit_breaker import CircuitBreakers
 from consumers.resilience.retry_clock import RetryClock
 from consumers.settling.dispositions import Dispositions
@@ -156,24 +156,24 @@ def requester_not_told() -> None:
 
 def early_retry() -> None:
     RetryClock.moment_ms = lambda *_: -math.inf  # type: ignore[method-assign]
-    schedule = intake.RecordVerifier._schedule
+    schedule = verification.RecordVerifier._schedule
 
     def patched(self: Any, delivery: Any, *rest: Any) -> None:
         schedule(self, delivery, *rest)
         delivery.requeue = None
 
-    intake.RecordVerifier._schedule = patched  # type: ignore[method-assign]
+    verification.RecordVerifier._schedule = patched  # type: ignore[method-assign]
 
 
 def attempts_forgotten() -> None:
-    read = intake.read_control  # type: ignore[attr-defined]
+    read = verification.read_control  # type: ignore[attr-defined]
 
     def patched(record: Any) -> Any:
         return msgspec_replace(read(record), attempt=0)
 
     from msgspec.structs import replace as msgspec_replace
 
-    intake.read_control = patched  # type: ignore[attr-defined]
+    verification.read_control = patched  # type: ignore[attr-defined]
 
 
 def breaker_burns_attempts() -> None:
