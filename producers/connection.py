@@ -1,7 +1,7 @@
-"""`connect`: a log's URL in, a `Bus` to publish on out.
+"""`connect`: open a log by its URL and get a `Bus` to publish on.
 
-Owns composing a publisher from settings, clock, transport and metrics, and closing them in order. Everything it hands
-on is an argument of what it builds; nothing is global.
+Owns building a publisher from settings, clock, transport and metrics, and closing these in order. Each part gets what
+it needs as an argument; nothing is global.
 """
 
 from __future__ import annotations
@@ -59,16 +59,15 @@ class Bus:
 
     @property
     def namespace(self) -> str:
-        """The namespace everything is published in."""
+        """The namespace of everything that is published."""
         return self.publisher.sealer.origin.namespace
 
     async def publish(
         self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> Receipt:
-        """Seal *payload* and append it durably.
+        """Seal *payload* and append it durably, within *timeout_s* seconds.
 
-        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`). Within
-        *timeout_s* seconds.
+        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`).
         """
         self._check_loop()
         sealed = (
@@ -88,11 +87,9 @@ class Bus:
     ) -> _Reply:
         """Publish *payload* and wait for its answer, a *reply*.
 
-        *timeout_s* is the lifetime of the request too: nobody works on it for longer.
-
-        Raises RequestTimedOut (accepted, no answer), RequestFailed (it died: `reason`), UnexpectedReply (an answer of
-        another type), and, when no answer came, PublishRejected or PublishUnknown as `publish` does. A handler that
-        returns None answers nothing.
+        *timeout_s* is also the lifetime of the request. Raises RequestTimedOut (accepted, no answer), RequestFailed
+        (the request died: `reason`), UnexpectedReply (an answer of another type), and, if no answer came,
+        PublishRejected or PublishUnknown as `publish` does. A handler that returns None sends no answer.
         """
         self._check_loop()
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
@@ -101,14 +98,14 @@ class Bus:
     def late_replies(self) -> Sequence[Message]:
         """The last answers that came after their deadline, or after another answer.
 
-        Every one of them stays in the reply topic too.
+        All of them are in the reply topic too.
         """
         return tuple(self.requests.waiting.late)
 
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`) of *source*.
 
-        Yields in order a Receipt, PublishRejected or PublishUnknown for each.
+        Yields, in order, a Receipt, PublishRejected or PublishUnknown for each.
         """
         self._check_loop()
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
@@ -116,22 +113,22 @@ class Bus:
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
-        """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
+        """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id."""
         self._check_loop()
         topic = message_topic(message.metadata.namespace, message.message_type)
         return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the log. Requester that still wait end with a ClosedError."""
+        """Finish the accepted appends, then close the log. Waiting requests end with a ClosedError."""
         self._check_loop()
         await self.requests.close()
         await self.publisher.close()
         await self.transport.close()
 
     def _check_loop(self) -> None:
-        """Raise WrongLoopError outside the loop whose tasks do the work.
+        """Raise WrongLoopError outside the event loop that opened the bus.
 
-        What waits in another one would never be woken.
+        A caller waiting in another loop would never be woken.
         """
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(
@@ -150,7 +147,10 @@ def make_publisher(
     metrics: Metrics,
     signer: Signer | None = None,
 ) -> Publisher:
-    """A publisher for *agent*. Raises PublishRejected for an illegal agent id or namespace."""
+    """Build a publisher for *agent*.
+
+    Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace.
+    """
     sealer = make_sealer(settings, agent, clock=clock, signer=signer)
     return Publisher(transport, settings, sealer=sealer, clock=clock, metrics=metrics)
 
@@ -170,11 +170,10 @@ async def connect(
     verifier: Verifier | None = None,
     policy: Policy | None = None,
 ) -> AsyncGenerator[Bus]:
-    """Open the log behind *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
+    """Open the log at *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
 
-    *signer* signs what is published, *verifier* and *policy* judge answers to requests. Without *settings* they are
-    loaded as everywhere:
-    from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError,
+    *signer* signs published messages; *verifier* and *policy* judge answers to requests. Without *settings*, they are
+    loaded from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError,
     ConfigurationError.
     """
     if settings is None:

@@ -1,7 +1,7 @@
-"""What can become of a publish or a request: a `Receipt`, or one of these errors.
+"""The outcomes of a publish or a request: a `Receipt`, or one of these errors.
 
-Owns the outcomes of producers; `bus.errors` draws the tree they belong to. `PublishRejected` is certainly not in the
-log, `PublishUnknown` may be, and what was accepted and not answered is a `RequestError`.
+Owns the outcomes of producers; `bus.errors` shows their place in the error tree. `PublishRejected` is certainly not in
+the log, `PublishUnknown` may be. A `RequestError` was accepted and got no proper answer.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class PublishError(BusError):
     """A publish that ended without a receipt."""
 
 
-class PublishRejected(PublishError):  # noqa: N818 - the contract's word (design section 9)
-    """Certainly not in the log; *cause* (also `__cause__`) says why."""
+class PublishRejected(PublishError):  # noqa: N818 - the contract's word
+    """The message is certainly not in the log; *cause* (also `__cause__`) is the reason."""
 
     def __init__(self, text: str, cause: BusError | None = None) -> None:
         super().__init__(text)
         self.__cause__ = cause
 
 
-class PublishUnknown(PublishError):  # noqa: N818 - the contract's word (design section 9)
-    """May be in the log. `message` is the sealed message: resend the same bytes, never a new one."""
+class PublishUnknown(PublishError):  # noqa: N818 - the contract's word
+    """The message may be in the log. `message` is the sealed message: resend the same bytes, never a new message."""
 
     retriable = True
 
@@ -52,7 +52,7 @@ class PublishUnknown(PublishError):  # noqa: N818 - the contract's word (design 
 
 
 class RequestError(BusError):
-    """A request that is in the log and did not end with the answer that was asked for. `request` is the sealed request.
+    """A request that is in the log and did not end with the requested answer; `request` is the sealed request.
 
     One that is not in the log, or may not be, is a PublishRejected or PublishUnknown.
     """
@@ -63,18 +63,18 @@ class RequestError(BusError):
 
 
 class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
-    """No answer by the deadline. The request was accepted.
+    """No answer came by the deadline, although the request was accepted.
 
-    Nobody handles such requests, they are slow, or the handler returned nothing.
+    No worker handles such requests, the workers are slow, or the handler returned None.
     """
 
     retriable = True
 
 
 class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
-    """`error.reported` came instead of an answer.
+    """An `error.reported` came instead of an answer.
 
-    *reason* is the dead letter's, *reporter* the agent that says so, *message* the sealed report.
+    *reason* is the dead letter's, *reporter* the reporting agent, *message* the sealed report.
     """
 
     def __init__(self, text: str, request: Message, message: Message, *, reason: str, reporter: str) -> None:
@@ -85,7 +85,7 @@ class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
 
 
 class UnexpectedReply(RequestError):  # noqa: N818 - beside PublishRejected
-    """The answer is of another type: *expected* and *found* are message types, *message* is the sealed answer."""
+    """An answer of another type: *expected* and *found* are message types, *message* is the sealed answer."""
 
     def __init__(self, request: Message, message: Message, expected: str) -> None:
         found = message.message_type
@@ -96,7 +96,7 @@ class UnexpectedReply(RequestError):  # noqa: N818 - beside PublishRejected
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The message is durably in the log, here."""
+    """The place in the log where the message is durable."""
 
     message_id: str
     topic: str

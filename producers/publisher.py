@@ -1,8 +1,8 @@
-"""Publishing: payload -> sealed message -> record -> outcome.
+"""Publish: payload -> sealed message -> record -> outcome.
 
-Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Does not own sealing
-(`producers.sealing.sealer`), creating topics on first use (`producers.appending.topic_creation`), batching
-(`producers.appending.batcher`), streams (`producers.stream`) or opening a log.
+Owns the three outcomes (a `Receipt`, `PublishRejected`, `PublishUnknown`). Its parts are sealing
+(`producers.sealing.sealer`), topic creation (`producers.appending.topic_creation`) and batching
+(`producers.appending.batcher`). Streams are in `producers.stream`; `producers.connection` opens the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _type_of = attrgetter("message_type")
 
 
 class Publisher:
-    """Appends to one log what its *sealer* seals."""
+    """Appends the messages of its *sealer* to one log."""
 
     def __init__(
         self, transport: Transport, settings: Settings, *, sealer: Sealer, clock: Clock, metrics: Metrics
@@ -46,11 +46,11 @@ class Publisher:
         self._receipts = None if native.core is None else native.core.Receipts(Receipt, SealedRecord, Appended)
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
-        """Publish and wait for the outcome; raises PublishRejected or PublishUnknown."""
+        """Publish and wait for the outcome; raise PublishRejected or PublishUnknown."""
         return await self.send(self.sealer.seal(draft), timeout_s=timeout_s)
 
     async def send(self, sealed: SealedRecord, *, timeout_s: float | None = None) -> Receipt:
-        """Append what was sealed before; sending the same again is safe. Raises PublishRejected or PublishUnknown."""
+        """Append a sealed record; sending it again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
         waiting: asyncio.Future[Sequence[Outcome]] | None = None
@@ -68,9 +68,9 @@ class Publisher:
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
     async def submit(self, sealed: SealedRecord, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *sealed* as soon as its topic is there and there is room.
+        """Queue *sealed* once its topic exists and there is room in the buffer.
 
-        What comes of it is for `results_of`. Raises PublishRejected.
+        Pass the future's outcomes to `results_of`. Raises PublishRejected.
         """
         check_timeout(timeout_s)
         try:
@@ -81,9 +81,9 @@ class Publisher:
     async def queue(
         self, records: Sequence[NewRecord], topics: Iterable[str], *, timeout_s: float, size: int | None = None
     ) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue *records*, which are for *topics*, in one piece; the future's result are their outcomes.
+        """Queue *records* for *topics* as one unit; the future's result is their outcomes.
 
-        Raises BusError: nothing was sent.
+        Raises BusError if nothing was sent.
         """
         started_s = self.clock.monotonic_s()
         await self._preparation.prepare(topics, timeout_s=timeout_s)
@@ -93,7 +93,7 @@ class Publisher:
         return await self.batcher.submit(records, timeout_s=left_s, size=size)
 
     def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> list[Result]:
-        """What the log's *outcomes* mean for each of *sealed*, counted."""
+        """Turn the log's *outcomes* of *sealed* into results, and count them."""
         results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
         if results is None:
             results = [
@@ -120,16 +120,16 @@ class Publisher:
         return PublishRejected(f"not in the log: {outcome}", outcome)
 
     async def prepare_topics(self, topics: Iterable[str]) -> None:
-        """See `producers.appending.topic_creation.TopicCreation.prepare`; takes as long as it takes."""
+        """Create missing topics as `TopicCreation.prepare` does, without a deadline."""
         await self._preparation.prepare(topics)
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish the accepted appends."""
         await self._preparation.close()
         await self.batcher.close()
 
 
 def check_timeout(timeout_s: float) -> None:
-    """Raise PublishRejected for a deadline that does not lie in the future."""
+    """Raise PublishRejected for a timeout that is not positive."""
     if not timeout_s > 0:
         raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")

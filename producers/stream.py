@@ -1,7 +1,7 @@
-"""Publishing a stream: any iterable or async iterable in, one outcome per message out, in order, with bounded memory.
+"""Publish a stream: any iterable or async iterable in, one outcome per message out, in order, with bounded memory.
 
-Owns the pump between a source and the batcher: what the source gives without waiting is sent together, and as soon as
-it waits, what there is leaves at once. Does not own sealing or outcomes (`producers.publisher`).
+Owns the pump between a source and the batcher. Items that the source gives without waiting are sent together; once the
+source waits, the collected items leave at once. Sealing and outcomes belong to `producers.publisher`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from producers.sealing.sealed_record import SealedRecord
 __all__ = ["Item", "Source", "publish_stream"]
 
 Item: TypeAlias = msgspec.Struct | Draft | SealedRecord | PublishRejected
-"""A payload, a payload with options, what was sealed before, or what the source itself refuses.
+"""A payload, a payload with options, a sealed record, or an item that the source itself refuses.
 
-What is refused keeps its place as that error.
+A refused item keeps its place in the results as its error.
 """
 
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
@@ -37,7 +37,7 @@ _CHUNKS_IN_FLIGHT = 8
 
 
 class _Chunk:
-    """Messages that travel together; a refused one keeps its place as its error."""
+    """Messages that are sent together; a refused one keeps its place as its error."""
 
     __slots__ = ("entries", "records", "size", "topics")
 
@@ -52,7 +52,7 @@ class _Chunk:
 
 
 class _Pump:
-    """Reads the source and seals, one chunk ahead of what is in flight."""
+    """Reads the source and seals its items, one chunk ahead of those in flight."""
 
     def __init__(self, publisher: Publisher, source: Source) -> None:
         self._publisher = publisher
@@ -70,7 +70,7 @@ class _Pump:
         except BaseException as error:
             if task is not None and task.cancelling():
                 raise
-            # The source's own: without it the stream would end as if the source had.
+            # The source's own error: without it the stream would seem to end normally.
             self.error = error
         finally:
             self.finished = True
@@ -92,13 +92,13 @@ class _Pump:
                 if self._add(item):
                     await self._wait_until_taken()
         finally:
-            # In the task that ran it, which its timeouts and task groups insist on, and not whenever it is found to be
-            # garbage.
+            # Close the generator in the task that ran it, as its timeouts and task groups require, and not at garbage
+            # collection.
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 
     async def _run_through(self, items: Sequence[Item]) -> None:
-        """Of a sequence, which runs no code between two items, many can be sealed in one step."""
+        """Seal many items in one step: a list or tuple runs no code between two items."""
         at = 0
         while at < len(items):
             chunk = self._chunk
@@ -115,7 +115,7 @@ class _Pump:
                 await self._wait_until_taken()
 
     def _take_in(self, sealed: Sequence[SealedRecord], records: Sequence[NewRecord], size: int) -> bool:
-        """Add what was sealed in one step; whether the chunk is full."""
+        """Add records that were sealed in one step; return whether the chunk is full."""
         chunk = self._chunk
         chunk.entries += sealed
         chunk.records += records
@@ -125,7 +125,7 @@ class _Pump:
         return chunk.full()
 
     def _add(self, item: Item) -> bool:
-        """Seal *item*; whether the chunk is full."""
+        """Seal *item* and add it; return whether the chunk is full."""
         chunk = self._chunk
         try:
             sealed = self._seal(item)
@@ -153,7 +153,7 @@ class _Pump:
         return self._publisher.sealer.seal(item) if isinstance(item, Draft) else self._publisher.sealer.seal_plain(item)
 
     async def take(self) -> _Chunk | None:
-        """What was sealed since the last time; waits for the first message, None at the end."""
+        """Return the messages sealed since the last call; wait for the first one, return None at the end."""
         while not self._chunk.entries:
             if self.finished:
                 return None
@@ -164,16 +164,15 @@ class _Pump:
         return chunk
 
     def ready(self) -> bool:
-        """Whether `take` would answer at once."""
+        """Tell whether `take` would return at once."""
         return bool(self._chunk.entries) or self.finished
 
 
 async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
-    """One Receipt, PublishRejected or PublishUnknown per item of *source*, in its order.
+    """Yield one Receipt, PublishRejected or PublishUnknown per item of *source*, in its order.
 
-    An exception of the source itself comes last.
-
-    Raises PublishRejected, before the source is asked for anything, where *timeout_s* is not more than 0.
+    An exception of the source itself comes last. Raises PublishRejected, before it reads *source*, if *timeout_s* is
+    not more than 0.
     """
     check_timeout(timeout_s)
     pump = _Pump(publisher, source)
@@ -199,7 +198,7 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
-            # Raises what the source raised when it was to end.
+            # Raise an error that the source raised while it was being cancelled.
             task.result()
 
 

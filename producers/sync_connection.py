@@ -1,7 +1,7 @@
 """`connect_sync`: the bus for programs without an event loop, such as Flask, Django and scripts.
 
-Owns an event loop in a thread of its own and handing calls over to it. Everything else is `producers.connection`'s. A
-`SyncBus` may be used from any thread of the process that opened it; several threads that publish at once share batches.
+Owns an event loop in its own thread, and passing calls to it; `producers.connection` does the work. A `SyncBus` can be
+used from any thread of the process that opened it. Threads that publish at the same time share batches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 _Answer = TypeVar("_Answer")
 
 _PIECE, _PIECE_S = 1024, 0.05
-"""As many items at most are sent together, and as come in that time."""
+"""The most items sent together, and how long a piece collects items, in seconds."""
 _CLOSE_S = 5.0
 
 
@@ -54,7 +54,7 @@ def connect_sync(
     verifier: Verifier | None = None,
     policy: Policy | None = None,
 ) -> Iterator[SyncBus]:
-    """Open the log behind *url* and publish as *agent*, without `await`; the arguments are those of `connect`.
+    """Open the log at *url* and publish as *agent*, without `await`; the arguments are those of `connect`.
 
         with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
             receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
@@ -86,7 +86,7 @@ def connect_sync(
 
 
 class SyncBus:
-    """An open connection of one agent; made by `connect_sync`. Every method waits for its outcome."""
+    """An open connection of one agent, made by `connect_sync`. Every method waits for its outcome."""
 
     def __init__(self, bus: Bus, thread: _LoopThread) -> None:
         self._bus = bus
@@ -94,7 +94,7 @@ class SyncBus:
 
     @property
     def namespace(self) -> str:
-        """The namespace everything is published in."""
+        """The namespace of everything that is published."""
         return self._bus.namespace
 
     @property
@@ -121,27 +121,26 @@ class SyncBus:
     ) -> _Reply:
         """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*.
 
-        Raises as `Bus.request` does.
+        Raises the errors of `Bus.request`.
         """
         return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
 
     def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
-        """Append the very bytes of *message* again, after PublishUnknown: receivers know it by its id."""
+        """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id."""
         return self._thread.call(self._bus.resend(message, timeout_s=timeout_s))
 
     def publish_many(self, source: Iterable[Item], *, timeout_s: float | None = None) -> Iterator[Result]:
         """Publish every payload (or `Draft`) of *source*.
 
-        Yields in order a Receipt, PublishRejected or PublishUnknown for each.
-
-        *source* is read in the calling thread, one piece ahead of what is being sent.
+        Yields, in order, a Receipt, PublishRejected or PublishUnknown for each. The calling thread reads *source*, one
+        piece ahead of the piece being sent.
         """
 
         async def outcomes(piece: Sequence[Item]) -> list[Result]:
             return [outcome async for outcome in self._bus.publish_many(piece, timeout_s=timeout_s)]
 
-        # One piece after another, so that the order of a key holds; the next one is read while this one is sent. Pieces
-        # grow while the source is quick, so that nothing waits in one for a source that is not.
+        # Pieces are sent one after another, so that the order of a key holds; the next one is read meanwhile. Pieces
+        # grow while the source is fast, so that no item of a slow source waits in a piece.
         sending: Future[list[Result]] | None = None
         items, limit = iter(source), 1
         error: Exception | None = None
@@ -162,7 +161,7 @@ class SyncBus:
 
 
 def _next_piece(items: Iterator[Item], limit: int) -> tuple[list[Item], Exception | None]:
-    """The next *limit* of *items*, fewer at their end or where they are slow; and what they raised after that."""
+    """Return the next *limit* items, fewer at the end or from a slow source, and the error that ended them."""
     piece: list[Item] = []
     end_s = time.monotonic() + _PIECE_S
     try:
@@ -170,13 +169,13 @@ def _next_piece(items: Iterator[Item], limit: int) -> tuple[list[Item], Exceptio
             piece.append(item)
             if len(piece) >= limit or time.monotonic() > end_s:
                 break
-    except Exception as error:  # noqa: BLE001 - the source's own, raised where it is read
+    except Exception as error:  # noqa: BLE001 - the source's own error, raised to its reader
         return piece, error
     return piece, None
 
 
 class _LoopThread:
-    """An event loop that runs in a daemon thread until `close`."""
+    """An event loop in a daemon thread, until `close`."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -187,11 +186,11 @@ class _LoopThread:
         ready.wait()
 
     def call(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Run *coroutine* there and wait for what it answers or raises."""
+        """Run *coroutine* on the loop; wait for its result or error."""
         return self.result(self.submit(coroutine))
 
     def submit(self, coroutine: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
-        """Start *coroutine* there."""
+        """Start *coroutine* on the loop."""
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._usable())
         except BaseException:
@@ -213,7 +212,7 @@ class _LoopThread:
         return self._loop
 
     def result(self, pending: Future[_Answer]) -> _Answer:
-        """Wait for *pending*; whoever is interrupted meanwhile (Ctrl-C) leaves nothing running."""
+        """Wait for *pending*; an interrupted wait (Ctrl-C) cancels it, so that nothing keeps running."""
         try:
             return pending.result()
         except BaseException:
@@ -221,7 +220,7 @@ class _LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop; what still runs there is cancelled."""
+        """Stop the loop, which cancels everything that still runs on it."""
         loop, self._loop = self._loop, None
         if loop is not None and self._process == os.getpid():
             loop.call_soon_threadsafe(loop.stop)

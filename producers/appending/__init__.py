@@ -1,1 +1,1 @@
-"""Records on their way to the log: batches, room in bytes, topics made at first use."""
+"""Records on their way to the log: batches, a budget of bytes, topics created at first use."""

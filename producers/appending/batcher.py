@@ -1,10 +1,8 @@
-"""Concurrent appends become few: as many appends in flight as the log is good for.
+"""Combine concurrent appends into few, with as many in flight as the log can use.
 
-Everything else waits together and leaves with the next one.
-
-Owns coalescing without added delay (an idle batcher appends in the same turn of the loop), each append's own deadline,
-and that a partition that answers late keeps nobody waiting but those who write to it. Does not own how much may be
-buffered (`producers.appending.byte_budget`), sealing, or what an outcome means to a user.
+All other records wait together and leave with the next append. Owns coalescing without added delay (an idle batcher
+appends in the same turn of the loop), each append's own deadline, and isolating a slow partition from callers that do
+not write to it. `producers.appending.byte_budget` limits the buffer.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class _Item:
 
 
 class Batcher:
-    """Appends records of many callers to one transport; used from one event loop."""
+    """Appends the records of many callers to one transport; used from one event loop."""
 
     def __init__(self, transport: Transport, clock: Clock, *, buffer_bytes: int) -> None:
         self._transport = transport
@@ -52,7 +50,7 @@ class Batcher:
         self._room = ByteBudget(clock, buffer_bytes)
         self._pending: deque[_Item] = deque()
         self._flights: dict[asyncio.Task[None], tuple[Sequence[_Item], int]] = {}
-        """What is on its way, and how often the log had answered when it left."""
+        """The appends in flight, each with the number of the log's answers when it left."""
         self._answers = 0
         self._late: set[asyncio.Task[None]] = set()
         self._looking: Timer | None = None
@@ -62,15 +60,18 @@ class Batcher:
         self._closed = False
 
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
-        """Append in order; one outcome per record, at the latest after *timeout_s*. Never raises for a record."""
+        """Append in order; return one outcome per record, at the latest after *timeout_s*.
+
+        Never raises for a record.
+        """
         return await (await self.submit(records, timeout_s=timeout_s))
 
     async def submit(
         self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None
     ) -> asyncio.Future[Sequence[Outcome]]:
-        """Queue records as soon as there is room; the future's result are their outcomes.
+        """Queue records once there is room; the future's result is their outcomes.
 
-        *size* in bytes, where the caller knows it.
+        *size* is their size in bytes, if the caller knows it.
         """
         if size is None:
             size = sum(size_of(record) for record in records)
@@ -86,7 +87,7 @@ class Batcher:
     def submit_now(
         self, records: Sequence[NewRecord], *, deadline_s: float, size: int
     ) -> asyncio.Future[Sequence[Outcome]] | None:
-        """`submit` where there is room without waiting; else None."""
+        """Submit if there is room without waiting; otherwise return None."""
         if not self._room.take_now(size):
             return None
         item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
@@ -94,7 +95,7 @@ class Batcher:
         return item.done
 
     async def close(self) -> None:
-        """Finish what is queued, each within its own deadline; later appends are refused."""
+        """Finish the queued appends, each within its own deadline; later appends are refused."""
         self._closed = True
         self._room.close()
         while self._departing or self._flights:
@@ -111,7 +112,7 @@ class Batcher:
             self._depart_soon()
 
     def _depart_soon(self) -> None:
-        # On the loop's next turn: whatever else is published in this one travels along.
+        # Depart on the loop's next turn: records published in this turn join the same append.
         self._departing = True
         asyncio.get_running_loop().call_soon(self._depart)
 
@@ -127,10 +128,10 @@ class Batcher:
             self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
 
     def _look(self, before: Set[asyncio.Task[None]]) -> None:
-        """Let what was on its way *before* and still is wait for a partition of its own.
+        """Stop counting appends that were in flight *before* and still wait for a slow partition.
 
-        The log has answered to others since, and those others must not wait for it too. Where nothing is answered at
-        all, what has not left is certainly not in the log, and stays.
+        The log has answered others since, and the queued records must not wait for that partition too. If the log
+        answers nothing at all, queued records stay: they are certainly not in the log.
         """
         self._looking = None
         self._late |= {flight for flight in before & self._flights.keys() if self._flights[flight][1] < self._answers}
@@ -158,8 +159,8 @@ class Batcher:
 
     async def _append(self, items: Sequence[_Item]) -> None:
         records = items[0].records if len(items) == 1 else [record for item in items for record in item.records]
-        # The transport may take a little longer than the most patient caller; each caller's own deadline is kept by the
-        # timer.
+        # The transport may take a little longer than the most patient caller; the timer keeps each caller's own
+        # deadline.
         timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
         try:
             outcomes = await self._transport.append(
@@ -169,7 +170,7 @@ class Batcher:
             for item in items:
                 item.fail(error)
             return
-        except Exception as error:  # noqa: BLE001 - an adapter's own fault must not leave callers waiting for ever
+        except Exception as error:  # noqa: BLE001 - an adapter's fault must not leave callers waiting for ever
             for item in items:
                 item.fail(AppendUnknownError(text_of(error) or type(error).__name__))
             return
@@ -181,7 +182,7 @@ class Batcher:
             at += len(item.records)
 
     def _told(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
-        """Some of *items*' outcomes are late: those that have all of theirs need not wait for the others."""
+        """Settle the items whose outcomes are complete, while others are late."""
         self._answers += _has_answered(outcomes)
         at = 0
         for item in items:
@@ -202,7 +203,7 @@ class Batcher:
         self._timer = self._clock.call_later(max(0.0, due_s - self._clock.monotonic_s()), self._sweep)
 
     def _sweep(self) -> None:
-        """Keep deadlines: what still waits was certainly not written; what is in flight may have been."""
+        """Enforce deadlines: waiting records were certainly not written, those in flight may have been."""
         self._timer = None
         now_s = self._clock.monotonic_s()
         for item in self._pending:
@@ -222,5 +223,5 @@ def _has_answered(outcomes: Sequence[Outcome | None]) -> bool:
 
 
 def size_of(record: NewRecord) -> int:
-    """Bytes that *record* takes in the buffer, roughly."""
+    """Estimate the bytes that *record* takes in the buffer."""
     return len(record.value or b"") + len(record.key or b"") + 64

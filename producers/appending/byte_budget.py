@@ -1,6 +1,6 @@
-"""A budget of bytes: how many bytes may be sealed and not yet settled, given out first come, first served.
+"""A budget of bytes that are sealed and not yet settled, granted first come, first served.
 
-Owns who waits for room, and for how long. Does not own what is buffered (`producers.appending.batcher`).
+Owns the queue for room and its time limits. `producers.appending.batcher` owns the buffered records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["ByteBudget"]
 
 
 class _Place:
-    """One that waits."""
+    """One waiting request for room."""
 
     __slots__ = ("granted", "size")
 
@@ -28,7 +28,7 @@ class _Place:
 
 
 class ByteBudget:
-    """*max_bytes* for all; what is larger than that has it to itself. Used from one event loop."""
+    """A limit of *max_bytes* in total; a larger request gets the whole budget alone. Used from one event loop."""
 
     def __init__(self, clock: Clock, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -38,9 +38,9 @@ class ByteBudget:
         self._closed = False
 
     def take_now(self, size: int) -> bool:
-        """Take *size* bytes where they are free and nobody waits for any.
+        """Take *size* bytes if they are free and no other caller waits.
 
-        Small ones that pass by would keep a large one waiting for ever.
+        Small requests that overtake would keep a large one waiting for ever.
         """
         if self._waiting or self._closed or not self._fits(size):
             return False
@@ -48,21 +48,21 @@ class ByteBudget:
         return True
 
     async def take(self, size: int, *, timeout_s: float) -> bool:
-        """Take *size* bytes as soon as it is this one's turn.
+        """Take *size* bytes when it is this caller's turn.
 
-        False where that was not within *timeout_s*, or before the end.
+        Returns False after *timeout_s*, or if the budget is closed.
         """
         if self.take_now(size):
             return True
         return not self._closed and await self._wait(size, timeout_s)
 
     def give_back(self, size: int) -> None:
-        """*size* bytes are free again."""
+        """Return *size* bytes to the budget."""
         self._taken -= size
         self._grant()
 
     def close(self) -> None:
-        """Nobody is given anything any more."""
+        """Refuse all further requests for room."""
         self._closed = True
         while self._waiting:
             self._waiting.popleft().answer(False)

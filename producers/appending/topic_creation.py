@@ -1,7 +1,7 @@
-"""TopicCreation: the topics of messages exist before anything is sent there.
+"""Make sure that the topics of messages exist before anything is sent to them.
 
-Owns which topics are known, asking the log for the others and making what is missing, and for how long anybody waits
-for that. Does not own what a message's topic is, nor sending.
+Owns the known topics, asking the log for the others, creating missing ones, and the time limit for that. Choosing a
+message's topic and sending belong to `producers.publisher` and `producers.sealing`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["TopicCreation"]
 class TopicCreation:
     """The topics of one publisher; used from one event loop.
 
-    The log is asked one question at a time, by a task of its own: all who wait for the same topics share it and its
-    failure, and it goes on when the first of them loses patience.
+    The log is asked one question at a time, each by its own task. All callers that wait for the same topics share the
+    task and its failure; it continues when the first caller times out.
     """
 
     def __init__(self, transport: Transport, settings: Settings, clock: Clock) -> None:
@@ -38,12 +38,10 @@ class TopicCreation:
         self._closed = False
 
     async def prepare(self, topics: Iterable[str], *, timeout_s: float | None = None) -> None:
-        """Create those of *topics* that are missing, where that is wanted (`topics.create`).
+        """Create those of *topics* that are missing, if the settings want that (`topics.create`).
 
-        A typo can't, it has no registered type.
-
-        Raises what the log says, or DeadlineError when it has said nothing within *timeout_s*; without one it takes as
-        long as it takes.
+        A mistyped topic is never created: it has no registered type. Raises the log's errors, and DeadlineError if the
+        log has not answered within *timeout_s*; None waits without limit.
         """
         unknown = frozenset(topics) - self.known
         if not unknown:
@@ -64,7 +62,7 @@ class TopicCreation:
         question.result()
 
     async def close(self) -> None:
-        """Ask nothing any more; whoever waits for an answer gets a ClosedError."""
+        """Ask nothing more; waiting callers get a ClosedError."""
         self._closed = True
         questions = tuple(self._questions.values())
         for question in questions:
@@ -75,7 +73,7 @@ class TopicCreation:
     def _begin(self, topics: frozenset[str]) -> asyncio.Task[None]:
         question = self._questions[topics] = asyncio.get_running_loop().create_task(self._ask(topics))
         question.add_done_callback(lambda _: self._questions.pop(topics))
-        # Everybody who waited for it may be gone when it fails.
+        # All callers that waited for it may be gone when it fails.
         question.add_done_callback(lambda task: task.cancelled() or task.exception())
         return question
 
@@ -101,7 +99,7 @@ class TopicCreation:
     async def _create(self, topics: Sequence[str]) -> None:
         names = [read_topic(topic) for topic in topics]
         for topic, name in zip(topics, names, strict=True):
-            # A reply topic is its own agent's to make: anybody can name one in a message.
+            # Only its own agent creates a reply topic: anyone can name one in a message.
             if name is None or name.kind != "message" or name.namespace != self._settings.bus.namespace:
                 raise TopicMissingError(f"there is no topic {topic}")
         if topics:

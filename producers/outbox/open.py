@@ -1,7 +1,6 @@
-"""Choosing the database of an outbox by its URL.
+"""Choose the database of an outbox by its URL.
 
-Owns the table of schemes. Does not own what a database makes of it; asyncpg is imported only when its scheme is asked
-for.
+Owns the table of schemes; `sqlite` and `postgres` beside it own the access. asyncpg is imported only for its scheme.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _KNOWN: Final = "postgresql://user@host/database, sqlite:///relative.db, sqlite:
 
 
 def open_rows(url: str, *, clock: Clock) -> Rows:
-    """The outbox in the database behind *url*, still to be opened. Raises ConfigurationError."""
+    """Return the outbox in the database at *url*, not yet opened. Raises ConfigurationError."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         from bus.databases.postgres import driver

@@ -1,7 +1,7 @@
-"""Adding messages to an outbox, in whatever transaction the caller has open.
+"""Add messages to an outbox, in the transaction that the caller has open.
 
-Owns sealing without a log at hand, and choosing how a connection is spoken to. Does not own the SQL (`sqlite`,
-`postgres`), transactions (the caller's; nothing here begins or ends one) or sending (`relay`).
+Owns sealing without a log, and choosing the driver for a connection. The SQL is in `sqlite` and `postgres`, sending in
+`relay`. The caller owns transactions; nothing here begins or ends one.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["AsyncConnection", "Outbox"]
 
 
 class AsyncConnection(Protocol):
-    """asyncpg's Connection, and the inbox's Transaction: `$1` placeholders, and awaited."""
+    """The shared interface of asyncpg's Connection and the inbox's Transaction: `$1` placeholders, awaited."""
 
     def execute(self, statement: str, /, *arguments: Any) -> Awaitable[Any]:
         """Run one statement."""
 
 
 class Outbox:
-    """Messages of one *agent*, to be published when the transaction they are added in is committed.
+    """Messages of one *agent*, published after the transaction that adds them commits.
 
-    Without *settings* they are loaded as everywhere: from *config*, the environment (*env*, by default the process's)
-    and the defaults. Raises PublishRejected for an illegal agent id, ConfigurationError.
+    Without *settings*, they are loaded from *config*, the environment (*env*, by default the process's) and the
+    defaults. Raises PublishRejected for an illegal agent id, ConfigurationError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Outbox:
 
     @property
     def namespace(self) -> str:
-        """The namespace everything is published in."""
+        """The namespace of everything that is published."""
         return self._sealer.origin.namespace
 
     @overload
@@ -68,7 +68,7 @@ class Outbox:
     @overload
     def create(self, connection: AsyncConnection) -> Awaitable[None]: ...
     def create(self, connection: sqlite3.Connection | AsyncConnection) -> Awaitable[None] | None:
-        """Create the table `sealbus_outbox` where it is missing; to be awaited on asyncpg."""
+        """Create the table `sealbus_outbox` if it is missing; await the result on asyncpg."""
         if isinstance(connection, sqlite3.Connection):
             sqlite.create(connection)
             return None
@@ -87,9 +87,10 @@ class Outbox:
     def add(
         self, connection: sqlite3.Connection | AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]
     ) -> str | Awaitable[str]:
-        """Seal *payload* with the options of `publish`, and insert its row; answers with the message id.
+        """Seal *payload* with the options of `publish` and insert its row; return the message id.
 
-        On sqlite3 at once; on asyncpg, and on an inbox's transaction, when awaited. Raises PublishRejected at once.
+        Inserts at once on sqlite3; when awaited on asyncpg and on an inbox's transaction. Raises PublishRejected at
+        once.
         """
         row = self.seal(payload, **options)
         if isinstance(connection, sqlite3.Connection):
@@ -103,7 +104,7 @@ class Outbox:
         return _inserted(connection, row)
 
     def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
-        """The row of a message, for drivers that this does not know. Raises PublishRejected."""
+        """Return the row of a message, for other database drivers. Raises PublishRejected."""
         sealed = self._sealer.seal(Draft(payload=payload, **options)) if options else self._sealer.seal_plain(payload)
         return row_of(sealed, self._clock.now_ms())
 

@@ -1,10 +1,8 @@
 """The outbox in PostgreSQL. Needs the extra `postgres`.
 
-Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it. Does not own what is
-sent.
-
-One connection does everything for a relay and holds the advisory lock that makes it the only one: whoever has lost the
-connection has lost the lock, and can mark nothing.
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's statements. A relay uses one
+connection for everything. That connection holds the advisory lock that makes the relay the only one: without the
+connection there is no lock, and no row can be marked.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from producers.outbox.rows import Backlog, PendingRow
 
 __all__ = ["INSERT", "PostgresRows", "create"]
 
-# Any numbers, but always the same: whoever changes tables of sealbus holds the one, the relay of a table the other,
-# beside the table's own.
+# The numbers are arbitrary but fixed. A session that changes sealbus tables holds the first lock; a table's relay holds
+# the second, plus the table's oid.
 _SCHEMA_LOCK: Final = 0x5EA1B050
 _RELAY_LOCK: Final = 0x5EA1B0 << 32
 
 INSERT: Final = (
     "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES ($1, $2, $3, $4, $5, $6)"
 )
-"""Without anything that only PostgreSQL knows: an inbox's transaction on SQLite runs it too."""
+"""Contains nothing specific to PostgreSQL: an inbox's transaction on SQLite runs it too."""
 
 _CREATE: Final = f"""
 SELECT pg_advisory_xact_lock({_SCHEMA_LOCK});
@@ -48,19 +46,19 @@ SELECT topic, count(*) FILTER (WHERE error IS NULL), min(added_ms) FILTER (WHERE
     (array_agg(error ORDER BY id DESC) FILTER (WHERE error IS NOT NULL))[1]
 FROM sealbus_outbox GROUP BY topic ORDER BY topic"""
 
-# A relay whose machine has vanished is given up by the server after about ten seconds, not after hours.
-# Set and not asked for at the start: a pooler in between refuses a start that asks for what it does not know.
+# The server drops a relay whose machine has vanished after about ten seconds instead of hours. SET after connecting: a
+# connection pooler refuses unknown start-up parameters.
 _ABANDON: Final = "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
 _SERVER_SETTINGS: Final = {"application_name": "sealbus outbox relay"}
 
 
 async def create(connection: Any) -> None:
-    """Create the table where it is missing, in whatever transaction is open."""
+    """Create the table if it is missing, in the open transaction if there is one."""
     await connection.execute(_CREATE)
 
 
 class PostgresRows:
-    """The database behind *url*, as a relay uses it; see `producers.outbox.rows.Rows`."""
+    """The database at *url*, as a relay uses it; see `producers.outbox.rows.Rows`."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url
@@ -139,7 +137,7 @@ class PostgresRows:
                     raise
 
     def _lose(self) -> None:
-        """The connection, and the lock with it."""
+        """Drop the connection, and the lock with it."""
         self._leads = False
         cut(self._connection)
         self._connection = None

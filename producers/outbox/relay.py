@@ -1,10 +1,10 @@
-"""The relay: rows of an outbox become records of the log, in the order of ids per topic and key, at least once.
+"""The relay: publish the rows of an outbox, in the order of ids per topic and key, at least once.
 
-Owns the rounds, what each outcome means for a row, standing by while another relay leads, and waiting for a database or
-a log that is away. Does not own SQL (`producers.outbox.rows.Rows`) or appending (`producers.publisher`).
+Owns the rounds, what each outcome means for a row, standing by while another relay leads, and waiting for an
+unreachable database or log. `producers.outbox.rows.Rows` owns the SQL, `producers.publisher` appending.
 
-A lane is the rows of one topic and key. Its rows are sent one after another, each when the one before is acknowledged;
-lanes run side by side.
+A lane is the rows of one topic and key. Its rows are sent one after another, each after the acknowledgement of the
+previous one; lanes run concurrently.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _log = get_logger("outbox")
 
 
 class Round(msgspec.Struct):
-    """What came of some rows."""
+    """The result of one round."""
 
     sent: int = 0
     failed: int = 0
     trouble: BusError | None = None
-    """Why others wait, where that is more than their topic's own matter."""
+    """The fault that stops other rows too, if it concerns more than one topic."""
     has_moved: bool = False
-    """Whether the next round finds other rows than this one, so that it is worth having at once."""
+    """Whether the next round finds other rows than this one, so that it is worth starting at once."""
 
     def __add__(self, other: Round) -> Round:
         return Round(self.sent + other.sent, self.failed + other.failed, other.trouble, other.has_moved)
 
 
 class Relay:
-    """Publishes what stands in the outbox of *database*, a URL or rows that a test has made, through *publisher*."""
+    """Publishes the outbox of *database*, a URL or a test's rows, through *publisher*."""
 
     def __init__(
         self,
@@ -76,22 +76,22 @@ class Relay:
         self._on_round = on_round
         self._blocked: dict[str, float] = {}
         self._acknowledged: dict[int, str] = {}
-        """Rows that were sent and are perhaps still there, and their messages.
+        """Row ids that were sent but may still be in the table, with their message ids.
 
-        Sent again whenever the database lets rows be read but not deleted, as a standby does, their copies would have
-        no end.
+        A database may allow reading but not deleting, as a standby does. Without this, such rows would be sent
+        endlessly.
         """
         self._stopping = False
         self._woken = asyncio.Event()
         self._said: str | None = None
 
     def stop(self) -> None:
-        """End after the round that is running."""
+        """Stop after the current round."""
         self._stopping = True
         self._woken.set()
 
     async def run(self) -> None:
-        """Relay until `stop`, whatever goes away meanwhile. Raises ConfigurationError."""
+        """Relay until `stop`, also through outages of the log or the database. Raises ConfigurationError."""
         pause_s = self._interval_s
         is_open = False
         while not self._stopping:
@@ -110,7 +110,7 @@ class Relay:
             await self._wait(pause_s)
 
     async def run_once(self) -> Round:
-        """Send what can be sent now. Raises InboxError, also where another relay leads, and ConfigurationError."""
+        """Send what can be sent now. Raises InboxError, also if another relay leads, and ConfigurationError."""
         await self._rows.open()
         if not await self._rows.lead():
             raise InboxError("another relay is at work on this outbox")
@@ -127,7 +127,7 @@ class Relay:
         return total
 
     async def close(self) -> None:
-        """Let another relay lead."""
+        """Give up the lead, so that another relay can take it."""
         await self._rows.close()
 
     async def _leads(self) -> bool:
@@ -165,7 +165,7 @@ class Relay:
         return done
 
     async def _send(self, lane: Sequence[PendingRow], sent: list[int], failed: dict[int, str]) -> BusError | None:
-        """Send a lane as far as it goes; why it stopped, where that is more than its topic's own matter."""
+        """Send a lane as far as possible; return the fault that stopped it, if it concerns more than its topic."""
         for row in lane:
             if self._acknowledged.get(row.id) == row.message_id:
                 sent.append(row.id)
@@ -196,7 +196,7 @@ class Relay:
         self._blocked[topic] = self._clock.monotonic_s() + _TOPIC_PAUSE_S
 
     def _say(self, event: str | None, why: str) -> None:
-        """Once, until it is something else."""
+        """Log *event* once, until it changes."""
         if event is not None and event != self._said:
             _log.warning(event, error=why)
         elif event is None and self._said is not None:
@@ -213,5 +213,5 @@ class Relay:
 
 
 def _is_for_ever(error: BaseException) -> bool:
-    """Whether the same bytes can never be taken."""
+    """Tell whether the log can never accept these bytes."""
     return isinstance(error, RecordTooLargeError | NameRefusedError | msgspec.DecodeError | UnicodeDecodeError)

@@ -1,6 +1,7 @@
-"""The rows of an outbox, and the seam between the relay and the database that holds them.
+"""The rows of an outbox, and the interface between the relay and the database.
 
-Owns the values and what a row's record is. Does not own SQL: `sqlite` and `postgres` beside it fulfil the Protocol.
+Owns the values, and the conversion between rows and records. The SQL is in `sqlite` and `postgres` beside it, which
+implement the Protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _headers = msgspec.msgpack.Decoder(Headers)
 
 
 class NewRow(msgspec.Struct, frozen=True):
-    """The values of a row to insert, in the order of the columns."""
+    """The values of a row to insert, in column order."""
 
     message_id: str
     added_ms: int
@@ -31,7 +32,7 @@ class NewRow(msgspec.Struct, frozen=True):
 
 
 class PendingRow(msgspec.Struct, frozen=True):
-    """A row that is to be sent."""
+    """A row that is still to be sent."""
 
     id: int
     message_id: str
@@ -42,7 +43,7 @@ class PendingRow(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for one topic. *error* is the newest of those that were refused for ever."""
+    """The waiting rows of one topic; *error* is the newest permanent refusal."""
 
     topic: str
     pending: int
@@ -54,42 +55,44 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 class Rows(Protocol):
     """The table, as a relay uses it.
 
-    Every method raises InboxError where the database cannot be used, and can be called again.
+    Every method raises InboxError if the database cannot be used, and can then be called again.
     """
 
     async def open(self) -> None:
-        """Connect, and make the table where it is missing."""
+        """Connect, and create the table if it is missing."""
 
     async def lead(self) -> bool:
-        """Whether this is the one relay of the table: it stays so until it is closed, dies or loses the database."""
+        """Tell whether this relay is the only one of the table; it remains so until it closes, dies or loses the
+        database.
+        """
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
-        """The first rows that are to be sent, in the order of ids, less those of the topics in *but*."""
+        """Return the first *most* rows to be sent, in id order, without those of the topics in *but*."""
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
-        """Delete what was sent, and mark what is refused for ever.
+        """Delete the sent rows, and mark the permanently refused ones with their error.
 
-        False: another relay leads by now, nothing was done.
+        Returns False, without a change, if another relay leads.
         """
 
     async def backlog(self) -> Sequence[Backlog]:
-        """What waits, topic by topic. Raises ConfigurationError where there is no such table."""
+        """Return the waiting rows by topic. Raises ConfigurationError if the table is missing."""
 
     async def close(self) -> None:
-        """Let another relay lead."""
+        """Give up the lead, so that another relay can take it."""
 
 
 def row_of(sealed: SealedRecord, added_ms: int) -> NewRow:
-    """The row that stands for *sealed*."""
+    """Return the row of *sealed*."""
     record = sealed.record
     assert record.value is not None  # noqa: S101 - a sealed message has one
     return NewRow(sealed.message_id, added_ms, record.topic, record.key, record.value, _encode(record.headers))
 
 
 def sealed_of(row: PendingRow) -> SealedRecord:
-    """The very record that was sealed.
+    """Return exactly the record that was sealed.
 
-    Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row that stands for none.
+    Raises NameRefusedError, msgspec's DecodeError and UnicodeDecodeError for a row that holds no such record.
     """
     check_topic_name(row.topic)
     headers = _headers.decode(row.headers) if row.headers else ()

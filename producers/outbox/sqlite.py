@@ -1,7 +1,7 @@
 """The outbox in a SQLite file.
 
-Owns its SQL: the table, adding a row in the caller's transaction, and the relay's side of it, with a lease that keeps
-other relays waiting. Does not own what is sent.
+Owns its SQL: the table, adding a row in the caller's transaction, and the relay's statements, with a lease that keeps
+other relays waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LEASE_S", "SqliteRows", "create", "insert"]
 T = TypeVar("T")
 
 LEASE_S: Final = 5.0
-"""A relay that has been silent for so long is replaced."""
+"""A relay that is silent for this many seconds is replaced."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_outbox (
@@ -39,7 +39,7 @@ _RELAY = (
     "(id INTEGER PRIMARY KEY, holder TEXT NOT NULL, renewed_s REAL NOT NULL)"
 )
 _INSERT = "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES (?, ?, ?, ?, ?, ?)"
-# The casts, here and in the rest: SQLite keeps whatever type another driver gave a value.
+# The casts, here and below: SQLite keeps the type that another driver gave a value.
 _PENDING = """SELECT id, CAST(message_id AS TEXT), CAST(topic AS TEXT),
         CAST(key AS BLOB), CAST(value AS BLOB), CAST(headers AS BLOB)
     FROM sealbus_outbox
@@ -53,12 +53,12 @@ _BACKLOG = """SELECT CAST(topic AS TEXT), count(*) FILTER (WHERE error IS NULL),
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Create the table where it is missing, in whatever transaction is open."""
+    """Create the table if it is missing, in the open transaction if there is one."""
     connection.execute(_TABLE)
 
 
 def insert(connection: sqlite3.Connection, row: NewRow) -> None:
-    """Add *row*, in whatever transaction is open."""
+    """Add *row*, in the open transaction if there is one."""
     connection.execute(_INSERT, msgspec.structs.astuple(row))
 
 
@@ -112,7 +112,7 @@ class SqliteRows:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.wait([self._renewal])
-        # Also where whoever wanted to lead was cancelled before it knew that it does.
+        # Also needed if a `lead` call was cancelled before it learnt that it leads.
         if self._leads_until_s:
             with contextlib.suppress(InboxError):
                 await self._run(
@@ -124,12 +124,11 @@ class SqliteRows:
             self._disconnect()
 
     def _take_lease(self, connection: sqlite3.Connection) -> bool:
-        # Also here: the file may be another than the one that was opened.
+        # Prepare here too: the file may not be the one that was opened.
         _prepared(connection)
         now_s = self._clock.monotonic_s()
         row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
-        # Before a reboot, monotonic seconds counted from another start: whatever is far away, on either side, is long
-        # ago.
+        # Monotonic seconds restart at a reboot: a far-away time, on either side, counts as long ago.
         if row is not None and row[0] != self._holder and abs(now_s - row[1]) <= LEASE_S:
             self._leads_until_s = 0.0
             return False
@@ -162,7 +161,7 @@ class SqliteRows:
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
-                # Nobody waits for it any more, but the next one is to have the connection to itself.
+                # The caller is gone, but the next one needs the connection to itself.
                 await asyncio.wait([running])
                 raise
 
@@ -182,9 +181,9 @@ class SqliteRows:
         return value
 
     def _look_again(self) -> None:
-        """Let go of a file that is not the one at its path any more: nobody adds rows to it.
+        """Drop a file that was deleted or replaced at its path: no application adds rows to it.
 
-        The lease has to be taken again by the relay that leads.
+        The leading relay must take the lease again.
         """
         if self._connection is not None and self._identity != identity_of(self._path):
             self._disconnect()
@@ -193,20 +192,20 @@ class SqliteRows:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            # The application makes its database; a typing error makes none.
+            # The application creates its database; a mistyped path must not create one.
             if not Path(self._path).is_file():
                 raise InboxError(f"there is no database at {self._path}")
             self._connection = sqlite3.connect(
                 self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             self._identity = identity_of(self._path)
-            # Text that is none would otherwise fail the whole query, and with it every other row; as it reads now its
-            # own row is refused.
+            # Undecodable text would otherwise fail the whole query, and with it every other row. Read like this, only
+            # its own row is refused.
             self._connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return self._connection
 
     def _disconnect(self) -> None:
-        """Closing a connection without COMMIT undoes its transaction."""
+        """Close the connection; without COMMIT this undoes its transaction."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,1 +1,1 @@
-"""Requests: asking, and reading the answers that are believed."""
+"""Requests: ask, and read the answers that can be believed."""

@@ -1,8 +1,8 @@
-"""Requests that wait for their answers: who waits for what and until when, and what is remembered of those that ended.
+"""Requests that wait for their answers: by message id, with deadlines, and a memory of ended ones.
 
-Owns futures by message id, one timer for all deadlines, and telling a late answer from one that nobody asked for. All
-of it is bounded by how many requests wait at the same time. Does not own sending (`producers.requests.requester`) or
-which answer is believed (`producers.requests.reply_reader`).
+Owns a future per request, one timer for all deadlines, and telling a late answer from an unrequested one. Memory is
+bounded by the number of concurrent requests and a fixed number of ended ones. `producers.requests.requester` sends,
+`producers.requests.reply_reader` judges answers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _KNOWN_LABELS = frozenset({"error.reported"})
 
 
 class PendingRequest(msgspec.Struct, frozen=True):
-    """What a request asked for, and which request it was.
+    """What a request asked for, and which request it is.
 
-    An answer of *kind*, from *addressee* where it was addressed to one agent.
+    An answer of type *kind*, from *addressee* if the request was addressed to one agent.
     """
 
     kind: PayloadType
@@ -40,14 +40,14 @@ class PendingRequest(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer that passed every gate; *payload* is None for one of another type than was asked for."""
+    """An answer that passed every gate; *payload* is None if its type is not the requested one."""
 
     message: Message
     payload: msgspec.Struct | None
 
 
 class Waiter:
-    """One request. *done* is set by the answer, by the deadline or by closing; *answer* says which."""
+    """One request. *done* is set by the answer, the deadline or closing; *answer* tells which."""
 
     __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "message", "refused", "sent")
 
@@ -59,22 +59,22 @@ class Waiter:
         self.answer: Answer | None = None
         self.message: Message | None = None
         self.sent = False
-        """Nothing but the answer is waited for any more."""
+        """Whether only the answer is still awaited."""
         self.refused = ""
-        """What was said against the last answer that was not believed."""
+        """The fault of the last answer that was refused."""
 
     def result(self) -> Answer | None:
-        """The answer, if it has come."""
+        """Return the answer, or None."""
         return self.answer
 
     def end(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if not self.done.done():
             self.done.set_result(None)
 
 
 class PendingRequests:
-    """The open requests of one instance of an agent."""
+    """The open requests of one agent instance."""
 
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
@@ -94,11 +94,11 @@ class PendingRequests:
         return len(self._waiters) + len(self._unsent)
 
     def open(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> Waiter:
-        """A waiter whose *done* is set at the deadline at the latest; `close` it in any case."""
+        """Return a waiter whose *done* is set at the deadline at the latest; always `close` it."""
         waiter = Waiter(asked, deadline_s, cause_id)
         self._unsent.add(waiter)
         if len(self._due) >= self._most_due:
-            # Most were answered long before their deadlines: keep those that still wait.
+            # Most requests were answered long before their deadlines: keep those that still wait.
             self._due = [item for item in self._due if not item[2].done.done()]
             heapq.heapify(self._due)
             self._most_due = max(_FEW, 2 * len(self._due))
@@ -108,7 +108,7 @@ class PendingRequests:
         return waiter
 
     def enlist(self, waiter: Waiter, message: Message) -> bool:
-        """Take answers to *message* for *waiter*; False where another request of that id waits already."""
+        """Accept answers to *message* for *waiter*; return False if a request of that id waits already."""
         if message.message_id in self._waiters:
             return False
         waiter.message = message
@@ -120,7 +120,7 @@ class PendingRequests:
         return True
 
     def close(self, waiter: Waiter) -> None:
-        """The caller has what it wanted, or has gone."""
+        """Remove *waiter*: its caller is done or gone."""
         waiter.end()
         self._unsent.discard(waiter)
         if waiter.message is not None:
@@ -131,7 +131,7 @@ class PendingRequests:
             waiter.message = waiter.answer = None
 
     def end_all(self) -> None:
-        """Nobody is to wait any longer."""
+        """End every waiter."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -139,20 +139,20 @@ class PendingRequests:
             waiter.end()
 
     def asked(self, message_id: str) -> PendingRequest | None:
-        """What the request *message_id* asked for, also when it has ended.
+        """Return the request with this *message_id*, even if it has ended.
 
-        None for one this instance does not remember.
+        Returns None for a request that this instance does not remember.
         """
         waiter = self._waiters.get(message_id)
         return waiter.asked if waiter is not None else self._ended.get(message_id)
 
     def refuse(self, message_id: str | None, text: str) -> None:
-        """An answer to *message_id* was not believed."""
+        """Note that an answer to *message_id* was refused."""
         if message_id is not None and (waiter := self._waiters.get(message_id)) is not None:
             waiter.refused = text
 
     def settle(self, message_id: str, answer: Answer) -> bool:
-        """*answer* came; False when it was too late, or the second."""
+        """Deliver *answer*; return False if it is late or a second one."""
         waiter = self._waiters.get(message_id)
         if waiter is not None and not waiter.done.done():
             waiter.answer = answer
@@ -167,11 +167,11 @@ class PendingRequests:
 
     @property
     def moving(self) -> bool:
-        """Whether a request is still on its way out, or its caller has not yet gone on with what came."""
+        """Whether a request is still being sent, or its caller has not yet continued with the answer."""
         return bool(self._unsent) or any(not waiter.sent or waiter.done.done() for waiter in self._waiters.values())
 
     def causes(self) -> set[str]:
-        """Ids of the messages whose handlers wait for nothing but answers."""
+        """Return the ids of messages whose handlers wait only for answers."""
         return {
             waiter.cause_id
             for waiter in self._waiters.values()

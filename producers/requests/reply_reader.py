@@ -1,8 +1,7 @@
-"""Answers: reading an agent's reply topic, and which of its records are believed.
+"""Read an agent's reply topic, and decide which answers to believe.
 
-Owns following the topic from given offsets on, whatever becomes of the log meanwhile, and passing every record through
-the gates that apply to an answer. What is not believed is counted and logged, never raised. Does not own who waits for
-an answer (`producers.requests.pending`).
+Owns following the topic from given offsets through any failure of the log, and passing every record through the gates
+for answers. Refused answers are counted and logged, never raised. `producers.requests.pending` owns waiting requests.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ __all__ = ["ReplyReader", "ReplyFilter", "believe", "open_reply"]
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
 _LOOK_S = 5.0
-# No longer: a log that is silent about a topic made anew is asked for what is in it when this is over.
+# No longer: a log may say nothing of a recreated topic, which is then noticed only after this wait.
 _WAIT_S = _LOOK_S
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _REPORT: Final = payload_type(ErrorReported)
 REPLY_GROUP: Final = "reply"
-"""What a policy is asked about an answer for: no group has handled it."""
+"""The group a policy is asked about for an answer, which no group has handled."""
 _UNCORRELATED: Final = "uncorrelated"
 
 _log = get_logger("replies")
 
 
 class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads, and what is believed there."""
+    """The reading agent instance, and what it believes."""
 
     namespace: str
     agent_id: str
@@ -58,9 +57,9 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadType]) -> Message | None:
-    """The message in *record*; None when it is for another instance or agent. Raises ContractError.
+    """Return the message in *record*; None if it is for another instance or agent. Raises ContractError.
 
-    *kinds* make it quicker and change no verdict.
+    *kinds* make it faster and change no verdict.
     """
 
     def prove(name: str, data: bytes) -> msgspec.Struct | None:
@@ -81,10 +80,10 @@ def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadTyp
 
 
 def believe(message: Message, asked: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int) -> Answer:
-    """The answer in *message*, which is correlated to a request that *asked* for it. Raises ContractError."""
+    """Return the answer in *message*, which correlates with the request *asked*. Raises ContractError."""
     _check_relation(message, asked)
     kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
-    # Of a type unknown here nothing is believed but that it came; with keys it must be proven all the same.
+    # For an unknown type, only the arrival is believed; if keys are configured, it must be proven all the same.
     risk: Risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
     checks = gates.Checks(
         max_message_bytes=view.max_message_bytes,
@@ -117,8 +116,10 @@ def _is_for(message: Message, view: ReplyFilter) -> bool:
 
 
 def _check_relation(message: Message, asked: PendingRequest) -> None:
-    """Whatever says that it answers a request rests on that very request, in its conversation: also a report, which
-    anybody could forge else."""
+    """Raise ContractError unless *message* names the request as its first parent, in the same conversation.
+
+    That includes reports, which anyone could forge otherwise.
+    """
     if message.metadata.conversation_id != asked.conversation_id:
         raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
     parents = message.verification.parents
@@ -127,7 +128,10 @@ def _check_relation(message: Message, asked: PendingRequest) -> None:
 
 
 class ReplyReader:
-    """Reads one reply topic and settles what waits; *restore* makes the topic where it is missing, or says why not."""
+    """Reads one reply topic and settles waiting requests.
+
+    *restore* creates the topic if it is missing, or raises the reason why not.
+    """
 
     def __init__(
         self,
@@ -152,24 +156,24 @@ class ReplyReader:
         self._tasks: list[asyncio.Task[None]] = []
 
     def expect(self, kind: PayloadType) -> None:
-        """Answers of *kind* will come."""
+        """Expect answers of *kind*."""
         self._kinds[kind.name] = kind
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Follow every partition from its offset on, and those that are added later from their start."""
+        """Follow every partition from its offset; partitions added later are read from their start."""
         for partition, offset in offsets.items():
             self._begin(partition, offset)
         self._tasks.append(asyncio.get_running_loop().create_task(self._watch()))
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def caught_up(self) -> bool:
-        """Whether everything that is in the topic now has been looked at."""
+        """Tell whether everything now in the topic has been read."""
         if not self._tasks:
             return True
         ranges = await self._transport.admin.ranges(self._topic)
@@ -189,7 +193,7 @@ class ReplyReader:
                 pause_s = _FIRST_PAUSE_S
             except ClosedError:
                 return
-            except Exception as error:  # noqa: BLE001 - whatever the log does, requests go on when it is well again
+            except Exception as error:  # noqa: BLE001 - after any fault of the log, requests go on when it recovers
                 known = isinstance(error, BusError)
                 _log.warning(
                     "replies.unreadable",
@@ -215,18 +219,17 @@ class ReplyReader:
             self._take(record)
             self._offsets[partition] = record.offset + 1
         if records:
-            # A flood of answers must not keep everybody else waiting.
+            # A flood of answers must not starve the other tasks.
             await asyncio.sleep(0)
 
     async def _watch(self) -> None:
-        # Some logs answer in silence where there is no such offset any more, and none tells of new partitions.
+        # Some logs return nothing for an offset that no longer exists, and none reports new partitions.
         while True:
             await self._clock.sleep(_LOOK_S)
             await self._look()
 
     async def _look(self) -> None:
-        """Begin at the start of a topic that was deleted and made again, by whomever, and with partitions that were
-        added."""
+        """Restart at the beginning of a recreated topic, and start reading added partitions."""
         try:
             ranges = await self._ranges()
         except BusError:
@@ -242,7 +245,7 @@ class ReplyReader:
         try:
             return await self._transport.admin.ranges(self._topic)
         except TopicMissingError as missing:
-            # It was deleted. Left so, every answer from now on would be a dead letter, and every request a timeout.
+            # The topic was deleted. Without it, every later answer would be a dead letter, and every request a timeout.
             await self._restore(missing)
             _log.warning("replies.topic_restored", topic=self._topic)
             return await self._transport.admin.ranges(self._topic)
@@ -260,7 +263,7 @@ class ReplyReader:
             answer = believe(message, asked, record, self._view, now_ms=self._clock.now_ms())
         except ContractError as error:
             self._refuse(record, correlation_id, error.reason, str(error))
-        # One record, or a verifier that fails on it, must not end the reading of all others.
+        # One bad record, or a verifier that fails on it, must not stop the reading of all others.
         except Exception as error:  # noqa: BLE001
             self._refuse(record, correlation_id, "fault", f"{type(error).__name__}: {text_of(error)}")
         else:

@@ -1,7 +1,7 @@
-"""Requester: a message out, its answer back, or an error that says why there is none; all by one deadline.
+"""Send a request and return its answer, or raise the reason why there is none, all by one deadline.
 
-Owns the reply topic and session of one instance of an agent, sending a request and waiting for it. Does not own waiting
-(`producers.requests.pending`), reading and believing answers (`producers.requests.reply_reader`) or publishing.
+Owns the reply topic and session of one agent instance, sending a request and awaiting it. Pending requests are in
+`producers.requests.pending`, reading and judging answers in `producers.requests.reply_reader`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_SAID = 300
 
 
 class Requester:
-    """Asks in the name of one publisher's agent. Opens its reply topic at the first request."""
+    """Sends requests in the name of one publisher's agent. Opens its reply topic at the first request."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Requester:
         self._publisher = publisher
         self._transport = transport
         self._clock = publisher.clock
-        # One per instance: what it asked for is answered to it alone, though all instances read the topic.
+        # One session per instance: answers are addressed to it, although all instances read the topic.
         session_id = uuid7(self._clock.now_ms(), os.urandom(_ENTROPY_BYTES))
         self._origin = msgspec.structs.replace(
             origin, sender=msgspec.structs.replace(origin.sender, session_id=session_id)
@@ -92,9 +92,9 @@ class Requester:
         cause: Message | None = None,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """The answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
+        """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        Raises PublishRejected, PublishUnknown (when no answer has come either), RequestTimedOut, RequestFailed,
+        Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed,
         UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
@@ -110,12 +110,12 @@ class Requester:
             self.waiting.close(waiter)
 
     async def caught_up(self) -> bool:
-        """Whether every answer in the log by now has been looked at."""
+        """Tell whether every answer now in the log has been read."""
         opening = self._opening
         return opening is None or (opening.done() and await self._replies.caught_up())
 
     async def close(self) -> None:
-        """Read no more answers; whoever waits for one gets a ClosedError."""
+        """Stop reading answers; waiting callers get a ClosedError."""
         self._closed = True
         self.waiting.end_all()
         try:
@@ -123,7 +123,7 @@ class Requester:
                 self._opening.cancel()
                 await asyncio.wait([self._opening])
         finally:
-            # Also where whoever closes is cancelled: it would go on looking for as long as the loop runs.
+            # Also if the caller is cancelled: the reader would otherwise run as long as the loop.
             await self._replies.close()
 
     def _check(self, timeout_s: float, options: RequestOptions) -> None:
@@ -139,7 +139,7 @@ class Requester:
                 raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _open(self, waiter: Waiter) -> None:
-        """Have the reply topic read from its present end on: no request leaves before its answer would be seen."""
+        """Start reading the reply topic from its present end, before any request leaves: no answer can be missed."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._start())
             self._opening.add_done_callback(self._ended)
@@ -160,7 +160,7 @@ class Requester:
 
     def _ended(self, opening: asyncio.Task[None]) -> None:
         if not opening.cancelled() and opening.exception() is not None:
-            # The next request tries again, also where everybody who waited for this one has gone.
+            # The next request tries again, even if all callers that waited for this attempt have gone.
             self._opening = None
 
     async def _start(self) -> None:
@@ -175,7 +175,7 @@ class Requester:
     async def _create(self, missing: TopicMissingError) -> None:
         """Create the agent's own reply topic, unless the settings forbid it.
 
-        No mistyped name can lead to another one.
+        A mistyped name cannot create another topic here.
         """
         settings = self._publisher.settings
         how = (
@@ -219,7 +219,7 @@ class Requester:
         outcomes = await self._publisher.submit(sealed, timeout_s=max(0.001, self._left_s(waiter)))
         await asyncio.wait((outcomes, waiter.done), return_when=asyncio.FIRST_COMPLETED)
         if (answer := waiter.result()) is not None:
-            # It came before the log's acknowledgement, which then only counts.
+            # The answer came before the log's acknowledgement, which is then only counted.
             outcomes.add_done_callback(
                 lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result())
             )
@@ -237,7 +237,8 @@ class Requester:
             if isinstance(result, PublishUnknown):
                 raise result
         finally:
-            # A frame that has what it raised, and with it the request, waits in memory for the garbage collector.
+            # A frame that refers to the error it raised, and so to the request, keeps both until the garbage collector
+            # runs.
             del result
         if self._closed:
             raise ClosedError(f"the bus was closed before {sealed.message_type} {sealed.message_id} was answered")
@@ -252,7 +253,7 @@ class Requester:
 
 
 async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Outcome]:
-    """The outcomes; a caller that is cancelled meanwhile does not call the publish off."""
+    """Return the outcomes; cancelling the caller does not cancel the publish."""
     if not outcomes.done():
         await asyncio.wait((outcomes,))
     return outcomes.result()

@@ -1,1 +1,1 @@
-"""From a payload and its options to a sealed record."""
+"""Turn a payload and its options into a sealed record."""

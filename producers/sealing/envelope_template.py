@@ -1,9 +1,8 @@
-"""Templates: what the envelopes of one type, route and publisher have in common, for compiled code to fill in.
+"""Templates: the parts that the envelopes of one type, route and publisher share, for compiled code to fill in.
 
-Owns describing a template and remembering templates. Nothing of the contract is decided here: what compiled code makes
-of a template is byte for byte what `compose` and `bus.protocol.sealing.seal` make (a property test compares them). Of a
-message's options a lifetime and keys are filled in, and those that say where it goes and what it is about are the
-template's; a message with any other option goes the exact way.
+Owns describing templates and caching them. A template decides nothing of the contract: the compiled result is byte for
+byte that of `compose` and `bus.protocol.sealing.seal` (a property test compares them). Lifetime and keys are filled in
+per message; options for route and subject belong to the template. A message with any other option goes the exact way.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _SCALARS = frozenset({type(None), str, int})
 class EnvelopeTemplate:
     """The envelope of *kind* as *origin* publishes it with the options of *draft*.
 
-    Id, keys, times and hashes differ from message to message. Raises ContractError where no message of *kind* can be
-    sealed in the name of *origin*, or with these options.
+    Id, keys, times and hashes differ from message to message. Raises ContractError if no message of *kind* can be
+    sealed by *origin*, or with these options.
     """
 
     __slots__ = (
@@ -92,10 +91,11 @@ class EnvelopeTemplate:
             routed,
             kind_of + stated_by,
         )
-        """What stands between conversation and id, id and time, behind the keys; and, in the statement, between id and
-        time."""
+        """The constant texts between conversation and id, between id and time, and behind the keys; and, in the
+        statement, between id and time.
+        """
         self.caused = (about, kind_of, route, by, routed, stated_by)
-        """The same in smaller parts, between which a caused message has what it inherits."""
+        """The same in smaller parts, between which a caused message has its inherited fields."""
         self._chained = kind.risk != "low"
         self._max_hops = layers.routing.max_hops
         self._ttl_ms = _in_ms(origin.ttl_s)
@@ -107,7 +107,7 @@ class EnvelopeTemplate:
         self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
         self.further_headers: Headers = () if draft is None or draft.to is None else (("sb-to", _addressee(draft.to)),)
         self.compiled = self._compile(kind, draft, max_message_bytes)
-        """Encodes and seals payloads of this template in one step; None where its type cannot be encoded so."""
+        """Encodes and seals payloads of this template in one step; None if the type cannot be encoded that way."""
 
     def _compile(self, kind: PayloadType, draft: Draft | None, max_message_bytes: int) -> Any:
         encoder = kind.encoder.compiled
@@ -115,7 +115,7 @@ class EnvelopeTemplate:
             return None
         names = (self.message_type, self.topic, self.headers, self.further_headers)
         drafts = Draft, _shared_by_all(draft), draft is None
-        # Whether a longer payload is too heavy is for the exact way to find out.
+        # The exact way decides whether a longer payload is too heavy.
         most = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
         return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (SealedRecord, NewRecord), drafts)
@@ -131,9 +131,10 @@ class EnvelopeTemplate:
         key: str | None = None,
         ttl_s: float | None = None,
     ) -> tuple[str, bytes, bytes] | None:
-        """Seal canonical *data* at *now_ms*: the message's id, made of ten bytes of *entropy*, record key, and value.
+        """Seal canonical *data* at *now_ms*; return the message id, record key and value.
 
-        None for what the exact way has to decide, such as texts that are not written as they stand.
+        The id is made from *entropy*, ten random bytes. Returns None if the exact way must decide, such as for texts
+        that need escaping.
         """
         ttl_ms = self._lifetime_ms(ttl_s)
         if ttl_ms is None or native.core is None or not _are_texts(conversation_id, idempotency_key, key):
@@ -154,7 +155,7 @@ class EnvelopeTemplate:
         key: str | None = None,
         ttl_s: float | None = None,
     ) -> tuple[str, bytes, bytes] | None:
-        """`seal` for a message with that *heritage*, in the conversation of its cause."""
+        """Seal a message with this *heritage*, in the conversation of its cause."""
         ttl_ms = self._lifetime_ms(ttl_s)
         if ttl_ms is None or native.core is None or not _are_texts(idempotency_key, key):
             return None
@@ -167,14 +168,14 @@ class EnvelopeTemplate:
         return sealed
 
     def _lifetime_ms(self, ttl_s: float | None) -> int | None:
-        """None for a lifetime that has to be refused."""
+        """Return the lifetime; None for one that must be refused."""
         if ttl_s is None:
             return self._ttl_ms
         return _in_ms(ttl_s) if ttl_s.__class__ in {int, float} and 0 < ttl_s <= self._max_ttl_s else None
 
 
 def _are_texts(*given: str | None) -> bool:
-    """Whether each of *given* is absent or an ASCII str, and none of a class of its own."""
+    """Tell whether each of *given* is None or an ASCII str, and none is of a subclass."""
     return all(text is None or (text.__class__ is str and text.isascii()) for text in given)
 
 
@@ -183,7 +184,7 @@ def _in_ms(ttl_s: float) -> int:
 
 
 class _Nothing(msgspec.Struct):
-    """Stands where the payload will be."""
+    """A placeholder for the payload."""
 
 
 def _text(value: str | None) -> bytes:
@@ -197,12 +198,11 @@ _NOTHING_RARE, _NOTHING_SHARED = _rare(_NO_OPTIONS), _shared(_NO_OPTIONS)
 
 
 def shared_options(draft: Draft) -> tuple[object, ...] | None:
-    """What of *draft* is its template's: equal for drafts that have the same template, empty where it has no such
-    options.
+    """Return the options of *draft* that belong to its template; empty if it has none.
 
-    None for drafts that no template seals.
+    They are equal for drafts with the same template. Returns None for a draft that no template can seal.
     """
-    # Not by what is equal: that somebody's own class may say of anything.
+    # Compare by identity: a foreign class can define equality as it likes.
     if not all(map(is_, _rare(draft), _NOTHING_RARE)):
         return None
     options = _shared(draft)
@@ -210,7 +210,7 @@ def shared_options(draft: Draft) -> tuple[object, ...] | None:
         return ()
     to, *rest = options
     shared = (*msgspec.structs.astuple(to), *rest) if to.__class__ is Agent else options
-    # A bool is equal to an integer, and not as good.
+    # A bool equals an integer, but is not valid where one is.
     kinds = tuple(map(type, shared))
     if not _SCALARS.issuperset(kinds) or any(isinstance(option, str) and len(option) > _MAX_TEXT for option in shared):
         return None
@@ -218,7 +218,7 @@ def shared_options(draft: Draft) -> tuple[object, ...] | None:
 
 
 def _shared_by_all(draft: Draft | None) -> dict[str, object]:
-    """All options that are not filled in, as they are in every message that the template of *draft* seals."""
+    """Return the options that every message of the template of *draft* shares."""
     return {name: getattr(draft or _NO_OPTIONS, name) for name in (*_SHARED, *_RARE)}
 
 
@@ -226,11 +226,11 @@ _MOST_TEMPLATES = 512
 
 
 class TemplateCache:
-    """The templates of one publisher, by class of payload and `shared_options`."""
+    """The templates of one publisher, by payload class and `shared_options`."""
 
     def __init__(self, origin: PublisherIdentity, max_message_bytes: int) -> None:
         self.plain: dict[type, EnvelopeTemplate] = {}
-        """Those without options, which are asked for most."""
+        """The templates without options, which are used most."""
         self._origin = origin
         self._max_message_bytes = max_message_bytes
         self._templates: dict[tuple[type, tuple[object, ...]], EnvelopeTemplate] = {}
@@ -240,20 +240,20 @@ class TemplateCache:
         return len(self.plain) + len(self._templates) + len(self._glimpsed)
 
     def known(self, cls: type, options: tuple[object, ...]) -> EnvelopeTemplate | None:
-        """The template of payloads of *cls* with these *options*, if it is there."""
+        """Return the cached template for payloads of *cls* with these *options*, or None."""
         return self._templates.get((cls, options)) if options else self.plain.get(cls)
 
     def of(
         self, payload: msgspec.Struct, options: tuple[object, ...] = (), draft: Draft | None = None
     ) -> EnvelopeTemplate | None:
-        """The same, made where it is worth it: without options at once, with those of *draft* at second sight.
+        """Return the template, creating it at once without options, or at the second use of the options of *draft*.
 
-        Options that differ from message to message would fill the memory with a template each. None also where there
-        can't be one.
+        Options that differ in every message would otherwise fill the memory with one template each. Returns None also
+        if no template is possible.
         """
         if (template := self.known(payload.__class__, options)) is not None:
             return template
-        # All classes are of one class.
+        # A class instead of a payload: the class of every class is the same.
         if isinstance(payload, type):
             return None
         like = payload.__class__, options
@@ -272,7 +272,7 @@ class TemplateCache:
                 )
             )
         except (ContractError, UnicodeEncodeError):
-            # The general way says what is wrong.
+            # The exact way reports the fault.
             return None
         if template is not None:
             if len(self.plain) + len(self._templates) >= _MOST_TEMPLATES:

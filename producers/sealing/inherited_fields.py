@@ -1,9 +1,8 @@
-"""InheritedFields: what a message has from the one that caused it, as it stands in its envelope.
+"""The fields that a message inherits from its cause, as JSON texts of its envelope.
 
-Owns the texts a template fills in for a caused message: who caused it, conversation, correlation, hops, task and run,
-trace, parents and proof chain. What is inherited passed the gates with the cause, so that its form is not looked at
-again. Nothing here is of the contract: it is what `producers.sealing.options.compose` takes from a cause (a test holds
-it).
+Owns the texts a template fills in for a caused message: cause, conversation, correlation, hops, task and run, trace,
+parents and proof chain. Inherited values passed the gates with the cause, so their form is not checked again. They are
+what `producers.sealing.options.compose` takes from a cause (a test compares both).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InheritedFields(msgspec.Struct, frozen=True, gc=False):
-    """Pieces of JSON, each with the comma before it, or empty where there is nothing to inherit."""
+    """Pieces of JSON, each with its leading comma, or empty if nothing is inherited."""
 
     front: bytes
     """The metadata before `hops`."""
@@ -38,7 +37,7 @@ class InheritedFields(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pieces(self) -> tuple[bytes, str, int, bytes, bytes, bytes, bytes, int, str, bytes]:
-        """What the compiled step fills in."""
+        """The values that the compiled step fills in."""
         return (
             self.front,
             self.conversation_id,
@@ -53,13 +52,15 @@ class InheritedFields(msgspec.Struct, frozen=True, gc=False):
         )
 
     def bears(self, max_hops: int | None) -> bool:
-        """Whether receivers would take a message that asks for *max_hops*, or for as many as its cause. Beyond 16 the
-        general way decides."""
+        """Tell whether receivers accept the message's hops for *max_hops*, or for its cause's limit.
+
+        Beyond 16 hops the exact way decides.
+        """
         return self.hops <= hop_limit(self.max_hops if max_hops is None else max_hops, DEFAULT_MAX_HOPS)
 
 
 def heritage_of(cause: Message, *, answers: bool) -> InheritedFields:
-    """What a message inherits from *cause*; *answers* says that it is the answer to it."""
+    """Return the fields that a message inherits from *cause*; *answers* says that it answers *cause*."""
     before, verification = cause.metadata, cause.verification
     traced = is_traced(before)
     correlation = before.message_id if answers else before.correlation_id or before.message_id

@@ -1,7 +1,7 @@
-"""What a publisher is told about a message besides its payload, and turning that into the layers to seal. Pure.
+"""The options of a message besides its payload, and the layers they give. Pure.
 
-Owns the options of `publish` and their defaults: inheritance from a cause, lifetime, key, hops. Time, ids and defaults
-are arguments. Forms and ranges are `bus.protocol.envelope_rules`'s: everything passes it when sealed.
+Owns the options of `publish` and their defaults: inheritance from a cause, lifetime, key, hops. Time, ids and default
+values are arguments. `bus.protocol.envelope_rules` checks forms and ranges when the message is sealed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 PRIORITIES = {"low": 2, "normal": 5, "medium": 5, "high": 7, "critical": 9}
 DEFAULT_MAX_HOPS = 16
-"""What receivers take of a message that asks for nothing else."""
+"""The hops receivers accept for a message without `max_hops`."""
 _Text = TypeVar("_Text", str, str | None)
 _MAX_TRACESTATE = 512
 LAST_MS = 253_402_300_799_999
@@ -55,8 +55,7 @@ LAST_MS = 253_402_300_799_999
 
 
 class RequestOptions(TypedDict, total=False):
-    """Keyword options of `request`; every one is optional. Lifetime and reply address follow from the request
-    itself."""
+    """Keyword options of `request`, all optional. The bus sets lifetime and reply address."""
 
     to: str | Agent
     key: str
@@ -118,7 +117,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes, where, and within which limits."""
+    """The publishing agent, its namespace and its limits. Durations are seconds."""
 
     sender: Agent
     namespace: str
@@ -128,7 +127,7 @@ class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvelopeLayers(msgspec.Struct, frozen=True):
-    """What `bus.protocol.sealing.seal` takes besides the data."""
+    """The arguments of `bus.protocol.sealing.seal` besides the data."""
 
     metadata: Metadata
     routing: Routing
@@ -165,8 +164,10 @@ def compose(
     cause: Message | None = None,
     answers: bool = False,
 ) -> EnvelopeLayers:
-    """The layers of *draft*, caused by *cause*; *answers* says that it is the answer to it. Raises ContractError naming
-    the option."""
+    """Return the layers of *draft*, caused by *cause*; *answers* says that it answers *cause*.
+
+    Raises ContractError, which names the option.
+    """
     _check_types(draft)
     identity = _given(draft.message_id, message_id)
     return EnvelopeLayers(
@@ -217,7 +218,7 @@ def _compose_metadata(
 
 
 def is_traced(before: Metadata) -> bool:
-    """Whether the cause's trace goes on; a foreign one in a wrong form, of whatever length, is ignored."""
+    """Tell whether the cause's trace is continued; a malformed or oversized foreign trace is ignored."""
     return (
         before.traceparent is not None
         and is_traceparent(before.traceparent)
@@ -231,7 +232,7 @@ def _compose_routing(
     ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
     if not 0 < ttl_s <= origin.max_ttl_s:
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")
-    # Rounded up: a positive lifetime below a millisecond is still one.
+    # At least 1 ms: a positive lifetime below a millisecond still counts.
     expires_ms = now_ms + max(1, round(ttl_s * 1000))
     if expires_ms > LAST_MS:
         raise ContractError("the message would expire after the year 9999", "ttl_s")
@@ -258,7 +259,7 @@ def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
 
 
 def _given(option: _Text | None, otherwise: _Text) -> _Text:
-    """*option* where it was given, even empty: an empty one is refused when sealed, not replaced."""
+    """Return *option* if given, even empty: sealing refuses an empty one instead of replacing it."""
     return otherwise if option is None else option
 
 
@@ -284,7 +285,7 @@ def _priority(priority: int | str | None) -> int | None:
 
 
 def _check_types(draft: Draft) -> None:
-    """A Struct's constructor checks nothing, and what is wrong here would be sealed."""
+    """Check the options' types: a Struct's constructor does not, and a wrong value would be sealed."""
     for name in _STRINGS:
         value = getattr(draft, name)
         if value is not None and not _is_text(value):
@@ -303,7 +304,7 @@ def _check_types(draft: Draft) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether msgspec writes *value* as a string: other classes of text than enums it refuses."""
+    """Tell whether msgspec writes *value* as a string; it refuses str subclasses other than enums."""
     return value.__class__ is str or (isinstance(value, str) and isinstance(value, Enum))
 
 
@@ -324,13 +325,15 @@ def _check_structs(draft: Draft) -> None:
 
 
 def hop_limit(max_hops: int | None, most: int) -> int:
-    """How many hops receivers take of a message that asks for *max_hops*, in a namespace that allows *most*."""
+    """Return how many hops receivers accept for a message with *max_hops*, in a namespace that allows *most*."""
     return min(most, DEFAULT_MAX_HOPS if max_hops is None else max_hops)
 
 
 def asked_hops(max_hops: int | None, hops: int, most: int) -> int | None:
-    """What a message of *hops* asks for, whose sender or cause says *max_hops*: beyond the usual number, all that its
-    namespace allows."""
+    """Return the `max_hops` of a message with *hops*, whose sender or cause gave *max_hops*.
+
+    Beyond the default limit, a message without one asks for all hops its namespace allows.
+    """
     return most if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
 
 

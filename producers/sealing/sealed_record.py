@@ -1,6 +1,6 @@
-"""Sealed messages as the records that carry them: their key and headers (design section 3).
+"""Sealed messages as records: their key and headers (PROTOCOL.md section 5).
 
-Headers are hints for tools; gates judge the value alone.
+Headers are hints for tools; gates judge only the value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 
 
 class SealedRecord(msgspec.Struct, frozen=True, gc=False):
-    """A sealed message as the record that carries it."""
+    """A sealed message and the record that carries it."""
 
     message_id: str
     message_type: str
@@ -27,12 +27,12 @@ class SealedRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def message(self) -> Message:
-        """The message in full; read back from the record where it was made by a template."""
+        """The full message; parsed from the record if a template made it."""
         return self.made or sealing.parse(self.record.value)
 
 
 def record_of(message: Message, topic: str) -> NewRecord:
-    """The record of *message* for *topic*."""
+    """Return the record of *message* for *topic*."""
     metadata = message.metadata
     headers: list[tuple[str, bytes]] = [
         ("content-type", CONTENT_TYPE),
@@ -47,5 +47,5 @@ def record_of(message: Message, topic: str) -> NewRecord:
 
 
 def sealed_as(message: Message, topic: str) -> SealedRecord:
-    """*message* with its record for *topic*."""
+    """Return *message* with its record for *topic*."""
     return SealedRecord(message.message_id, message.message_type, record_of(message, topic), message)

@@ -1,8 +1,8 @@
-"""Sealing in the name of one agent: a payload becomes a sealed message, and that the record which carries it.
+"""Seal payloads in the name of one agent, and wrap the sealed messages as records.
 
 There are two ways to the same bytes. The exact way (`seal_data`) builds the envelope from its parts and is the
-specification. The compiled way fills in a template where most messages need no more; it answers None for everything
-else, and without compiled code it does not exist. A property test compares both. Appending is `producers.publisher`'s.
+specification. The compiled way fills in a template for most messages, and returns None for all others; without compiled
+code it does not exist. A property test compares both. `producers.publisher` appends the records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sealer:
         self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
         self._entropy = entropy or Entropy()
-        # Templates seal nothing that is signed.
+        # Templates cannot seal signed messages.
         compiled = native.core is not None and signer is None
         self._templates = TemplateCache(origin, self._max_message_bytes) if compiled else None
 
@@ -66,10 +66,10 @@ class Sealer:
         origin: PublisherIdentity | None = None,
         data: bytes | None = None,
     ) -> SealedRecord:
-        """Seal *draft* now. Raises PublishRejected naming the field that receivers would refuse.
+        """Seal *draft* now. Raises PublishRejected, which names the field that receivers would refuse.
 
-        *topic* overrides the type's own, *origin* the agent in whose name it is sealed. *data* is the payload's
-        canonical form from `encode_payload`, for a payload that may have changed since.
+        *topic* overrides the type's topic, *origin* the publishing agent. *data* is the payload's canonical form from
+        `encode_payload`, for a payload that may have changed since.
         """
         try:
             if self._templates is not None and origin is None:
@@ -124,7 +124,7 @@ class Sealer:
     # The compiled way.
 
     def seal_plain(self, payload: msgspec.Struct) -> SealedRecord:
-        """`seal` for a payload without any options, which is most of a stream."""
+        """Seal a payload without options, which is most of a stream."""
         if self._templates is not None:
             template = self._templates.plain.get(payload.__class__) or self._templates.of(payload)
             if template is not None and (sealed := self._in_one_step(template, payload)) is not None:
@@ -134,10 +134,10 @@ class Sealer:
     def seal_run(
         self, items: Sequence[object], start: int, *, most: int, room: int
     ) -> tuple[list[SealedRecord], list[NewRecord], int]:
-        """Seal *items* from *start* on as long as compiled code seals them in one step.
+        """Seal *items* from *start* on, as long as compiled code can seal them in one step.
 
-        At most *most* of them and *room* bytes. Returns them sealed, their records, and the bytes they take; nothing
-        where the next one has to go through `seal` or `seal_plain`.
+        Seals at most *most* items and *room* bytes. Returns the sealed records, their records for the log, and their
+        bytes; nothing if the next item needs `seal` or `seal_plain`.
         """
         item = items[start]
         payload, options = (item.payload, shared_options(item)) if isinstance(item, Draft) else (item, ())
@@ -162,10 +162,10 @@ class Sealer:
         answers: bool,
         topic: str | None,
     ) -> SealedRecord | None:
-        """Seal *draft* as a template says; None for what the exact way has to decide."""
+        """Seal *draft* by a template; return None if the exact way must decide."""
         plain_call = cause is None and topic is None and data is None and not answers
         if plain_call:
-            # Most have keys at most, which the compiled step sees quicker than Python does.
+            # Most drafts have at most keys, which the compiled step detects faster than Python does.
             plain = templates.plain.get(draft.payload.__class__)
             if plain is not None and (sealed := self._in_one_step(plain, draft)) is not None:
                 return sealed
@@ -190,7 +190,7 @@ class Sealer:
         return self._sealed(template, filled, topic or template.topic, traced)
 
     def _in_one_step(self, template: EnvelopeTemplate, item: msgspec.Struct) -> SealedRecord | None:
-        """Seal *item*, a payload or its Draft, with its encoding in one compiled step; None where it takes more."""
+        """Encode and seal *item*, a payload or its Draft, in one compiled step; return None if that is not possible."""
         if template.compiled is None:
             return None
         sealed: SealedRecord | None = template.compiled.one(item, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES))
@@ -207,7 +207,7 @@ class Sealer:
 
 
 def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
-    """A sealer for *agent*. Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace."""
+    """Build a sealer for *agent*. Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace."""
     sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
     if sender.id is None or not is_text_id(sender.id):
         error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
