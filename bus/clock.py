@@ -1,7 +1,7 @@
 """Time as an argument: the system's clock, and one that tests move.
 
-Owns reading the time and waiting for it. Wall time is for what is written into messages and records, monotonic time for
-every duration. Does not own the text form of times (`bus.protocol.timestamps`).
+Owns reading the time and waiting. Messages and records carry wall time; durations use monotonic time.
+`bus.protocol.timestamps` owns the text form of times.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["Clock", "ManualClock", "Interval", "Ration", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
-    """A callback that has been asked for and can be called off."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call the callback off; harmless when it already ran."""
+        """Cancel the callback; harmless after it has run."""
 
 
 class Clock(Protocol):
-    """What everything that needs the time is given."""
+    """The clock interface that every time-dependent part gets."""
 
     def now_ms(self) -> int:
-        """Wall time: milliseconds since 1970, UTC."""
+        """Return the wall time: milliseconds since 1970, UTC."""
 
     def monotonic_s(self) -> float:
-        """Seconds from an arbitrary start; never goes backwards."""
+        """Return seconds from an arbitrary start; never goes backwards."""
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """Call *callback* on the running loop after *delay_s* seconds."""
@@ -45,7 +45,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Itself, and no method around it: it is asked five times for each message.
+    # The function itself instead of a wrapper method: it is called five times per message.
     monotonic_s = staticmethod(time.monotonic)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
@@ -68,7 +68,7 @@ class _ManualTimer:
 
 
 class ManualClock:
-    """A clock that stands still until `advance` moves it; timers run in the order of their due times."""
+    """A clock that stands still until `advance` moves it; timers run in order of their due times."""
 
     def __init__(self, start_ms: int = 1_767_225_600_000) -> None:
         self._start_ms = start_ms
@@ -99,13 +99,13 @@ class ManualClock:
             timer.cancel()
 
     def next_due_s(self) -> float | None:
-        """Seconds until the earliest live timer; None when there is none."""
+        """Return the seconds until the earliest live timer; None without one."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] - self._elapsed_s if self._timers else None
 
     def advance(self, seconds: float) -> None:
-        """Move time by *seconds*, running on the way each timer that falls due."""
+        """Move time by *seconds*, running each timer that falls due."""
         target_s = self._elapsed_s + seconds
         while (due_s := self.next_due_s()) is not None and self._elapsed_s + due_s <= target_s:
             _, _, timer = heapq.heappop(self._timers)
@@ -120,14 +120,14 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 class Interval:
-    """Each chore is due at once, and then again when its time has passed."""
+    """A rate limit per chore: due at once, then again after its interval."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._done_s: dict[str, float] = {}
 
     def is_time(self, chore: str, every_s: float) -> bool:
-        """Whether *chore* is due; if so it counts as done."""
+        """Tell whether *chore* is due; if so, count it as done."""
         now_s = self._clock.monotonic_s()
         if chore in self._done_s and now_s - self._done_s[chore] < every_s:
             return False
@@ -136,7 +136,7 @@ class Interval:
 
 
 class Ration:
-    """At most *most* of something in each *every_s* seconds."""
+    """At most *most* units in each *every_s* seconds."""
 
     def __init__(self, clock: Clock, *, most: int, every_s: float) -> None:
         self._clock = clock
@@ -146,7 +146,7 @@ class Ration:
         self._left = 0
 
     def take(self) -> bool:
-        """Whether one more may be had now; if so it counts."""
+        """Take one unit; return whether it was available."""
         now_s = self._clock.monotonic_s()
         if now_s - self._began_s >= self._every_s:
             self._began_s, self._left = now_s, self._most

@@ -1,41 +1,41 @@
-"""The error tree. Every class says whether trying the same call again can help (`retriable`).
+"""The error tree. Every class says whether repeating the same call can help (`retriable`).
 
     BusError
     |- ConfigurationError          a setting is unknown, missing or wrong          (exit 78)
     |- ContractError               a message or payload breaks the contract; has a JSON pointer
     |  '- UnknownTypeError         no payload class is registered under that name
     |- SigningError                retriable: the signer made no signature, nothing was sealed
-    |- WrongLoopError              a Bus was used from another event loop, or another process, than the one that opened
-    it
+    |- WrongLoopError              a Bus was used outside the event loop, or the process, that opened it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
-    |  |- UnreachableError         retriable: no log behind the URL just now        (exit 69)
-    |  |  '- DamagedError          the file of a log or an inbox is damaged: trying again finds it so again
+    |  |- UnreachableError         retriable: no log behind the URL at present      (exit 69)
+    |  |  '- DamagedError          not retriable: the file of a log or an inbox is damaged
     |  |- TopicMissingError        the topic does not exist; nothing creates it by accident
-    |  |- RecordTooLargeError      larger than the log or the topic takes
+    |  |- RecordTooLargeError      larger than the log or the topic accepts
     |  |- LogFullError             retriable: no space left, nothing was written
     |  |- NotPermittedError        the log refuses this principal
     |  |- DeadlineError            retriable: the call's own deadline passed
-    |  |- FencedError              the partition belongs to another member by now
+    |  |- FencedError              the partition belongs to another member
     |  |- OffsetOutOfRangeError    the committed offset was deleted: possible loss, stop
-    |  |- GroupBusyError           the group has members, and they decide where it goes on
+    |  |- GroupBusyError           the group has members, and only they move its offsets
     |  '- ClosedError              the transport or subscription was closed
     |- AppendUnknownError          retriable with the same bytes: may or may not be in the log
-    |- PublishError                the three outcomes of a publish, less the receipt
+    |- PublishError                the failures of a publish
     |  |- PublishRejected          certainly not in the log
     |  '- PublishUnknown           may be in the log; `resend(error.message)` is safe
-    |- RequestError                a request that was accepted and got no answer of the type asked for
-    |  |- RequestTimedOut          retriable: nothing came by the deadline
+    |- RequestError                an accepted request got no answer of the requested type
+    |  |- RequestTimedOut          retriable: no answer by the deadline
     |  |- RequestFailed            it died or its handler gave up: `reason`, `reporter`
     |  '- UnexpectedReply          an answer of another type
-    '- HandlerError                raised by handlers to say what shall become of a message
+    |- InboxError                  retriable: the store of an inbox or outbox is unreachable or full
+    '- HandlerError                raised by handlers to decide what happens to a message
        |- RetryLater               transient; optionally not before `after_s`
        |- DependencyDown           a named dependency is down: wait, spend no attempt
-       |  '- SettingMissing        the configuration lacks what the handler needs: wait until it is mended
+       |  '- SettingMissing        the configuration lacks what the handler needs: wait until it exists
        '- Reject                   permanent: dead letter with reason `rejected`
 
-Not here: deciding what a failure leads to (`consumers.resilience.retry`), and foreign exceptions, which each adapter
-translates once, at its own edge.
+`consumers.resilience.retry` decides what a failure leads to. Each adapter translates foreign exceptions once, at its
+own edge.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ class ConfigurationError(BusError):
 class ContractError(BusError):
     """A message or payload breaks the contract.
 
-    *pointer* (RFC 6901) names the offending field, *reason* is one of the closed set of design section 5
-    (`bus.protocol.reasons`).
+    *pointer* (RFC 6901) names the offending field; *reason* is one of the closed set in `bus.protocol.reasons`.
     """
 
     def __init__(self, text: str, pointer: str = "", reason: str = "malformed") -> None:
@@ -112,7 +111,7 @@ class SigningError(BusError):
 
 
 class WrongLoopError(BusError, RuntimeError):
-    """A Bus belongs to the event loop, and the process, that opened it. Nothing was sent."""
+    """A Bus was used outside the event loop, or the process, that opened it. Nothing was sent."""
 
 
 class NameRefusedError(BusError):
@@ -124,7 +123,7 @@ class TransportError(BusError):
 
 
 class UnreachableError(TransportError):
-    """There is no log behind the URL just now."""
+    """There is no log behind the URL at present."""
 
     retriable = True
 
@@ -134,35 +133,35 @@ class TopicMissingError(TransportError):
 
 
 class RecordTooLargeError(TransportError):
-    """The record is larger than the log, or its topic, takes."""
+    """The record is larger than the log, or its topic, accepts."""
 
 
 class LogFullError(TransportError):
-    """No space is left where the log lives; nothing was written."""
+    """The log's disk is full; nothing was written."""
 
     retriable = True
 
 
 class NotPermittedError(TransportError):
-    """The log does not let this principal do that."""
+    """The log does not allow this principal the operation."""
 
 
 class DeadlineError(TransportError):
-    """The call's own deadline passed before the log took it up; nothing was written."""
+    """The call's own deadline passed before the log accepted it; nothing was written."""
 
     retriable = True
 
 
 class FencedError(TransportError):
-    """The partition was given to another member: this one's offset was not committed."""
+    """The partition belongs to another member: this member's offset was not committed."""
 
 
 class OffsetOutOfRangeError(TransportError):
-    """Retention deleted records this group had not settled: possible loss, so the worker stops."""
+    """Retention deleted records that this group had not settled: possible loss, so the worker stops."""
 
 
 class GroupBusyError(TransportError):
-    """The group has members: where it goes on is theirs to say."""
+    """The group has members, and only they move its offsets."""
 
 
 class ClosedError(TransportError):
@@ -176,7 +175,7 @@ class AppendUnknownError(BusError):
 
 
 class InboxError(BusError):
-    """The store of an inbox or an outbox cannot be reached, or is full.
+    """The store of an inbox or an outbox is unreachable or full.
 
     Nothing is claimed, and nothing is handled without a claim.
     """
@@ -191,19 +190,19 @@ class DamagedError(UnreachableError, InboxError):
 
 
 class HandlerError(BusError):
-    """Root of what a handler raises to decide what becomes of its message."""
+    """Root of the errors by which a handler decides what happens to its message."""
 
 
 class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
-    """Transient: try again, by the retry policy or after *after_s* seconds if that is later."""
+    """Transient: try again by the retry policy, or after *after_s* seconds if that is later."""
 
     retriable = True
     after_s: float | None = None
-    """Of a subclass that does not call this constructor."""
+    """The default for subclasses that do not call this constructor."""
 
     def __init__(self, text: str = "", after_s: float | None = None) -> None:
         super().__init__(text or "the handler asked to be tried again")
-        # Raises here, in the handler that is wrong, and not where the worker computes with it.
+        # Convert here: a wrong type raises in the handler at fault, and not later in the worker.
         self.after_s = None if after_s is None else float(after_s)
 
 
@@ -212,39 +211,39 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
 
     retriable = True
     name = "unnamed"
-    """Of a subclass that does not call this constructor."""
+    """The default for subclasses that do not call this constructor."""
 
     def __init__(self, name: str, text: str = "") -> None:
         super().__init__(f"{name}: {text or 'is down'}")
-        # It becomes a metric's label: whatever a handler makes it of, it is text that can be written.
+        # The name becomes a metric label: make it encodable text, whatever the handler passed.
         self.name = str(name).encode("utf-8", "backslashreplace").decode()[:100]
 
 
 class SettingMissing(DependencyDown):
     """The configuration lacks what the handler needs.
 
-    No message is to blame for that: it waits, and is handled when the setting is there.
+    The message is not to blame: it waits, and is handled once the setting exists.
     """
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
-    """Permanent: this message can never be handled; it becomes a dead letter, reason `rejected`."""
+    """Permanent: this message can never be handled; it becomes a dead letter with reason `rejected`."""
 
 
 def text_of(error: BaseException) -> str:
-    """What *error* says, without secrets.
+    """Return the text of *error*, without secrets.
 
-    Foreign exceptions may raise anything from their own `__str__`; no worker is to end over that.
+    A foreign exception may raise anything from its `__str__`; that must not end a worker.
     """
     try:
-        # Not a kind of text of their own either, which may do so later.
+        # A str subclass could raise later: force a plain str.
         return redacted(str.__str__(str(error)))
     except BaseException:  # noqa: BLE001 - see above
         return f"<{type(error).__name__} that cannot be printed>"
 
 
 def trace_of(error: BaseException) -> str:
-    """The trace of *error* and of what it was caused by, taken with the same care."""
+    """Return the traceback of *error* and its causes, without secrets; never raises."""
     try:
         return redacted("".join(traceback.format_exception(error)).rstrip())
     except BaseException:  # noqa: BLE001 - see above

@@ -1,7 +1,7 @@
 """Failpoints: named places where a test kills the process, as a power cut would.
 
-Owns reading `SEALBUS_FAILPOINT=name:n` once and dying at the n-th time that place is reached. Without that variable
-every place is one comparison. Not for anything but tests: nothing here raises, cleans up or says goodbye.
+Owns reading `SEALBUS_FAILPOINT=name:n` once, and dying when that place is reached the n-th time. Without the variable
+each place costs one comparison. For tests only: the process dies without an exception or clean-up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NAMES = (
 )
 """The places between read and commit, in the order a message passes them.
 
-taken: fetched and judged. claimed: its start stands in the inbox. handled: the handler has returned. inboxed: its
-result is durable. sent: its outputs are acknowledged. retried: the retry record is. buried: the dead letter is.
+taken: fetched and judged. claimed: its start is in the inbox. handled: the handler has returned. inboxed: its result is
+durable. sent: its outputs are acknowledged. retried: its retry record is acknowledged. buried: its dead letter is.
 reported: the requester's report is. settled: its offset may be committed. committing: just before the commit is sent.
-committed: the log has acknowledged it.
+committed: the log has acknowledged the commit.
 """
 
 _name, _, _count = os.environ.get("SEALBUS_FAILPOINT", "").partition(":")
@@ -37,7 +37,7 @@ _left = int(_count or 1)
 
 
 def reach(name: str) -> None:
-    """Die here if this is the time."""
+    """Kill this process if *name* is the chosen failpoint and its count is reached."""
     if name == _name:
         global _left  # noqa: PLW0603 - one process, one count
         _left -= 1

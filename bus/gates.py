@@ -1,9 +1,9 @@
-"""The gates: every check that a record passes before its handler, in one table that one function walks.
+"""The gates: every check that a record passes before its handler, in one table that one function walks. Pure.
 
-Each gate is one function with everything given by argument; it refuses by raising ContractError with its reason and
-pointer. `judge` walks the table and returns a value: `Passed`, `Failed` or `NotAddressed`. Workers, readers of answers,
-`verify` and the diagnosis of dead letters all judge by it and differ only in their `Checks`. Pure. What follows from a
-verdict is `consumers`'; the gates `inbox` and `handler` are stages of the worker.
+Each gate is one function that gets everything as arguments; it refuses by raising ContractError with reason and
+pointer. `judge` walks the table and returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and
+dead-letter diagnosis all use it and differ only in their `Checks`. What a verdict leads to is decided in `consumers`,
+where the gates `inbox` and `handler` are stages of the worker.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ SKEW_TOLERANCE_MS = 120_000
 MOST_HEADERS = 64
 MOST_HEADER_BYTES = 16_384
 MAX_HOPS = 16
-"""Of a message that asks for no other limit."""
+"""The limit for a message without `max_hops`."""
 MOST_HOPS = 64
-"""That a message may ask for, where the namespace says nothing else."""
+"""The most hops a message may ask for, unless the namespace sets another limit."""
 MAX_TTL_MS = 7 * 86_400_000
-"""The largest lifetime of a message, where the namespace says nothing else."""
+"""The longest lifetime of a message, unless the namespace sets another limit."""
 
 
 def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str] = ()) -> None:
-    """`oversized`. Headers whose names are *uncounted* are the bus's own."""
+    """Raise ContractError (`oversized`). Headers named in *uncounted* are the bus's own and do not count."""
     headers = tuple(header for header in record.headers if header[0] not in uncounted) if uncounted else record.headers
     if len(headers) > MOST_HEADERS:
         raise ContractError(f"{len(headers)} headers, at most {MOST_HEADERS} are allowed", reason="oversized")
@@ -79,17 +79,20 @@ def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str]
 
 
 def parse_gate(record: Record, registry: Registry | None = None) -> Message:
-    """`malformed`, `unsupported_protocol`; a *registry* makes it quicker and changes no verdict."""
+    """Parse, or raise ContractError (`malformed`, `unsupported_protocol`).
+
+    A *registry* makes it faster and changes no verdict.
+    """
     return sealing.parse(record.value, registry.prove if registry is not None else None)
 
 
 def integrity_gate(message: Message) -> None:
-    """`hash_mismatch`, `seal_mismatch`."""
+    """Raise ContractError (`hash_mismatch`, `seal_mismatch`)."""
     sealing.check_integrity(message)
 
 
 def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> bool:
-    """Whether *message* is for this agent: to everybody, to its id, or to one of its roles. Otherwise it is skipped."""
+    """Tell whether *message* is for this agent: for every agent, its id, or one of its roles. Others are skipped."""
     recipient = message.metadata.recipient
     if recipient is None:
         return True
@@ -97,9 +100,9 @@ def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> boo
 
 
 def audience_gate(message: Message, namespace: str, message_type: str | None, key: bytes | None) -> None:
-    """`wrong_audience`, `type_mismatch`, `key_mismatch`: a sealed message moved elsewhere.
+    """Raise ContractError (`wrong_audience`, `type_mismatch`, `key_mismatch`) for a sealed message moved elsewhere.
 
-    *message_type* is its (origin) topic's.
+    *message_type* is the type of its (original) topic.
     """
     metadata = message.metadata
     if metadata.namespace != namespace:
@@ -116,13 +119,16 @@ def audience_gate(message: Message, namespace: str, message_type: str | None, ke
 
 
 def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -> None:
-    """Signature and proof chain, as far as the *risk* of the type asks; without a *verifier* no keys are configured."""
+    """Check signature and proof chain as the type's *risk* requires.
+
+    No *verifier* means that no keys are configured.
+    """
     verification = message.verification
     if verification.signature is None:
         if risk == "high" or (risk == "medium" and verifier is not None):
             raise ContractError("is required", "/verification/signature", "signature_missing")
         if verifier is not None and verification.proof_chain is not None:
-            # Unread: sixteen links of nobody's would cost as many verifications.
+            # Refused without reading: sixteen forged links would cost sixteen verifications.
             raise ContractError("an unsigned message carries a chain", "/verification/proof_chain", "proof_invalid")
     elif verifier is not None or risk == "high":
         _check_signature(message, verification.signature, verifier)
@@ -144,7 +150,7 @@ def _check_signature(message: Message, text: str, verifier: Verifier | None) -> 
 
 
 def known_type(message: Message, registry: Registry) -> PayloadType:
-    """The registered type of *message*; raises ContractError, `unknown_type`."""
+    """Return the registered type of *message*, or raise ContractError (`unknown_type`)."""
     kind = registry.get(message.message_type)
     if kind is None:
         raise ContractError(f"{message.message_type} is not registered here", "/metadata/message_type", "unknown_type")
@@ -152,7 +158,10 @@ def known_type(message: Message, registry: Registry) -> PayloadType:
 
 
 def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, msgspec.Struct]:
-    """`unknown_type`, `unsupported_version`, `schema_violation`, `critical_field`; the type and the typed payload."""
+    """Return type and typed payload, or raise ContractError.
+
+    Reasons: `unknown_type`, `unsupported_version`, `schema_violation`, `critical_field`.
+    """
     kind = known_type(message, registry)
     return kind, kind.open(message)
 
@@ -166,9 +175,10 @@ def lifetime_gate(
     max_ttl_ms: int = MAX_TTL_MS,
     extend_until_ms: int = 0,
 ) -> None:
-    """`ttl_too_long`, `expired`, `too_many_hops`, `clock_skew`. *extend_until_ms* comes from an operator's redrive.
+    """Raise ContractError (`ttl_too_long`, `expired`, `too_many_hops`, `clock_skew`).
 
-    *max_ttl_ms* is the namespace's largest lifetime, *max_hops* what the group takes at most.
+    *max_ttl_ms* is the namespace's longest lifetime, *max_hops* the group's limit. *extend_until_ms* comes from an
+    operator's redrive.
     """
     sealed_ms, sealed_end_ms = parse_ms(message.metadata.timestamp) or 0, parse_ms(message.routing.expires_at) or 0
     if sealed_end_ms - sealed_ms > max_ttl_ms:
@@ -187,13 +197,13 @@ def lifetime_gate(
 
 
 def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int, max_ttl_ms: int) -> bool:
-    """Whether the times alone would pass the lifetime gate."""
+    """Tell whether the times alone pass the lifetime gate."""
     in_time = now_ms <= expires_ms + EXPIRY_TOLERANCE_MS and sealed_ms <= append_ms + SKEW_TOLERANCE_MS
     return in_time and expires_ms - sealed_ms <= max_ttl_ms
 
 
 def policy_gate(message: Message, policy: Policy, group: str) -> None:
-    """`unauthorized`, also where the policy itself fails: what it would have said nobody knows."""
+    """Raise ContractError (`unauthorized`), also if the policy itself fails."""
     try:
         refusal = policy.refusal(message, group)
     except KeyboardInterrupt:
@@ -209,21 +219,22 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reader judges records by. A gate that is given nothing to judge by lets everything pass."""
+    """What one reader checks records against. A gate without anything to check against passes every record."""
 
     max_message_bytes: int
     own_headers: Collection[str] = ()
-    """Headers that count for nothing on the bus's own topics."""
+    """Headers that do not count on the bus's own topics."""
     prove: Callable[[str, bytes], msgspec.Struct | None] | None = None
-    """Makes parsing quicker and changes no verdict. None where keys are configured: nothing typed is built of what
-    nobody has proven yet, for it would run code of its type on a stranger's data."""
+    """Makes parsing faster and changes no verdict. None if keys are configured: building a typed payload runs code of
+    its type, which must not happen before authenticity is proven.
+    """
     is_addressed: Callable[[Message], bool] | None = None
     namespace: str | None = None
     risk_of: Callable[[Message], Risk] | None = None
-    """None: authenticity is not judged."""
+    """None: authenticity is not checked."""
     verifier: Verifier | None = None
     kind_of: Callable[[Message], PayloadType | None] | None = None
-    """The type of a message, None where its schema is not to be judged. Raises ContractError."""
+    """Returns the type of a message, or None to skip its schema. Raises ContractError."""
     max_hops: int = MOST_HOPS
     max_ttl_ms: int = MAX_TTL_MS
     policy: Policy | None = None
@@ -231,27 +242,27 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, kw_only=True):
-    """One record before the gates, and what they find out about it."""
+    """One record before the gates, and what the gates find out about it."""
 
     record: Record
     is_own: bool = False
-    """It comes from one of the bus's own topics."""
+    """Whether it comes from one of the bus's own topics."""
     expected_type: str | msgspec.UnsetType | None = msgspec.UNSET
-    """The type that its topic is for; UNSET: any."""
+    """The message type of its topic; UNSET: any type."""
     key: bytes | msgspec.UnsetType | None = msgspec.UNSET
-    """The record's key; UNSET: not known."""
+    """The record's key; UNSET: unknown."""
     now_ms: int | None = None
-    """None: lifetime is not judged."""
+    """None: the lifetime is not checked."""
     append_ms: int = 0
     extend_until_ms: int = 0
     message: Message = cast("Message", None)
-    """None until the gate parse has passed."""
+    """None until the gate `parse` has passed."""
     kind: PayloadType | None = None
     payload: msgspec.Struct | None = None
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """Every gate let it pass. *kind* and *payload* are None where the schema was not judged."""
+    """The record passed every gate. *kind* and *payload* are None if the schema was not checked."""
 
     message: Message
     kind: PayloadType | None
@@ -259,14 +270,14 @@ class Passed(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The first gate that refused it decides. *message* is what was parsed, also where it is not what was sealed."""
+    """The first gate that refused the record. *message* is the parsed message, even if it is not what was sealed."""
 
     error: ContractError
     message: Message | None
 
 
 class NotAddressed(msgspec.Struct, frozen=True):
-    """It is for somebody else: skipped, which says nothing about authenticity."""
+    """The message is for another agent and is skipped, which says nothing about authenticity."""
 
     message: Message
 
@@ -275,14 +286,13 @@ Verdict: TypeAlias = Passed | Failed | NotAddressed
 
 
 def judge(case: Case, checks: Checks, *, first: str = "size", last: str = "policy") -> Verdict:
-    """Walk the table of gates from *first* to *last*. A walk that starts later goes on with what *case* has found."""
+    """Walk the gates from *first* to *last*. A walk that starts later uses what *case* already holds."""
     try:
         for passes in _between(first, last):
             if not passes(case, checks):
                 return NotAddressed(case.message)
     except ContractError as error:
-        # A refusal without the way it came: a frame in that holds the record, and both would wait in memory for the
-        # garbage collector.
+        # Drop the traceback: its frames hold the record, and both would wait in memory for the garbage collector.
         error.__cause__ = error.__context__ = None
         return Failed(error.with_traceback(None), case.message or None)
     return Passed(case.message, case.kind, case.payload)
@@ -362,7 +372,7 @@ GATES: Final[tuple[tuple[str, Callable[[Case, Checks], bool]], ...]] = (
     ("lifetime", _lifetime),
     ("policy", _policy),
 )
-"""In the order a record passes them. A gate answers False where the record is for somebody else."""
+"""The gates in the order in which a record passes them. A gate returns False if the record is for another agent."""
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""Redaction: secrets that exception texts and log values happen to hold are replaced by `***`.
+"""Redaction: replace secrets in exception texts and log values by `***`.
 
-Owns the patterns. One function, used wherever text that sealbus did not write itself leaves a process: log lines, dead
+Owns the patterns. `redacted` is applied wherever text that sealbus did not write leaves a process: log lines, dead
 letters, reports. Every repetition is bounded, so the time is linear in the length of the text.
 """
 
@@ -17,7 +17,7 @@ _NAMES: Final = (
     r"|authorization|cookie|credential)"
 )
 _PATTERNS: Final = (
-    # A private key in PEM form, also one that was cut short.
+    # A private key in PEM form, even a truncated one.
     (
         re.compile(
             r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:.{0,16384}?-----END [A-Z ]{0,32}PRIVATE KEY-----|.{0,16384})",
@@ -25,7 +25,7 @@ _PATTERNS: Final = (
         ),
         _MASK,
     ),
-    # The password of a URL. Passwords that hold an @ are masked up to the last one.
+    # The password of a URL. A password that contains an @ is masked up to the last one.
     (re.compile(r"(\w://[^\s:/@]{0,256}:)\S{1,512}@"), rf"\1{_MASK}@"),
     # name=value, "name": "value", Authorization: Bearer value.
     (
@@ -35,7 +35,7 @@ _PATTERNS: Final = (
         ),
         rf"\1{_MASK}",
     ),
-    # "password hunter2": a word with a digit after the name; "token expired" is left.
+    # "password hunter2": a word with a digit after the name; "token expired" is kept.
     (
         re.compile(
             r"(?i)\b((?:password|passwd|passphrase|secret|token|bearer|basic|api key)\s{1,3}[\"']?)"
@@ -43,7 +43,7 @@ _PATTERNS: Final = (
         ),
         rf"\1{_MASK}",
     ),
-    # Tokens that are known by their form: JWT, AWS, GitHub, GitLab, Slack, Google, and keys of model providers.
+    # Tokens of a known form: JWT, AWS, GitHub, GitLab, Slack, Google, and keys of model providers.
     (re.compile(r"\beyJ[\w-]{8,2048}\.[\w-]{0,8192}\.[\w-]{8,2048}"), _MASK),
     (
         re.compile(
@@ -54,11 +54,11 @@ _PATTERNS: Final = (
     ),
 )
 _MAX_LENGTH: Final = 65_536
-"""No text that is shown anywhere is longer: what is beyond is dropped unread."""
+"""No displayed text is longer: anything beyond is dropped unread."""
 
 
 def redacted(text: str) -> str:
-    """*text* without what looks like a secret; at most 64 Ki characters of it."""
+    """Return at most 64 Ki characters of *text*, with everything that looks like a secret masked."""
     text = text[:_MAX_LENGTH]
     for pattern, mask in _PATTERNS:
         text = pattern.sub(mask, text)
@@ -66,5 +66,5 @@ def redacted(text: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """At most *length* characters of *text*; the last one says that there was more."""
+    """Return at most *length* characters of *text*; a final ellipsis marks a cut."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,4 +1,1 @@
-"""Users' databases: how they are opened, and what their failures mean.
-
-The inbox and the outbox keep their rows in them.
-"""
+"""Users' databases, in which inbox and outbox keep their rows: opening them, and what their failures mean."""

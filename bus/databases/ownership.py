@@ -1,10 +1,8 @@
-"""Whose a file is: the log and the inbox are made for this user alone.
+"""File ownership: log and inbox files are created for this user alone.
 
-Neither is opened where somebody else may change it.
-
-Owns what is made and what is refused, for a file and what SQLite keeps beside it. A user who can write an inbox decides
-what a worker sends, and one who can read a log has every message. Not for the databases of others, in which an outbox
-is.
+Owns how these files, and the files SQLite keeps beside them, are created, and which existing ones are refused. A user
+who can write an inbox decides what a worker sends, and one who can read a log has every message. Does not apply to the
+applications' databases that hold an outbox.
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ _ALLOW = "or say bus.shared_files = true where that is meant"
 
 
 def keep_private(path: str, what: str, *, shared: bool) -> None:
-    """Make the file at *path* where there is none, for this user alone.
+    """Create the file at *path* if it is missing, for this user alone, or with *shared* for its group too.
 
-    Where files are *shared* it is for the user's group too. SQLite gives what it keeps beside it the same rights.
-
-    Raises ConfigurationError for one, *what* it is in a word, that is another user's, is a symbolic link, or may be
-    written by others; where files are shared only for one that everybody may write. What cannot be made or seen is left
-    to SQLite to tell.
+    SQLite gives the files beside it the same rights. *what* names the file in errors. Raises ConfigurationError for a
+    file that belongs to another user, is a symbolic link, or is writable by others; with *shared*, only for a
+    world-writable file. Other faults are left for SQLite to report.
     """
     if path == MEMORY or sys.platform == "win32":
         return
@@ -39,7 +35,7 @@ def keep_private(path: str, what: str, *, shared: bool) -> None:
         made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if shared:
-                # Whatever the mask of this user says: the next one has to write it too.
+                # Independent of this user's umask: the next user must be able to write the file.
                 os.fchmod(made, 0o660)
         finally:
             os.close(made)

@@ -1,7 +1,7 @@
-"""PostgreSQL by way of asyncpg, which is imported only when a URL asks for it.
+"""PostgreSQL through asyncpg, which is imported only when a URL asks for it.
 
-Owns finding the driver, making pools, what a failure of the server or of the way to it means, which way to it cannot be
-used, and showing URLs without their passwords. Does not own any statement about our tables.
+Owns finding the driver, creating pools, translating failures of server and connection, refusing unsuitable poolers, and
+showing URLs without passwords. Statements about our tables are in the packages that own the tables.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = [
 ]
 
 TIMEOUT_S: Final = 10.0
-"""A server that has not answered after so long is as good as gone."""
+"""A server that has not answered after this many seconds counts as gone."""
 
-# Classes of SQLSTATE: connection, resources, operator's intervention, system, internal. And a session that may only
-# read: after a failover it is the one with the old server, and stays so.
+# SQLSTATE classes: connection, resources, operator's intervention, system, internal. 25006 is a read-only session:
+# after a failover it is still connected to the old server.
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
-# Who it is, which database, which schema, rights, parameters in the URL.
+# Authentication, database, schema, rights, parameters in the URL.
 _OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
-# A prepared statement that is there already, or not any more.
+# A prepared statement that exists already, or no longer.
 _ASTRAY: Final = ("42P05", "26000")
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _OF_URL: Final = (ValueError, OverflowError)
-"""What the driver says of a host, a port or a parameter that is none."""
+"""What the driver raises for an invalid host, port or parameter."""
 
 
 def driver() -> ModuleType:
-    """asyncpg. Raises ConfigurationError where it is not installed."""
+    """Import asyncpg. Raises ConfigurationError if it is not installed."""
     try:
         return import_module("asyncpg")
     except ImportError as error:
@@ -55,7 +55,7 @@ def driver() -> ModuleType:
 
 
 def place(url: str) -> str:
-    """*url* as it may be shown. Raises ConfigurationError for what is no URL."""
+    """Return *url* without credentials, for display. Raises ConfigurationError for an invalid URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -64,19 +64,19 @@ def place(url: str) -> str:
 
 
 def pool(url: str, name: str, most: int, timeout_s: float, **options: Any) -> Any:
-    """A pool of at most *most* connections, called *name* on the server; to be awaited."""
+    """Return an awaitable pool of at most *most* connections, named *name* on the server."""
     options = {"command_timeout": timeout_s, "server_settings": {"application_name": name}} | options
     return driver().create_pool(url, min_size=0, max_size=most, timeout=timeout_s, **options)
 
 
 def failures() -> tuple[type[BaseException], ...]:
-    """What a statement, or the way to the server, can raise."""
+    """Return the exception classes that a statement or the connection can raise."""
     asyncpg = driver()
     return (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 def is_of_store(error: BaseException) -> bool:
-    """Whether *error* is the server's or the connection's, and not about the statement that met it."""
+    """Tell whether *error* concerns the server or the connection, and not the statement that raised it."""
     if isinstance(error, OSError | TimeoutError):
         return True
     state = getattr(error, "sqlstate", None)
@@ -84,9 +84,9 @@ def is_of_store(error: BaseException) -> bool:
         return str(state).startswith(_OF_STORE)
     asyncpg = driver()
     if isinstance(error, asyncpg.InternalClientError):
-        # The server has gone just when something was being sent.
+        # The server disappeared while something was being sent.
         return True
-    # What asyncpg says of its own accord: a connection that is closed; or, as a ValueError, an argument it cannot send.
+    # Errors of asyncpg itself: a closed connection; or, as a ValueError, an argument that it cannot send.
     return (
         isinstance(error, asyncpg.InterfaceError)
         and not isinstance(error, ValueError)
@@ -95,20 +95,20 @@ def is_of_store(error: BaseException) -> bool:
 
 
 def is_late(error: BaseException) -> bool:
-    """Return whether *error* is a late answer, whose statement the driver is asking the server to cancel.
+    """Tell whether *error* is a timeout, after which the driver asks the server to cancel the statement.
 
-    Cut at once, the connection would take that request with it: behind a lock the server would keep the statement, and
-    its session, for as long as the lock lasts, and each repetition would add one until the server takes no more. Given
-    back to its pool it is waited for.
+    Do not cut such a connection, which would drop the cancel request. Behind a lock the server would then keep
+    statement and session as long as the lock lasts, and each retry would add one until the server accepts no more.
+    Returned to its pool, the connection waits for the cancellation.
     """
     return isinstance(error, TimeoutError)
 
 
 def translated(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
-    """The error of the bus that says what *error* means for the database at *where*.
+    """Return the bus error for *error* on the database at *where*.
 
-    Being refused is a wrong setting only *at_start*: later, whoever was let in once waits, as through a failover or a
-    change of passwords.
+    A refusal is a wrong setting only *at_start*. Later, after one successful login, it is waited out: it may be a
+    failover or a change of passwords.
     """
     state = str(getattr(error, "sqlstate", None) or "")
     if at_start and state.startswith(_OF_SETUP):
@@ -120,19 +120,18 @@ def translated(error: BaseException, where: str, *, at_start: bool = False) -> B
 
 
 def cut(connection: Any) -> None:
-    """Close *connection* without a word to the server, which undoes its transaction."""
-    # One that has failed may have gone back to its pool by itself.
+    """Close *connection* without notifying the server, which undoes its transaction."""
+    # A failed connection may have returned to its pool by itself.
     with suppress(driver().InterfaceError):
         connection.terminate()
 
 
 @asynccontextmanager
 async def closing(where: str, most_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
-    """Translate, as `translating`, what closing meets.
+    """Translate the failures of a close, as `translating` does, and limit its time.
 
-    Closing may take *most_s* seconds; then *terminate* what is to be closed.
-
-    A statement that is only cancelled waits for the server all the same, in the driver.
+    After *most_s* seconds it calls *terminate*. Cancelling a statement alone is not enough: the driver still waits for
+    the server.
     """
 
     def end() -> None:
@@ -151,7 +150,7 @@ async def closing(where: str, most_s: float, terminate: Callable[[], object]) ->
 
 @contextmanager
 def translating(where: str, connection: Any = None, *, at_start: bool = False) -> Iterator[None]:
-    """Translate what our own statements meet; a *connection* that has failed is cut, so that nobody waits for it."""
+    """Translate the failures of our own statements; cut a failed *connection*, so that no caller waits for it."""
     told = failures() + (_OF_URL if at_start else ())
     try:
         yield
@@ -162,11 +161,11 @@ def translating(where: str, connection: Any = None, *, at_start: bool = False) -
 
 
 async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s: float) -> None:
-    """Raise ConfigurationError where the next transaction of *connection* may be another session's.
+    """Raise ConfigurationError if the next transaction of *connection* may run in another session.
 
-    A pooler that gives its sessions out by the transaction does that, and then locks and roles are anybody's. Where the
-    server's process is the one that it said at first, there is none in between; else a second connection, open at the
-    same time, shows whether each has its own.
+    A pooler in transaction mode does that, and locks and roles then leak between clients. If the server's process is
+    the one named at connect, no pooler is in between. Otherwise a second, concurrent connection shows whether each has
+    its own session.
     """
     try:
         process = await connection.fetchval(_PROCESS)
@@ -179,7 +178,7 @@ async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s
         finally:
             cut(other)
     except driver().PostgresError as error:
-        # Prepared statements are a session's too.
+        # Prepared statements belong to a session too.
         is_shared = error.sqlstate in _ASTRAY
         if not is_shared:
             raise

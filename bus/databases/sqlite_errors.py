@@ -1,7 +1,7 @@
-"""What a failure of SQLite means to whoever keeps rows in a user's file.
+"""Translate failures of SQLite for stores in a user's file.
 
-Owns telling failures of the store from faults of a statement, and the one translation of the former. The log's own file
-is `bus.transports.sqlite`'s.
+Owns telling failures of the store from faults of a statement, and the translation of the former. The log's own file is
+handled in `bus.transports.sqlite.errors`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TEXTS = {
 
 
 def is_of_store(error: sqlite3.Error) -> bool:
-    """Whether *error* is the store's, and not about the statement that met it."""
+    """Tell whether *error* concerns the store, and not the statement that raised it."""
     return _code(error) in _TEXTS
 
 
 def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
-    """The sentence for people.
+    """Return the bus error for *error*, with a sentence for people.
 
-    What SQLite says of a damaged file may quote it, and then Python cannot read the error itself.
+    SQLite's message about a damaged file may quote its bytes, and Python then raises UnicodeDecodeError.
     """
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"the database {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
@@ -45,5 +45,5 @@ def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxErr
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 when the error came from the Python module itself."""
+    """Return the primary result code; 0 if the error came from the Python module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

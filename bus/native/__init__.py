@@ -1,9 +1,8 @@
-"""The compiled hot path, where it is there.
+"""The compiled code for the hot path, if present.
 
-Owns finding it: `core` is the compiled module, or None; then everything is done in Python, slower and with the same
-bytes and verdicts. Its source is Rust beside this file; `make native` builds it in place, and a wheel built where there
-is a Rust toolchain has it inside. SEALBUS_NATIVE=off leaves it aside, SEALBUS_NATIVE=require refuses to work without
-it.
+Owns finding it: `core` is the compiled module or None. With None everything runs in Python, slower, with the same bytes
+and verdicts. The Rust source is beside this file. `make native` builds it in place; a wheel built with a Rust toolchain
+contains it. SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it.
 """
 
 from __future__ import annotations

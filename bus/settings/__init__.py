@@ -1,1 +1,1 @@
-"""Settings: their schema, where values come from, and loading them."""
+"""Settings: their schema, their sources, and loading them."""

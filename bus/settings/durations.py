@@ -1,7 +1,7 @@
-"""Durations as people write them.
+"""Durations in text form.
 
-Owns reading them into seconds and writing seconds in their shortest form. Does not own which durations are allowed
-where (`bus.settings.schema`).
+Owns parsing them into seconds and formatting seconds in the shortest form. `bus.settings.schema` owns the allowed
+ranges.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ _ISO: Final = re.compile(
 
 
 def seconds(written: object) -> float:
-    """The seconds that a setting's text or number means.
+    """Return the seconds that a setting's text or number means.
 
-    A number (of seconds), `250ms`, `10s`, `5m`, `1h`, `7d`, or ISO 8601 `PT10S`, `P1DT12H` (no years, months, weeks).
-
-    Raises `ValueError` for anything else, and for negative and non-finite numbers.
+    Accepts a number (of seconds), `250ms`, `10s`, `5m`, `1h`, `7d`, or ISO 8601 `PT10S`, `P1DT12H` (no years, months,
+    weeks). Raises `ValueError` for anything else, and for negative and non-finite numbers.
     """
     if isinstance(written, str):
         return _from_text(written.strip())
@@ -36,9 +35,9 @@ def seconds(written: object) -> float:
 
 
 def text(duration_s: float) -> str:
-    """Whole milliseconds in the largest unit that needs no fraction: `5m`, `90s`, `250ms`, `0s`.
+    """Format whole milliseconds in the largest unit that needs no fraction: `5m`, `90s`, `250ms`, `0s`.
 
-    Raises `ValueError` where that would not be exact.
+    Raises `ValueError` if that is not exact.
     """
     milliseconds = round(duration_s * 1000)
     if milliseconds / 1000 != duration_s:

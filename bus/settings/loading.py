@@ -1,6 +1,6 @@
-"""Loading settings: flags over environment over file over defaults.
+"""Load settings: flags over environment over file over defaults.
 
-They are converted, held to rules between fields, and described with their origins.
+Owns precedence, conversion, the rules between fields, and describing values with their origins and without secrets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Loaded", "describe", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and where each came from.
+    """Settings and their origins.
 
-    *origins*: "section.name" to "default", "file PATH", a variable's name or "flag --NAME".
+    *origins* maps "section.name" to "default", "file PATH", a variable's name or "flag --NAME".
     """
 
     settings: Settings
@@ -56,10 +56,8 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
     """Load the settings: flags over environment over file over defaults.
 
     That is: flags, `SEALBUS_SECTION__NAME`, `SEALBUS_SECTION__NAME_FILE`, the TOML *file* (else `SEALBUS_CONFIG`), and
-    the defaults.
-
-    Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and wrong types and
-    ranges.
+    the defaults. Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and
+    wrong types and ranges.
     """
     given = _given(flags, env, file)
     sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
@@ -73,7 +71,7 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
 
 
 def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
-    """Each setting's name, its value as text (which `load` reads back the same, secrets aside) and its origin."""
+    """Return each setting's name, its value as text (which `load` reads back, except secrets) and its origin."""
     shown = []
     for name, kind in _TYPES.items():
         section, _, key = name.partition(".")
@@ -91,7 +89,7 @@ def _given(flags: Mapping[str, object], env: Mapping[str, str], file: Path | Non
 
 
 def _default_file() -> Path:
-    """Beside this module in an installed wheel, beside the packages in a checkout."""
+    """Return the file of defaults: beside the package in a wheel, beside the packages in a checkout."""
     shipped = (here := Path(__file__).parent.parent) / "config" / "default.toml"
     return shipped if shipped.is_file() else here.parent / "config" / "default.toml"
 
@@ -115,7 +113,10 @@ def _convert(name: str, given: sources.Given) -> object:
 
 
 def _tiers(value: object) -> list[str]:
-    """In their shortest form, because they become part of topic names: "300s" and "5m" must not be two tiers."""
+    """Return tiers in their shortest form.
+
+    They become part of topic names: "300s" and "5m" must not be two tiers.
+    """
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         raise ValueError("a list of durations")  # noqa: TRY004 - one error for every wrong value
@@ -124,13 +125,13 @@ def _tiers(value: object) -> list[str]:
 
 def _wrong(name: str, given: sources.Given, expected: str) -> ConfigurationError:
     kind = _TYPES[name]
-    # A secret of the wrong kind (a number, a list) is one all the same.
+    # A secret of the wrong type (a number, a list) is still a secret.
     found = repr(_shown(given.value, kind) if isinstance(given.value, str) or _extra(kind, "secret") else given.value)
     return ConfigurationError(f"{name} ({given.origin}): found {found}, expected {_expectation(kind) or expected}")
 
 
 def _expectation(kind: Any) -> str:
-    """What only the type can say well: its choices, or what a pattern means."""
+    """Describe what only the type can say: its choices, or the meaning of a pattern."""
     for meta in get_args(kind):
         if isinstance(meta, Meta) and meta.extra and "expected" in meta.extra:
             return str(meta.extra["expected"])
@@ -141,7 +142,7 @@ def _expectation(kind: Any) -> str:
 
 
 def _range(kind: Any) -> str:
-    """The durations that are allowed."""
+    """Return the allowed range of durations."""
     limits = next((meta for meta in get_args(kind) if isinstance(meta, Meta) and meta.extra == DURATION), None)
     return "" if limits is None else f"{durations.text(limits.ge or 0)} to {durations.text(limits.le or 0)}"
 
@@ -159,9 +160,9 @@ def _shown(value: object, kind: Any) -> str:
 
 
 def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Rules between fields, and forms no range can say.
+    """Check the rules between fields, and forms that no range can express.
 
-    Yields the name of the offending setting and what is expected of it.
+    Yields the name of each offending setting and what is expected of it.
     """
     publish, worker, retry, kafka = settings.publish, settings.worker, settings.retry, settings.kafka
     needs_user = kafka.security_protocol.startswith("sasl") and kafka.sasl_mechanism != "OAUTHBEARER"

@@ -1,7 +1,7 @@
-"""Settings: what can be set, within which limits, and which source wins.
+"""Settings: what can be set, and within which limits.
 
-Owns the frozen Structs with their ranges, the rules between fields, and showing values without their secrets.
-Does not own reading the sources (`bus.settings.sources`). Every default stands in `config/default.toml`, none here.
+Owns the frozen Structs with their ranges. `bus.settings.sources` reads the sources; `bus.settings.loading` applies
+their precedence and the rules between fields. Every default is in `config/default.toml`, none here.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ __all__ = [
 ]
 
 _MIB = 1_048_576
-# What fields say of themselves in Meta(extra=...): "duration" is read into seconds, "secret" is never shown.
+# Field markers in Meta(extra=...): "duration" is converted to seconds, "secret" is never shown.
 DURATION = {"duration": True}
 
 DAY_S = 86_400
-# Counted in milliseconds, and no time that is reckoned from them leaves the calendar or 64 bits.
+# The limit keeps times in milliseconds within the calendar and within 64 bits.
 Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * DAY_S, extra=DURATION)]
 Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * DAY_S, extra=DURATION)]
-# Kafka's protocol has 31 bits for their milliseconds.
+# Kafka's protocol has 31 bits for these, in milliseconds.
 Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * DAY_S, extra=DURATION)]
-# Less than the 224 days that a link of a proof chain may be old: whoever handles a message at the end of its life may
-# still answer.
+# Less than the 224 days that a proof-chain link may be old: a handler at the end of a message's life can still answer.
 Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURATION)]
 
 
@@ -46,7 +45,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class BusSettings(_Section, frozen=True):
-    """Which log, which part of it, and whether other users of this machine may have a part in its files."""
+    """The log, the namespace, and whether other users of this machine may share its files."""
 
     url: Annotated[
         str,
@@ -70,7 +69,7 @@ class TopicSettings(_Section, frozen=True):
 
 
 class PublishSettings(_Section, frozen=True):
-    """Lifetimes, and how much may wait unacknowledged."""
+    """Lifetimes, deadlines, and the limits of sizes and of unacknowledged bytes."""
 
     ttl_s: Lifetime
     max_ttl_s: Lifetime
@@ -81,7 +80,7 @@ class PublishSettings(_Section, frozen=True):
 
 
 class WorkerSettings(_Section, frozen=True):
-    """How much a worker takes on, and how long it waits."""
+    """A worker's load limits and time limits."""
 
     concurrency: Annotated[int, Meta(ge=1, le=10_000)]
     max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -94,7 +93,7 @@ class WorkerSettings(_Section, frozen=True):
 
 
 class RetrySettings(_Section, frozen=True):
-    """A group's retry limit, and the tiers its retry topics are named after (`5s`, shortest form, ascending)."""
+    """A group's retry limits, and the tiers that name its retry topics (`5s`, shortest form, ascending)."""
 
     attempts: Annotated[int, Meta(ge=1, le=100)]
     backoff: Literal["constant", "linear", "exponential"]
@@ -109,10 +108,7 @@ class RetrySettings(_Section, frozen=True):
 
 
 class DeadLetterSettings(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets.
-
-    And when so many die that a type pauses.
-    """
+    """Whether dead letters carry error texts and traces, which may hold secrets; and when deaths pause a type."""
 
     details: bool
     brake_share: Annotated[float, Meta(gt=0, le=1)]
@@ -121,7 +117,10 @@ class DeadLetterSettings(_Section, frozen=True):
 
 
 class InboxSettings(_Section, frozen=True):
-    """Where it is remembered what was done. `local`: accept on Kafka a store that only this machine's workers see."""
+    """Where finished messages are remembered.
+
+    `local`: accept, with Kafka, a store that only this machine's workers see.
+    """
 
     url: Annotated[
         str,
@@ -138,7 +137,7 @@ class InboxSettings(_Section, frozen=True):
 class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
-    What sealbus forces on the client has no setting (`bus.transports.kafka.options`).
+    Client options that sealbus forces have no setting (`bus.transports.kafka.options`).
     """
 
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
@@ -158,7 +157,7 @@ class KafkaSettings(_Section, frozen=True):
 
 
 class LogSettings(_Section, frozen=True):
-    """What is logged, and in which form."""
+    """The log level and format."""
 
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["auto", "console", "json"]

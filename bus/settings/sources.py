@@ -1,7 +1,7 @@
-"""Where settings come from: a TOML file, the environment, secret files, flags.
+"""The sources of settings: a TOML file, the environment, secret files, flags.
 
-Owns reading each source into given values, with the origin of each, and refusing names nobody knows, saying which known
-one is nearest. Does not own types, ranges or defaults (`bus.settings.schema`). Values given as text stay text here.
+Owns reading each source into values with their origin, and refusing unknown names with the nearest known one. Values
+given as text stay text here; `bus.settings.schema` owns types and ranges, `config/default.toml` the defaults.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file",
 CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 
 _TEXT: Final = "utf-8-sig"
-"""Some editors and shells begin a file with a byte order mark: no part of a password, and no TOML."""
+"""Skips the byte order mark that some editors and shells write: it belongs to no password, and is not TOML."""
 _PREFIX: Final = "SEALBUS_"
 _FILE: Final = "_FILE"
-# The bus's own, but no settings.
+# Variables of the bus that are not settings.
 _OTHERS: Final = frozenset(
     {
         CONFIG_VARIABLE,
@@ -61,36 +61,37 @@ FIXED: Final = MappingProxyType(
         "partitioner": ("murmur2", "one key has one partition, whichever client publishes"),
     }
 )
-"""Settings that Kafka's clients have and sealbus does not: what they are, and why nobody can change them."""
+"""Settings of Kafka clients that sealbus fixes: the value, and the reason why it cannot be changed."""
 
 _FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": "log.format"}
 
 
 class Given(NamedTuple):
-    """One value as it was given, and where: "default", "file PATH", a variable's name or "flag --NAME"."""
+    """A given value and its origin: "default", "file PATH", a variable's name or "flag --NAME"."""
 
     value: object
     origin: str
 
 
 def variable(name: str) -> str:
-    """The environment variable of the setting *name* ("section.name")."""
+    """Return the environment variable of the setting *name* ("section.name")."""
     return _PREFIX + name.replace(".", "__").upper()
 
 
 def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, Given]:
-    """The settings in a TOML file.
+    """Read the settings in a TOML file.
 
-    Raises `ConfigurationError` if it can't be read, is not TOML or has an unknown key.
+    Raises `ConfigurationError` if it cannot be read, is not TOML or has an unknown key.
     """
     origin = origin or f"file {path}"
     return {name: Given(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
 
 
 def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, Given]:
-    """`SEALBUS_SECTION__NAME`, and below it `SEALBUS_SECTION__NAME_FILE`: a file whose stripped content is the value.
+    """Read `SEALBUS_SECTION__NAME`, and otherwise `SEALBUS_SECTION__NAME_FILE`: a file whose stripped content is the
+    value.
 
-    Raises `ConfigurationError` for an unknown `SEALBUS_` variable and for a secret file that can't be read.
+    Raises `ConfigurationError` for an unknown `SEALBUS_` variable and for an unreadable secret file.
     """
     direct = {variable(name): name for name in known}
     by_file = {key + _FILE: name for key, name in direct.items()}
@@ -112,12 +113,10 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
 
 
 def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, Given]:
-    """Flags by their names without dashes in front.
+    """Read flags by their names without leading dashes.
 
-    For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`.
-
-    A name needs its section where two sections have it. None means: not given. Raises `ConfigurationError` for an
-    unknown flag.
+    For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`. A name in two sections
+    needs its section. None means: not given. Raises `ConfigurationError` for an unknown flag.
     """
     names = _flag_names(known)
     given = {}
@@ -144,9 +143,9 @@ def _spellings(name: str) -> set[str]:
 
 
 def _service_links(env: Mapping[str, str]) -> list[str]:
-    """How the variables begin that Kubernetes sets for a service called sealbus: nobody's settings.
+    """Return the prefixes of variables that Kubernetes sets for a service called sealbus; these are no settings.
 
-    Every container gets them, also for a service called sealbus-worker or so.
+    Every container gets them, also for a service called sealbus-worker, for example.
     """
     services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
     return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]

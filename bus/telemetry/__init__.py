@@ -1,1 +1,1 @@
-"""What operators see of a process: logs, metrics, and text that is safe for a terminal."""
+"""What operators see of a process: logs, metrics, and terminal-safe text."""

@@ -1,8 +1,8 @@
-"""Tallies: numbers that are raised once or more per message and read once in a while.
+"""Local counters: numbers raised once or more per message and read once in a while.
 
-Owns counting without a lock or a label per message, and telling Prometheus when it asks: a tally is raised from one
-thread (the event loop's) and only grows, so that any thread can read it. Names, labels and buckets are
-`bus.telemetry.metrics`'s.
+Owns counting without a lock or a label look-up per message, and updating Prometheus when it reads. A counter is raised
+from one thread (the event loop's) and only grows, so any thread can read it. `bus.telemetry.metrics` owns names, labels
+and buckets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 __all__ = ["CounterCollector", "LocalCounter", "LocalHistogram", "LocalHistograms"]
 
-# Whether this process shows when a series began: prometheus_client's own setting, which has no public name.
+# Whether this process exports `_created` series: a setting of prometheus_client without a public name.
 _SHOWS_CREATED = any(
     sample.name.endswith("_created")
     for metric in Histogram("asked", "", registry=None).collect()
@@ -29,9 +29,9 @@ _SHOWS_CREATED = any(
 
 
 class CounterCollector(Collector):
-    """A counter that is brought up to date, by *gather*, before it is read."""
+    """A counter that *gather* updates before each read."""
 
-    # One for all: several series are brought up to date by the same function.
+    # One lock for all: the same function updates several series.
     _lock = Lock()
 
     def __init__(self, counter: Counter, gather: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class CounterCollector(Collector):
 
 
 class LocalCounter:
-    """One series of a counter: a plain number that only grows, told to the series when somebody reads it."""
+    """One series of a counter: a plain number that only grows, added to the series when Prometheus reads it."""
 
     __slots__ = ("_series", "_told", "count")
 
@@ -57,15 +57,15 @@ class LocalCounter:
         self.count = self._told = 0
 
     def gather(self) -> None:
-        """Bring the series up to date; called from one thread at a time (`CounterCollector`)."""
-        # Read once: what another thread adds meanwhile is told the next time.
+        """Update the series; called from one thread at a time (`CounterCollector`)."""
+        # Read once: an increment by another thread meanwhile counts the next time.
         count = self.count
         self._series.inc(count - self._told)
         self._told = count
 
 
 class LocalHistogram:
-    """The durations of one labelled series."""
+    """The durations of one labelled series, in seconds."""
 
     __slots__ = ("_bounds", "counts", "created_s", "total_s")
 
@@ -92,7 +92,7 @@ class LocalHistograms(Collector):
         self._timings: dict[tuple[str, ...], LocalHistogram] = {}
 
     def of(self, *values: str) -> LocalHistogram:
-        """The series with these label values."""
+        """Return the series with these label values."""
         timing = self._timings.get(values)
         return timing if timing is not None else self._timings.setdefault(values, LocalHistogram(self._bounds))
 

@@ -1,8 +1,8 @@
-"""Logs: structlog, on standard error, one line per decision an operator would want and none per success.
+"""Logs: structlog, on standard error, one line per decision that an operator needs and none per success.
 
-Owns the set-up a process does once, that no terminal obeys what foreign text holds, and that nothing fails over a line
-that cannot be written. Event names are dotted (`worker.started`); values are cut to 256 characters, carry no payloads
-and no secrets, and traces show no locals.
+Owns the set-up of a process, escaping foreign text for terminals, and surviving a line that cannot be written. Event
+names are dotted (`worker.started`). Values are cut to 256 characters and carry no payloads or secrets; tracebacks show
+no locals.
 """
 
 from __future__ import annotations
@@ -51,27 +51,24 @@ def configure(level: str = "info", form: str = "auto") -> None:
 
 
 def configure_unless_done(level: str) -> None:
-    """For a bus inside somebody's program: keep what the program has configured."""
+    """Configure logging unless the surrounding program has done so."""
     if not structlog.is_configured():
         configure(level)
 
 
 def get_logger(area: str) -> FilteringBoundLogger:
-    """The logger of one area of the bus."""
+    """Return the logger of one area of the bus."""
     logger: FilteringBoundLogger = structlog.get_logger(area=area)
     return logger
 
 
 def _escaped(_: object, __: str, event: EventDict) -> EventDict:
-    """A handler's exception may tell what somebody sent it, control sequences and all."""
+    """Escape control sequences: a handler's exception may quote what a sender wrote."""
     return {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
-    """Foreign text (an id, a pointer, what an exception says), bounded and without secrets.
-
-    Traces may be longer.
-    """
+    """Cut foreign text (an id, a pointer, an exception's text) and remove secrets; tracebacks may be longer."""
     return {
         name: cut(redacted(value), _MAX_TRACE if name in _TRACES else _MAX_VALUE) if isinstance(value, str) else value
         for name, value in event.items()
@@ -79,9 +76,9 @@ def _bounded(_: object, __: str, event: EventDict) -> EventDict:
 
 
 class _Stderr:
-    """Standard error as it is at each line.
+    """The present standard error at each line, without its write errors.
 
-    Without room for its log a worker would end, and run at its next start what it could not settle.
+    A worker that cannot write its log must not end, and repeat at its next start what it could not settle.
     """
 
     def write(self, text: str) -> None:
@@ -97,6 +94,6 @@ _STDERR = _Stderr()
 
 
 def _to_stderr(*_: object) -> WrappedLogger:
-    # Looked up at each call, so that a redirected standard error gets the lines.
-    # A program without one has nowhere for them: standard output is the program's own.
+    # Looked up at each call, so that a redirected standard error gets the lines. Without a standard error, lines are
+    # dropped: standard output belongs to the program.
     return structlog.PrintLogger(cast("TextIO", _STDERR)) if sys.stderr is not None else structlog.ReturnLogger()

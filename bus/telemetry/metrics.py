@@ -1,8 +1,8 @@
-"""Every Prometheus series of sealbus, with its help text, in one table (design section 6).
+"""Every Prometheus series of sealbus, with its help text, in one table.
 
-Owns names, labels and buckets. A process makes one `Metrics` and hands it to whoever counts; label values of types come
-from registered types only (`Registry.label`). What happens once a message is tallied in plain numbers
-(`bus.telemetry.counters`). Serving them is the worker's.
+Owns names, labels and buckets. A process creates one `Metrics` and passes it to every part that counts. Type labels
+come only from registered types (`Registry.label`). Numbers raised once per message use `bus.telemetry.counters`; the
+worker serves the series.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The series of one process, on a registry of their own."""
+    """The series of one process, on their own registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
@@ -73,21 +73,21 @@ class Metrics:
         )
 
     def accepted(self, message_type: str) -> PublishMetrics:
-        """What counts every accepted publish of one type."""
+        """Return the counters of accepted publishes of one type."""
         accepted = self._accepted.get(message_type)
         if accepted is None:
             accepted = self._accepted[message_type] = PublishMetrics(self, message_type)
         return accepted
 
     def meters(self, group: str) -> Mapping[str, TypeMetrics]:
-        """By type label, what counts every message of one group; asking makes it."""
+        """Return the per-message counters of one group by type label; a missing one is created on access."""
         meters = self._meters.get(group)
         if meters is None:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
     def inbox_knew(self, group: str, result: str) -> LocalCounter:
-        """What counts one kind of answers of the inbox of one group."""
+        """Return the counter of one kind of inbox answers of one group."""
         tally = self._inbox.get((group, result))
         if tally is None:
             tally = self._inbox[group, result] = LocalCounter(self.inbox.labels(group, result))
@@ -121,9 +121,9 @@ class Metrics:
 
 
 class _Meters(dict[str, "TypeMetrics"]):
-    """A dict that makes what is missing.
+    """A dict that creates missing entries.
 
-    The quickest look-up there is, for something looked up several times a message.
+    This is the fastest look-up, for entries needed several times per message.
     """
 
     def __init__(self, metrics: Metrics, group: str) -> None:
@@ -137,7 +137,7 @@ class _Meters(dict[str, "TypeMetrics"]):
 
 
 class PublishMetrics(LocalCounter):
-    """What one type counts with every message that the log took, and how long that took."""
+    """Counts the accepted publishes of one type, and their durations."""
 
     __slots__ = ("seconds",)
 
@@ -147,7 +147,7 @@ class PublishMetrics(LocalCounter):
 
 
 class TypeMetrics:
-    """What one type and group count with every message."""
+    """The per-message counters of one type and group."""
 
     __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
 
@@ -159,5 +159,5 @@ class TypeMetrics:
         self.end_to_end_seconds: LocalHistogram = metrics.end_to_end_seconds.of(message_type, group)
 
     def tallies(self) -> tuple[LocalCounter, ...]:
-        """What has to be gathered."""
+        """Return the counters to gather."""
         return self.received, self.done, self.skipped

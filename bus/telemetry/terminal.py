@@ -1,6 +1,6 @@
-"""Foreign text on its way to a terminal, which might obey it.
+"""Escape foreign text for a terminal, which might obey control sequences in it.
 
-Owns escaping, for logs and for the command line alike. Does not own what is shown.
+Owns escaping for logs and the command line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["preview", "printable"]
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""*text* with everything a terminal might obey escaped (`\x1b`, `\u202e`), except the characters in *keep*."""
+    r"""Return *text* with what a terminal might obey escaped (`\x1b`, `\u202e`), except characters in *keep*."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,7 +26,7 @@ _HEX_WIDTH: Final = 16
 
 
 def preview(data: bytes) -> str:
-    """The beginning of *data*: as escaped text where it is UTF-8, else in hex."""
+    """Return the beginning of *data*: as escaped text if it is UTF-8, otherwise in hex."""
     head = data[:_PREVIEW_BYTES]
     try:
         text = printable(head.decode("utf-8", "strict" if len(data) == len(head) else "ignore"), keep="\n")

@@ -1,1 +1,1 @@
-"""Topics: their names, and which of them an application needs."""
+"""Topics: their names, and which ones an application needs."""

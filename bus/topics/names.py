@@ -1,7 +1,7 @@
-"""Topic names (design section 4): building them, and reading back what a name is for.
+"""Topic names (PROTOCOL.md section 6): build them, and parse a name into its purpose.
 
 Owns the forms `<ns>.<type>`, `.dlq`, `_retry`, `_redrive`, `_reply`, `_mail`, `_deadletters`, and the topic-safe slugs
-of agents and groups. Creating topics is the transport's; which topics an application needs is `consumers.topology`'s.
+of agents and groups. Transports create topics; `bus.topics.specs` lists those an application needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
 class TopicName(msgspec.Struct, frozen=True):
-    """What a topic is for. *message_type* for messages and their dead letters, *group* and *delay* for a retry tier."""
+    """The purpose of a topic.
+
+    *message_type* is set for messages and their dead letters, *group* and *delay* for a retry tier.
+    """
 
     kind: Kind
     namespace: str
@@ -66,54 +69,54 @@ def check_group(group: str) -> None:
 
 
 def message_topic(namespace: str, message_type: str) -> str:
-    """Topic of the messages of one type."""
+    """Return the topic of the messages of one type."""
     return f"{namespace}.{message_type}"
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Topic of the dead letters of *topic*."""
+    """Return the topic of the dead letters of *topic*."""
     return f"{topic}.dlq"
 
 
 def retry_topic(namespace: str, group: str, delay: str) -> str:
-    """One fixed-delay tier of *group*; *delay* as in the settings (`30s`)."""
+    """Return the topic of one fixed-delay tier of *group*; *delay* as in the settings (`30s`)."""
     return f"{namespace}._retry.{group}.{delay}"
 
 
 def redrive_topic(namespace: str, group: str) -> str:
-    """Dead letters sent back to *group*."""
+    """Return the topic of dead letters sent back to *group*."""
     return f"{namespace}._redrive.{group}"
 
 
 def reply_topic(namespace: str, agent_id: str) -> str:
-    """Replies to one agent, whatever instance of it asked."""
+    """Return the topic of replies to one agent, shared by its instances."""
     return f"{namespace}._reply.{agent_slug(agent_id)}"
 
 
 def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit"]) -> str:
-    """One of the bus's own topics, of which a namespace has one each."""
+    """Return one of the bus's own topics, which exist once per namespace."""
     return f"{namespace}.{name}"
 
 
 @lru_cache(maxsize=1024)
 def agent_slug(agent_id: str, *, length: int = _MAX_SLUG) -> str:
-    """A topic-safe slug of *agent_id* plus 8 hex digits of its hash.
+    """Return a topic-safe slug of *agent_id* with 8 hex digits of its hash.
 
-    Different ids never share one by their spelling alone.
+    The hash keeps ids apart whose readable parts are equal.
     """
     readable = _UNSAFE.sub("-", agent_id.lower()).strip("-")[:length].rstrip("-") or "agent"
     return f"{readable}-{sha256(agent_id.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
 def group_of_agent(agent_id: str) -> str:
-    """The default group of an agent: its slug, made to fit one segment."""
+    """Return the default group of an agent: its slug, as one segment."""
     slug = agent_slug(agent_id, length=MAX_NAMESPACE - _HASH_DIGITS - 3)
     return slug if slug[0].isalpha() else f"a-{slug}"
 
 
 @lru_cache(maxsize=4096)
 def read_topic(name: str) -> TopicName | None:
-    """What *name* is for; None when it is none of the bus's topics."""
+    """Parse a topic name; return None if it is none of the bus's topics."""
     namespace, _, rest = name.partition(".")
     if not is_namespace(namespace) or not rest:
         return None

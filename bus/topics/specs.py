@@ -1,9 +1,7 @@
-"""Which topics an application needs, as specs; and how what is differs from that. Pure.
+"""The topics an application needs, as specs computed from its types, groups and settings. Pure.
 
-The specs are computed from its types, groups and settings.
-
-Owns partition counts and retention of every kind of topic (design section 4), and the one comparison of found with
-wanted. Reading what is and carrying out a change is the transport's `Admin`.
+Owns partition counts and retention of every kind of topic. `bus.transports.topic_settings` compares found topics with
+specs; the transport's `Admin` reads topics and carries out changes.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ __all__ = [
 
 
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
-# Logs delete by whole segments: a letter may stay for a while after its time.
+# Logs delete whole segments: a dead letter may outlive its retention.
 _STATES_OUTLIVE: Final = 2
 
 
 def creates_topics(settings: Settings, features: Features) -> bool:
-    """Whether workers and publishers create their topics themselves (`topics.create`)."""
+    """Tell whether workers and publishers create their topics themselves (`topics.create`)."""
     return features.creates_topics_at_start if settings.topics.create == "auto" else settings.topics.create
 
 
 def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence[TopicSpec]:
-    """For each message type its topic and the topic of its dead letters."""
+    """Return, for each message type, the specs of its topic and its dead-letter topic."""
     specs = []
     for message_type in message_types:
         topic = message_topic(settings.bus.namespace, message_type)
@@ -45,9 +43,9 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
 
 
 def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
-    """The retry tiers of *group* and what is sent back to it.
+    """Return the specs of the retry tiers and the redrive topic of *group*.
 
-    Each comes with the dead letters of records that are unreadable there.
+    Each has a dead-letter topic for records that are unreadable there.
     """
     namespace = settings.bus.namespace
     topics = [
@@ -58,9 +56,9 @@ def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
-    """What the namespace has once: the states of its dead letters, and the journal.
+    """Return the specs of topics that a namespace has once: dead-letter states, and the audit journal.
 
-    The states outlive the letters, and the journal is kept.
+    The states outlive the dead letters; the journal is kept.
     """
     namespace = settings.bus.namespace
     kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
@@ -71,15 +69,15 @@ def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
 
 
 def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:
-    """Reply topics, by name: one partition each, kept as long as the longest lifetime."""
+    """Return the specs of reply topics by name: one partition each, kept for the longest message lifetime."""
     kept_ms = round(settings.publish.max_ttl_s * 1000)
     return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
 
 
 def shortest_retention_s(settings: Settings) -> float:
-    """How long records must be kept.
+    """Return how long records must be kept, in seconds.
 
-    While a message lives, and while it may still be retried or sent back after that.
+    That is a message's lifetime, and the time in which it may still be retried or redriven afterwards.
     """
     return settings.publish.max_ttl_s + _RETRY_HORIZON_S
 

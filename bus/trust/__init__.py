@@ -1,1 +1,1 @@
-"""Who may say what: policy. Keys, rules, authority and labels have their place here."""
+"""Trust: the policy interface. Keys, authority and labels belong here too."""

@@ -1,7 +1,6 @@
-"""The policy gate's seam: whether this group may handle this message.
+"""The interface of the policy gate: may this group handle this message?
 
-Owns the Protocol and the rule that stands until policies are configured. The rules themselves come with the trust work
-(design section 10).
+Owns the Protocol and the default without a configured policy.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ class Policy(Protocol):
     """Decides about one message; pure."""
 
     def refusal(self, message: Message, group: str) -> str | None:
-        """Why *group* may not handle *message* (reason `unauthorized`), or None."""
+        """Return why *group* may not handle *message* (reason `unauthorized`), or None."""
 
 
 class AllowAll:
-    """No policy is configured: whatever passed the gates before this one may be handled."""
+    """The default without a policy: every message that passed the earlier gates may be handled."""
 
     def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
         return None

@@ -1,8 +1,6 @@
-"""The five core types between agents (seed 000, section 3).
+"""The five core types between agents: handing over, results of tools, approvals, progress, errors.
 
-Handing over, results of tools, approvals, progress, errors.
-
-Owns their fields and rules. Who sends to whom, when and with which lifetime stands in the envelope, not here.
+Owns their fields and rules. Sender, recipient, time and lifetime are in the envelope.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The code review conversation (seed 000, section 6): research, draft, review.
+"""The code review conversation: research, draft, review.
 
-Owns the four types and their rules; the demo's agents speak them.
+Owns the four types and their rules; the demo's agents use them.
 """
 
 from __future__ import annotations
