@@ -1,7 +1,7 @@
 """The command line: `sealbus VERB ...`.
 
-Owns the table of verbs; each is a module of its own, imported only when it is asked for, so that starting stays fast.
-Does not own what the verbs do, nor exit codes (`consumers.cli.exit_codes`).
+Owns the table of verbs. Each verb is a module of its own, imported only when called, so that starting stays fast.
+`consumers.cli.exit_codes` owns exit codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Finding the App that `MODULE:APP` names.
+"""Find the App named by `MODULE:APP`.
 
-Owns importing the user's module with the current directory first, and saying precisely why that failed. Does not own
-what is done with it.
+Owns importing the user's module with the current directory first on the path, and reporting exactly why that failed.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = ["ImportFailedError", "load_app"]
 
 
 class ImportFailedError(BusError):
-    """The user's module was found and failed while it was imported."""
+    """The user's module was found and failed during its import."""
 
 
 def load_app(target: str) -> App:
-    """The App behind `MODULE:APP`.
+    """Return the App behind `MODULE:APP`.
 
-    Raises click.UsageError when it names none, ImportFailedError for errors in the module itself.
+    Raises click.UsageError if it names none, ImportFailedError for errors in the module itself.
     """
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
@@ -66,7 +65,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _failed(name: str, error: Exception) -> ImportFailedError:
-    """Shows the part of the traceback that is the user's own."""
+    """Print the user's own part of the traceback, and return the error."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     click.echo("Traceback (most recent call last):", err=True)

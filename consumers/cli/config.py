@@ -1,6 +1,6 @@
-"""`sealbus config show|check`: settings as they are in force.
+"""`sealbus config show|check`: the effective settings.
 
-Owns showing them. Does not own loading, checking or masking (`bus.settings.schema`).
+Owns displaying them; `bus.settings.loading` loads, checks and masks them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an error means to whoever called the command: the sentence, a hint where one helps, the exit code.
+"""What an error means to the caller of a command: a sentence, a hint if one helps, and the exit code.
 
-The only place that knows exit codes. Does not own catching errors (`consumers.cli.shell`).
+The only module that knows exit codes; `consumers.cli.shell` catches the errors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 
-# The first class that fits wins.
+# The first matching class wins.
 _CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
     (UnreachableError, UNREACHABLE),
     (ConfigurationError, MISCONFIGURED),
@@ -79,7 +79,7 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
 
 
 def exit_code(error: BusError) -> int:
-    """The exit code of a command that ended with *error*; a publish that was refused counts as what refused it."""
+    """Return the exit code for *error*; a refused publish counts as its cause."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -89,14 +89,14 @@ def exit_code(error: BusError) -> int:
 
 
 def explain(error: BusError) -> list[str]:
-    """The lines for standard error."""
+    """Return the lines for standard error."""
     lines = [f"error: {printable(str(error)) or type(error).__name__}"]
     hint = _hint(error)
     return [*lines, f"hint: {hint}"] if hint else lines
 
 
 def _hint(error: BusError) -> str:
-    # Notes are hints that only the place of the failure could give.
+    # Notes are hints that only the failing code could give.
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:
         return printable(notes[0])

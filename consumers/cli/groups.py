@@ -1,9 +1,7 @@
-"""`sealbus groups [GROUP]`: who reads what, and how far behind.
+"""`sealbus groups [GROUP]`: which group reads what, and how far behind.
 
-With `--skip-lost`, the way on for a group whose next records were deleted; and with `--park` (`consumers.cli.park`).
-
-Owns joining members, commits and ends into rows, and which commits lead nowhere. Does not own groups themselves (the
-transport's admin).
+With `--skip-lost`, it moves a group past deleted records; `--park` is in `consumers.cli.park`. Owns joining members,
+commits and ends into rows, and finding commits that point at deleted records. The transport's admin owns the groups.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ __all__ = ["groups"]
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of one group; *lag* counts what is kept and not settled."""
+    """One partition of one group; *lag* counts kept records that are not settled."""
 
     group: str
     topic: str
@@ -43,7 +41,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition of which a group has committed an offset that is not kept: *start* is the oldest that is."""
+    """A partition whose committed offset is not kept; *start* is the oldest kept offset."""
 
     group: str
     topic: str
@@ -108,7 +106,7 @@ def groups(
 
 
 def _named(group: str | None, *, skip_lost: bool, place: str | None, why: str) -> str:
-    """The group that is to be changed; raises UsageError for options that do not fit."""
+    """Return the group to change; raise UsageError for options that do not fit together."""
     if skip_lost and place is not None:
         raise click.UsageError("one at a time: --skip-lost or --park")
     if group is None:
@@ -185,7 +183,7 @@ def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
 
 
 def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
-    """Say what a lag of what is kept hides: a group that has lost records, and stands still."""
+    """Report what the lag hides: a group that has lost records, and stands still."""
     if lost:
         first = lost[0]
         click.echo(
@@ -241,7 +239,7 @@ def _topics(info: GroupInfo) -> set[str]:
 def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Row]:
     owners = {place: member for member, places in info.members.items() for place in places}
     topics = _topics(info)
-    # Also partitions of which nothing is committed yet: what waits there is not settled either.
+    # Include partitions without a commit: their records are not settled either.
     for place in sorted(place for place in ranges if place[0] in topics):
         kept, committed = ranges[place], info.committed.get(place)
         lag = kept.end - max(kept.start, kept.start if committed is None else committed)

@@ -1,7 +1,7 @@
-"""Running a command's coroutine, and what SIGINT and SIGTERM do to it.
+"""Run a command's coroutine, and handle SIGINT and SIGTERM.
 
-Owns: the first signal ends the command in order, the second one at once; the exit code then is the signal's. The
-worker's own signals are `consumers.worker.process`'s.
+The first signal ends the command in order, the second at once; the exit code then is the signal's. The worker's own
+signals are in `consumers.worker.process`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """What signals do: cancel the command, or call *soften* when the command can end in order."""
+    """The effect of a signal: cancel the command, or call *soften* if the command can end in order."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.soften: Callable[[], object] | None = None
@@ -30,7 +30,7 @@ class Interrupts:
         self._insistence = RepeatedSignal()
 
     def receive(self, number: int) -> None:
-        """A signal came."""
+        """Handle a signal."""
         insists = self._insistence.grows()
         if insists:
             os._exit(128 + number)
@@ -44,7 +44,7 @@ class Interrupts:
 
 
 def execute(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
-    """Run *body* to its exit code; 130 or 143 when a signal ended it."""
+    """Run *body* and return its exit code; 130 or 143 if a signal ended it."""
     return asyncio.run(_guarded(body))
 
 
@@ -58,7 +58,7 @@ async def _guarded(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> in
     try:
         code = await body(interrupts)
     except (asyncio.CancelledError, BusError):
-        # After a signal, what fails on the way out is a consequence of it.
+        # After a signal, a failure on the way out is a consequence of the signal.
         if not interrupts.received:
             raise
         code = 0

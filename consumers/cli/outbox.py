@@ -1,8 +1,6 @@
-"""`sealbus outbox relay|list DATABASE_URL`: publish what waits in applications' databases, or see it.
+"""`sealbus outbox relay|list DATABASE_URL`: publish or list the committed rows that wait in applications' databases.
 
-What waits is what they have committed there.
-
-Owns the options, what is told to people, and the exit codes. Does not own relaying or the rows (`producers.outbox`).
+Owns the options, the messages for users, and the exit codes; `producers.outbox` owns relaying and the rows.
 """
 
 from __future__ import annotations
@@ -157,7 +155,7 @@ def list_(session: CommandSession, *, database: str) -> int:
 
 @asynccontextmanager
 async def _opened(session: CommandSession, settings: Settings, *, wait: bool) -> AsyncGenerator[Transport]:
-    """The log; *wait* for one that cannot be opened yet."""
+    """Open the log; *wait* for one that cannot be opened yet."""
     async with AsyncExitStack() as stack:
         while True:
             try:
@@ -181,7 +179,7 @@ async def _publishing(transport: Transport, settings: Settings) -> AsyncGenerato
 
 
 async def _reach(rows: Rows, transport: Transport) -> None:
-    """Raises UnreachableError unless database and log can be used."""
+    """Raise UnreachableError unless database and log can be used."""
     try:
         await rows.open()
     except InboxError as error:
@@ -190,7 +188,7 @@ async def _reach(rows: Rows, transport: Transport) -> None:
 
 
 def _unreachable(error: InboxError) -> UnreachableError:
-    """It is the database, and no bus."""
+    """Return the error for an unreachable database; the log is not at fault."""
     unreachable = UnreachableError(str(error))
     unreachable.add_note("check DATABASE_URL")
     return unreachable

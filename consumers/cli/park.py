@@ -1,8 +1,7 @@
-"""`sealbus groups GROUP --park PLACE`: set a message aside that a group has not settled yet.
+"""`sealbus groups GROUP --park PLACE`: set aside a message that a group has not settled yet.
 
-Owns finding the message, the question, and giving the order. Does not own carrying it out: the group's workers do,
-running or started later, when they come to the message, and settle it as any other
-(`consumers.deadletters.park_orders`).
+Owns finding the message, the confirmation, and writing the order. The group's workers carry it out, now or when they
+start, when they reach the message, and settle it like any other (`consumers.deadletters.park_orders`).
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _MAX_RECORD_BYTES = 64 * 1_048_576
 def park(
     session: CommandSession, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool
 ) -> int:
-    """Have the message at *place* buried instead of run.
+    """Order the message at *place* to be dead-lettered instead of handled.
 
-    Raises UsageError for what is no place, BusError where nothing is to be parked.
+    Raises UsageError for text that is no place, BusError if there is nothing to park.
     """
     name, partition, offset = parse_place((place,))
     found: list[ParkOrder] = []
@@ -98,7 +97,7 @@ async def _order(
 
 
 async def _check_group(transport: Transport, group: str, named: TopicName) -> None:
-    # On Kafka a group that has committed nothing is forgotten soon after its last member; its topics stay.
+    # Kafka forgets a group without commits soon after its last member leaves; its topics remain.
     own = {
         name.group for topic in await transport.admin.topics() if (name := read_topic(topic)) is not None and name.group
     }

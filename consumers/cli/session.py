@@ -1,7 +1,6 @@
-"""What every command is told: which bus, which namespace, which settings, and in which form to answer.
+"""The common options of every command: log, namespace, settings and output format.
 
-Owns the options all verbs share, loading settings from them, and opening the log. Does not own the settings themselves
-(`bus.settings.schema`).
+Owns these options, loading settings from them, and opening the log. `bus.settings.schema` owns the settings.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _SQLITE: Final = "sqlite:///"
 
 
 class CommandSession:
-    """The common options of one call."""
+    """The common options of one invocation."""
 
     def __init__(
         self, *, bus: str | None, namespace: str | None, config: Path | None, output: str, log_level: str | None
@@ -48,14 +47,17 @@ class CommandSession:
         self._flags: dict[str, object] = {"bus": bus, "namespace": namespace, "log-level": log_level}
 
     def load(self, **flags: object) -> Loaded:
-        """The settings, with further *flags*; logs go to standard error from here on. Raises ConfigurationError."""
+        """Load the settings, with further *flags*. From here on, logs go to standard error.
+
+        Raises ConfigurationError.
+        """
         given = self._flags | {name.replace("_", "-"): value for name, value in flags.items()}
         loaded = loading.load(flags=given, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         return loaded
 
     def settings(self, app: App | None = None, **flags: object) -> Settings:
-        """The settings, in the namespace that *app* asks for."""
+        """Return the settings, in the namespace of *app*."""
         loaded = self.load(**flags).settings
         if app is None or app.namespace is None or app.namespace == loaded.bus.namespace:
             return loaded
@@ -67,7 +69,7 @@ class CommandSession:
 
     @asynccontextmanager
     async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
-        """The log of *chosen*; looking at an embedded log that is not there must not *create* one.
+        """Open the log of *chosen*; without *create*, a missing embedded log is not created.
 
         Raises UnreachableError.
         """
@@ -83,7 +85,7 @@ class CommandSession:
 
 
 def with_session(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the common options; it gets them as a CommandSession, its first argument."""
+    """Give a command the common options; it receives them as a CommandSession, its first argument."""
 
     @functools.wraps(function)
     def command(
@@ -107,14 +109,14 @@ def with_session(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def app_option(function: Callable[P, R]) -> Callable[P, R]:
-    """`--app MODULE:APP`."""
+    """Add the option `--app MODULE:APP`."""
     return click.option(
         "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
     )(function)
 
 
 def registry_of(app: App | None) -> Registry:
-    """The built-in types, and those of *app*, which win."""
+    """Return the built-in types and those of *app*, which take precedence."""
     from bus.payloads.payload_types import Registry
     from bus.vocabulary import BUILT_IN
 
@@ -124,7 +126,7 @@ def registry_of(app: App | None) -> Registry:
 
 
 def app_of(target: str | None) -> App | None:
-    """The app that `--app` names."""
+    """Return the app that `--app` names."""
     if target is None:
         return None
     from consumers.cli.app_loading import load_app
@@ -133,7 +135,7 @@ def app_of(target: str | None) -> App | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; the nearest is X` for an error message, or nothing."""
+    """Return `; the nearest is X` for an error message, or an empty text."""
     import difflib
 
     found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)

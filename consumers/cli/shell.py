@@ -1,6 +1,6 @@
-"""The outermost command: finding verbs without importing them all, and errors as messages and exit codes.
+"""The outermost command: find verbs without importing them all, and turn errors into messages and exit codes.
 
-Does not own the verbs, nor which error has which exit code (`consumers.cli.exit_codes`).
+`consumers.cli.exit_codes` decides which error has which exit code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Shell", "Verb", "version_option"]
 
 
 class Verb(NamedTuple):
-    """Where a verb's click command is, and the line that lists it."""
+    """The location of a verb's click command, and the line that lists it."""
 
     module: str
     name: str
@@ -32,7 +32,7 @@ class Verb(NamedTuple):
 
 
 class Shell(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group whose commands are imported when called."""
 
     def __init__(self, name: str, *, verbs: Mapping[str, Verb], **options: Any) -> None:
         super().__init__(
@@ -62,13 +62,13 @@ class Shell(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line.
 
-        Also where a caller has closed standard streams, or where there is no room behind them.
+        Works even if the caller has closed standard streams, or their disk is full.
         """
         _open_standard_streams()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            # A full disk behind the output, an input that cannot be read.
+            # For example a full disk behind the output, or an unreadable input.
             _silence_stdout()
             click.echo(f"error: {printable(str(error))}", err=True)
             click.echo("hint: what was done before that stays done", err=True)
@@ -77,7 +77,7 @@ class Shell(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb.
 
-        No error of the bus leaves here as a traceback, and none of a file or of a stream leaves `main` as one.
+        No bus error leaves this method as a traceback, and no file or stream error leaves `main` as one.
         """
         try:
             code = super().invoke(ctx)
@@ -89,7 +89,7 @@ class Shell(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except click.Abort as error:
-            # A question is given up by a no, by the end of the input, and by Ctrl-C.
+            # A confirmation is aborted by a no, by the end of the input, or by Ctrl-C.
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             click.echo(err=True)
@@ -101,7 +101,7 @@ class Shell(click.Group):
 
 
 def version_option() -> click.Option:
-    """`--version`."""
+    """Return the option `--version`."""
     return click.Option(
         ["--version"],
         is_flag=True,
@@ -131,9 +131,9 @@ def _exists(module: str) -> bool:
 
 
 class _Forgiving:
-    """Standard error, where what there is no room for is lost.
+    """Standard error that drops text it cannot write.
 
-    It must not change what a command does and how it ends.
+    A failed write must not change what a command does and how it ends.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -153,20 +153,20 @@ class _Forgiving:
 
 
 def _open_standard_streams() -> None:
-    """A stream that is closed is an empty one, and no file that is opened later takes its number."""
+    """Replace closed standard streams by empty ones, so that no file opened later takes their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # Lives until the process ends.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What a locale has no letters for, as on standard error: ids and keys may hold any.
+        # Escape characters the locale cannot encode, as standard error does: ids and keys may hold any.
         sys.stdout.reconfigure(errors="backslashreplace")
     if not isinstance(sys.stderr, _Forgiving):
         sys.stderr = cast("TextIO", _Forgiving(sys.stderr))
 
 
 def _silence_stdout() -> None:
-    """Nobody takes what Python still flushes at exit: the reader has gone (`| head`), or there is no room."""
+    """Discard what Python still flushes at exit: the reader is gone (`| head`), or the disk is full."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

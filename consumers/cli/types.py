@@ -1,7 +1,7 @@
 """`sealbus types list|show`: message types and their schemas.
 
-Owns showing them. Does not own the types (`bus.vocabulary`, the user's app) or examples
-(`consumers.cli.io.payload_examples`).
+Owns displaying them. The types are in `bus.vocabulary` and the user's app, examples in
+`consumers.cli.io.payload_examples`.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ def _fields(kind: PayloadType) -> str:
 
 
 def _shell(text: str) -> str:
-    """For a single-quoted string."""
+    """Escape *text* for a single-quoted shell string."""
     return text.replace("'", "'\\''")

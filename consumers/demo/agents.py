@@ -1,7 +1,7 @@
 """The demo's three agents: a researcher reads code, a writer drafts a report, a reviewer judges it.
 
-Owns what each does with a message; nothing here knows about processes, kills or tables. Each is an ordinary `App`, run
-by `sealbus worker consumers.demo.agents:researcher` (or `:writer`, `:reviewer`).
+Owns what each does with a message; processes, kills and tables are elsewhere. Each is an ordinary `App`, run by
+`sealbus worker consumers.demo.agents:researcher` (or `:writer`, `:reviewer`).
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ async def research(request: ResearchRequest, context: Context) -> ResearchOutput
 
 @writer.on(ResearchOutput)
 async def draft(output: ResearchOutput, context: Context) -> DraftOutput:
-    """Draft a report: what was found and where. How to mend it is not in the first draft."""
+    """Draft a report: what was found and where. The first draft does not say how to fix it."""
     _note(context.message.metadata.conversation_id, output)
     return _draft(output, with_fixes=False)
 
 
 @writer.on(ReviewOutput)
 async def revise(review: ReviewOutput, context: Context) -> DraftOutput | None:
-    """Revise once when changes are asked for; an approved report needs nothing more."""
+    """Revise once if changes are requested; an approved report needs nothing more."""
     if review.verdict == "approved":
         return None
     return _draft(_recall(context.message.metadata.conversation_id), with_fixes=True)
@@ -101,7 +101,7 @@ async def revise(review: ReviewOutput, context: Context) -> DraftOutput | None:
 
 @writer.on(TaskHandoff, retry=Retry(attempts=ATTEMPTS, backoff="constant", base_s=0.3, cap_s=0.3))
 async def chore(task: TaskHandoff, context: Context) -> ToolResult:
-    """A chore with a tool that may be flaky (fails twice) or broken (fails always)."""
+    """Do a chore with a tool that may be flaky (fails twice) or broken (fails always)."""
     if task.task_spec.action == "use-broken-tool" or (
         task.task_spec.action == "use-flaky-tool" and context.attempt < ATTEMPTS
     ):
@@ -111,7 +111,7 @@ async def chore(task: TaskHandoff, context: Context) -> ToolResult:
 
 @reviewer.on(DraftOutput)
 async def review(report: DraftOutput) -> ReviewOutput:
-    """Judge by seed 000's rule: approved only with a score of at least 70."""
+    """Judge a report: approve it only with a score of at least 70."""
     issues = tuple(
         Issue(severity="high", description="names problems without saying how to mend them", location=section.heading)
         for section in report.sections
@@ -197,7 +197,7 @@ def _summary(output: ResearchOutput) -> str:
 
 
 def _notebook(conversation_id: str) -> Path:
-    """The writer's own memory survives its death; writing the same note twice changes nothing."""
+    """Return the writer's own memory, which survives its death; writing a note twice changes nothing."""
     return Path(os.environ.get(NOTES_VARIABLE, ".")) / f"notes-{conversation_id}.json"
 
 

@@ -1,6 +1,6 @@
 """`sealbus demo`: the command around the story.
 
-Owns the options, the folder the demo lives in, and the exit code.
+Owns the options, the demo's folder, and the exit code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
       sealbus demo
       sealbus demo ~/src/my-project --keep ./demo-run
     """
-    # Ended like an exception, so that the workers and the folder go with it.
+    # End as by an exception, so that the workers and the folder are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     started_s = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -80,19 +80,19 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
 
 
 def _settings(url: str) -> Settings:
-    # On a cluster that others use as well, and that keeps what earlier runs left, each run has a namespace of its own.
+    # On a shared cluster, which keeps what earlier runs left, each run has its own namespace.
     namespace = f"{_NAMESPACE}-{os.urandom(4).hex()}" if url.startswith("kafka:") else _NAMESPACE
     return load(flags={"bus.url": url, "bus.namespace": namespace}, env=os.environ, file=None).settings
 
 
 def _absolute(url: str) -> str:
-    """The workers run in a folder of their own: a path relative to this one would be another file there."""
+    """Make a relative path absolute: the workers run in another folder, where it would be another file."""
     path = url.removeprefix("sqlite:///")
     return url if path == url or path.startswith("/") else f"sqlite:///{Path.cwd() / path}"
 
 
 def _fresh_log(folder: Path) -> str:
-    """The URL of a new log: what an earlier run kept in this folder must not take part in this one."""
+    """Return the URL of a new log, so that nothing from an earlier run in this folder takes part."""
     for name in ("log.db", "log.db-wal", "log.db-shm"):
         (folder / name).unlink(missing_ok=True)
     return f"sqlite:///{folder}/log.db"

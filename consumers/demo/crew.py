@@ -1,6 +1,6 @@
-"""The demo's worker processes: starting, stopping, freezing and killing them.
+"""The demo's worker processes: start, stop, freeze and kill them.
 
-Owns the processes and their log files. Each runs the same command a user would: `sealbus worker MODULE:APP`.
+Owns the processes and their log files. Each runs the command a user would: `sealbus worker MODULE:APP`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Crew:
         self._started = 0
 
     def start(self, role: str) -> int:
-        """Start a worker of *role*; its process id."""
+        """Start a worker of *role*; return its process id."""
         self._started += 1
         command = [sys.executable, "-m", cli.__name__, "worker", f"{agents.__name__}:{role}"]
-        # Supervised: it drains when its standard input ends, that is, when the demo is gone, however it went.
+        # Supervised: the worker drains when its standard input ends, so also when the demo crashes.
         command += ["--bus", self._url, "--namespace", self._namespace, "--supervised"]
-        # A killed agent's work moves on within seconds, on a log of either kind.
+        # With this timeout a killed agent's work moves on within seconds on Kafka too.
         environment = {"SEALBUS_KAFKA__SESSION_TIMEOUT_S": "6s"} | os.environ
         environment |= {NOTES_VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (self._folder / f"worker-{self._started}-{role}.log").open("wb") as log:
@@ -48,33 +48,33 @@ class Crew:
         return self._processes[role].pid
 
     def kill(self, role: str) -> None:
-        """Kill -9: no chance to commit, to hand over or to say goodbye."""
+        """Kill a worker (SIGKILL), without a chance to commit or leave its group."""
         self._processes[role].kill()
         _wait(self._processes[role])
 
     def freeze(self, role: str) -> None:
-        """Stop a process where it stands, and return when it does."""
+        """Suspend a worker (SIGSTOP), and return once it is suspended."""
         self._processes[role].send_signal(signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._processes[role].pid, os.WUNTRACED)
 
     def thaw(self, role: str) -> None:
-        """Let a frozen process go on."""
+        """Resume a suspended worker."""
         self._processes[role].send_signal(signal.SIGCONT)
 
     def ended(self) -> str | None:
-        """The role of a process that ended by itself."""
+        """Return the role of a worker that ended by itself."""
         return next((role for role, process in self._processes.items() if process.poll() is not None), None)
 
     async def stop(self) -> dict[str, int]:
-        """SIGTERM to all, kill what does not drain; exit codes by role."""
+        """Send SIGTERM to all workers, kill those that do not drain; return exit codes by role."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
         return {role: await asyncio.to_thread(_wait, process) for role, process in self._processes.items()}
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of every worker's log, for when something went wrong."""
+        """Return the last lines of every worker's log, to explain a failure."""
         parts = []
         for path in sorted(self._folder.glob("worker-*.log")):
             text = path.read_text("utf-8", "replace").splitlines()[-lines:]

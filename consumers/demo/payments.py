@@ -55,7 +55,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS sealbus_demo_bookings (payment TEXT, accoun
 
 @payload("payment.ordered", version="1.0.0")
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
-    """So many cents to an account."""
+    """An amount in cents to an account."""
 
     number: str
     account: int
@@ -64,7 +64,7 @@ class Payment(msgspec.Struct, frozen=True, kw_only=True):
 
 @payload("payment.booked", version="1.0.0")
 class Booked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the account holds now."""
+    """The account's balance after a booking."""
 
     number: str
     account: int
@@ -76,7 +76,7 @@ app = App("ledger@payments")
 
 @app.on(Payment)
 async def book(payment: Payment, context: Context) -> Booked:
-    """Both the booking and the answer become durable with the inbox's row, or none of them."""
+    """Book a payment: booking and answer become durable together with the inbox's row, or not at all."""
     transaction = await context.transaction()
     await transaction.execute(
         "INSERT INTO sealbus_demo_bookings VALUES ($1, $2, $3)", payment.number, payment.account, payment.cents
@@ -94,7 +94,7 @@ class _Ledger:
         self._url = url
 
     async def ask(self, statement: str) -> list[tuple[object, ...]]:
-        """The rows of one statement, committed."""
+        """Run one statement, commit, and return its rows."""
         if self._url.startswith("postgres"):
             connection = await driver().connect(self._url)
             try:
@@ -106,7 +106,7 @@ class _Ledger:
 
 
 class _Crew:
-    """Two worker processes, of which one is killed and replaced now and then."""
+    """Two worker processes, one of which is killed and replaced now and then."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._environment = os.environ | {
@@ -129,7 +129,7 @@ class _Crew:
         self.killed = 0
 
     def kill_one(self) -> None:
-        """`kill -9`, and another in its place."""
+        """Kill a worker (SIGKILL), and start another in its place."""
         victim = self._running.pop(0)
         victim.kill()
         victim.wait()
@@ -169,7 +169,7 @@ def main(inbox: str | None, count: int, seed: int) -> None:
     }
     try:
         settings = load(flags=flags, env={}, file=None).settings
-        # To be repeated, not to be secret.
+        # Seeded to be repeatable; nothing here is secret.
         holds = asyncio.run(_tell(settings, folder, count, random.Random(seed), console))  # noqa: S311
     except (BusError, OSError, TimeoutError) as error:
         raise click.ClickException(f"{error}\n{_tail(folder / 'workers.log')}") from error
@@ -225,9 +225,9 @@ async def _publish(settings: Settings, orders: list[Payment], console: Console) 
 
 
 async def _answered(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
-    """By payment, every answer as it lies in the log.
+    """Return every answer in the log, by payment.
 
-    Waits for *count* payments, killing a worker whenever some are done.
+    Waits for *count* payments, and kills a worker whenever some are done.
     """
     transport = open_configured(settings)
     deadline_s = time.monotonic() + _PATIENCE_S
@@ -245,7 +245,7 @@ async def _answered(settings: Settings, crew: _Crew, count: int, console: Consol
                 raise TimeoutError(f"{found} of {count} payments were answered within {_PATIENCE_S:.0f} s")
             await asyncio.sleep(_KILL_EVERY_S)
             if found > before:
-                # On a machine where a worker has hardly started by then, nothing would ever be done.
+                # Kill only after progress: on a slow machine, workers would otherwise die before doing anything.
                 before = found
                 if console.is_terminal:
                     console.print(f"[dim]{found} of {count} answered; one more worker is killed[/]")
@@ -259,7 +259,7 @@ def _tail(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    # As the workers know it: under its own name, the payload classes are the same ones.
+    # Import the module by the name that the workers use, so that the payload classes are the same.
     from consumers.demo.payments import main as named_main
 
     named_main()

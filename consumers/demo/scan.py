@@ -1,7 +1,7 @@
 """Static findings in Python source, for the demo's agents to talk about.
 
 Owns which files are read, the rules, and their findings with exact lines. Foreign source is only parsed, never imported
-or run; what cannot be parsed is a gap with its reason. Does not own who asks for a scan or what becomes of a finding.
+or run; a file that cannot be parsed is a gap with its reason.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class ScanFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Findings by file, line and rule; how many files and lines were parsed; and what was not, "FILE: reason" each."""
+    """The findings by file, line and rule, and what was read.
+
+    That is: the numbers of parsed files and lines, and the gaps ("FILE: reason" each).
+    """
 
     findings: tuple[ScanFinding, ...]
     files_scanned: int
@@ -128,11 +131,11 @@ class _Report(NamedTuple):
 
 
 def scan(root: Path, *, max_files: int = 2000) -> ScanResult:
-    """Findings in the Python files under *root*, a folder or one file; the same tree gives the same result.
+    """Return the findings in the Python files under *root*, a folder or one file; deterministic for the same tree.
 
-    Hidden folders, environments, build output, symbolic links and special files are passed over. Larger files than 1
-    MiB, files beyond the first *max_files*, and files that cannot be read or parsed are gaps. Raises nothing for what
-    it finds on the disk.
+    Skips hidden folders, environments, build output, symbolic links and special files. Files larger than 1 MiB, files
+    beyond the first *max_files*, and files that cannot be read or parsed are gaps. Raises nothing for what it finds on
+    the disk.
     """
     files, gaps = _python_files(root)
     reports = [_scan_file(path, _relative(path, root)) for path in files[:max_files]]
@@ -151,7 +154,7 @@ def scan(root: Path, *, max_files: int = 2000) -> ScanResult:
 
 
 def _python_files(root: Path) -> tuple[list[Path], list[str]]:
-    """The files to scan, sorted, and gaps for what cannot be listed."""
+    """Return the files to scan, sorted, and gaps for what cannot be listed."""
     if root.is_file():
         return [root], []
     if not root.is_dir():
@@ -177,7 +180,7 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _printable(name: str) -> str:
-    """File names need not be UTF-8, findings must be."""
+    """Make a file name printable: names need not be UTF-8, findings must be."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
@@ -229,7 +232,7 @@ def _findings(tree: ast.Module, name: str) -> list[ScanFinding]:
 
 
 def _places(tree: ast.Module) -> Iterator[_ScanPlace]:
-    """Every node, without recursion: foreign code may be nested deeper than our own stack."""
+    """Yield every node without recursion: foreign code may be nested deeper than our stack allows."""
     waiting = [_ScanPlace(tree, in_class_body=False)]
     while waiting:
         place = waiting.pop()

@@ -1,7 +1,7 @@
-"""The demo's story: what happens in which order, what is observed, and whether it is what was expected.
+"""The demo's story: what happens in which order, what is observed, and whether that was expected.
 
-Owns the run itself; the agents, the trouble, the processes and the pictures are modules of their own. Every observation
-is read back from the log: nothing is believed because a process said so.
+Owns the run itself; agents, trouble, processes and output are modules of their own. Every observation is read from the
+log: no process's own word is trusted.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _Found = TypeVar("_Found")
 
 
 class StuckError(BusError):
-    """Something expected did not happen in time; the text says what was waited for and shows the workers' logs."""
+    """An expected event did not happen in time; the text names it and shows the workers' logs."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A message of the conversation, where it lies and whether its seal holds."""
+    """A message of the conversation, its place in the log, and whether its seal holds."""
 
     message: Message
     record: Record
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One expectation: the demo fails unless *observed* is what was *expected*."""
+    """One expectation: the demo fails unless *observed* equals *expected*."""
 
     what: str
     expected: str
@@ -72,7 +72,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """All there is to show."""
+    """Everything there is to show."""
 
     timeline: tuple[Event, ...]
     report: DraftOutput | None
@@ -99,13 +99,13 @@ class _Log:
         return sorted(found, key=lambda event: (event.record.timestamp_ms, event.message.metadata.hops))
 
     async def messages(self, topic: str) -> AsyncIterator[Event]:
-        """What is a message among the records of one topic."""
+        """Return the records of one topic that are messages."""
         async for record in scan(self.transport, topic):
             if (event := _event(record)) is not None:
                 yield event
 
     async def lag(self, groups: Sequence[str]) -> int:
-        """Records not settled by *groups*."""
+        """Count the records not settled by *groups*."""
         committed = [
             place
             for group in await self.transport.admin.groups()
@@ -170,7 +170,7 @@ async def _make_trouble(
 ) -> list[Trouble]:
     path = sqlite_path(settings.bus.url)
     try:
-        # Frozen, the writer can't read the record before it has been altered.
+        # A frozen writer cannot read the record before it is altered.
         await freeze(crew, "writer", path)
         troubles = await make_trouble(log.transport, settings, publisher, run, altered=path is None)
         if path is not None:
@@ -182,9 +182,9 @@ async def _make_trouble(
 
 
 async def freeze(crew: Crew, role: str, path: str | None) -> None:
-    """Freeze a worker, but not in the middle of a transaction.
+    """Freeze a worker, but not during a transaction.
 
-    It would keep the lock of the log at *path*, and nobody could write.
+    It would keep the lock of the log at *path*, and no other process could write.
     """
     crew.freeze(role)
     for _ in range(_FREEZES):
@@ -196,7 +196,7 @@ async def freeze(crew: Crew, role: str, path: str | None) -> None:
 
 
 def sqlite_path(url: str) -> str | None:
-    """The file of an embedded log; None for any other bus, whose records nobody can alter in place."""
+    """Return the file of an embedded log; None for any other log, whose records cannot be altered in place."""
     return url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else None
 
 

@@ -1,7 +1,7 @@
-"""The trouble the demo makes, and what the bus is expected to do with each.
+"""The faults that the demo injects, and what the bus is expected to do with each.
 
-Owns making it: a record altered in the log's file, an expired message, flaky and broken tools, bytes that are no
-message. Observing the outcome is `consumers.demo.story`'s.
+Owns making them: a record altered in the log's file, an expired message, flaky and broken tools, bytes that are no
+message. `consumers.demo.story` observes the outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GARBAGE = b"\x00\xff{not a message"
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing gone wrong: where its record lies, and what shall become of it (`done` or a dead letter's reason)."""
+    """One fault: the place of its record, and the expected result (`done` or a dead letter's reason)."""
 
     what: str
     expected: str
@@ -47,9 +47,9 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 async def make_trouble(
     transport: Transport, settings: Settings, publisher: Publisher, run: str, *, altered: bool
 ) -> list[Trouble]:
-    """Append the troublesome records.
+    """Append the faulty records.
 
-    The altered one is *altered* before, or later where it lies, see `alter_in_file`.
+    With *altered* one record is altered before it is appended; otherwise `alter_in_file` alters it later.
     """
     past = make_publisher(
         transport, settings, PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS), metrics=Metrics()
@@ -73,7 +73,7 @@ async def make_trouble(
 
 
 def alter_in_file(path: str, trouble: Trouble) -> None:
-    """Change one word of the record of *trouble* behind the bus's back, as somebody with access to the disk could."""
+    """Change one word of the record of *trouble* in the file, as a person with access to the disk could."""
     with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
         connection.execute(
             """UPDATE records SET value = CAST(replace(CAST(value AS TEXT), 'pay-invoice', 'pay-attacker') AS BLOB)
@@ -85,7 +85,7 @@ def alter_in_file(path: str, trouble: Trouble) -> None:
 
 
 def is_locked(path: str) -> bool:
-    """Whether somebody keeps the write lock of the log's file for longer than a write takes."""
+    """Tell whether a process keeps the write lock of the log's file for longer than a write takes."""
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         begin_writing(connection, _LONG_WRITE_S)
@@ -99,7 +99,7 @@ def is_locked(path: str) -> bool:
 
 
 def _altered(sealed: SealedRecord) -> SealedRecord:
-    """The same message with one word changed, as somebody between publisher and log could."""
+    """Return the same message with one word changed, as a person between publisher and log could."""
     value = (sealed.record.value or b"").replace(b"pay-invoice", b"pay-attacker")
     return msgspec.structs.replace(sealed, record=msgspec.structs.replace(sealed.record, value=value))
 

@@ -1,6 +1,6 @@
-"""What the demo shows: the timeline, the report, and the table of outcomes as its last lines.
+"""The demo's output: the timeline, the report, and finally the table of outcomes.
 
-Owns pictures only. Foreign text (file names, findings) is escaped: it may hold anything.
+Foreign text (file names, findings) is escaped, as it may hold anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def show(story: Story, console: Console) -> None:
 
 
 def report_text(report: DraftOutput) -> str:
-    """The whole report as Markdown."""
+    """Return the whole report as Markdown."""
     parts = [
         f"# {report.title}",
         report.summary,

@@ -1,9 +1,7 @@
-"""`sealbus dlq list|show`: dead letters, why they died, and what became of them.
+"""`sealbus dlq list|show`: dead letters, their reasons, and what was done to them.
 
-`redrive` and `purge` are modules of their own.
-
-Owns the list and finding one letter. Does not own reading letters (`consumers.deadletters.letters`) or laying one out
-(`consumers.cli.dlq.letter_view`).
+Owns the list and finding one letter; `redrive` and `purge` are modules of their own. `consumers.deadletters.letters`
+reads letters, `consumers.cli.dlq.letter_view` formats one.
 """
 
 from __future__ import annotations
@@ -139,7 +137,7 @@ def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str
 
 
 def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
-    """What was done to this letter and to earlier ones of the same message in the same group, oldest first."""
+    """Return what was done to this letter and to earlier ones of the same message and group, oldest first."""
     own = told_of(letter, states.get(letter.place))
     steps = [(letter.place, step) for step in own.steps] if own is not None else []
     steps += [

@@ -1,6 +1,6 @@
-"""The options that say which dead letters are meant, for every `sealbus dlq` verb that goes through them.
+"""The options that select dead letters, shared by the `sealbus dlq` verbs.
 
-Owns the options and their help. What they match is `consumers.deadletters.selection`'s.
+Owns the options and their help; `consumers.deadletters.selection` owns the matching.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _OPTIONS: Final = (
 
 
 def with_selection(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the filters; it gets them as a Selection, by the name *selection*.
+    """Give a command the filter options; it receives them as a Selection named *selection*.
 
-    Arguments called `places` are taken in as well.
+    Arguments named `places` become part of it.
     """
 
     @functools.wraps(function)

@@ -1,6 +1,6 @@
-"""One dead letter laid out: for people and as JSON.
+"""The display of one dead letter, as text and as JSON.
 
-Owns the layout. What the gates say of it today is `consumers.deadletters.diagnosis`'s. Everything foreign is escaped.
+Owns the layout; `consumers.deadletters.diagnosis` owns what the gates say of it today. All foreign text is escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["as_json", "as_text", "row"]
 
 
 def row(letter: DeadLetter, known: LetterState | None) -> dict[str, object]:
-    """The letter as one JSON object, as in a list."""
+    """Return the letter as one JSON object for a list."""
     return {
         "place": letter.place,
         "state": state_of(letter, known),
@@ -49,7 +49,7 @@ def as_json(
     finding: Diagnosis,
     registry: Registry,
 ) -> object:
-    """The letter as one JSON object, with all there is to say."""
+    """Return the letter as one JSON object with all details."""
     value = raw_json(letter.record.value or b"")
     return {
         **row(letter, known),
@@ -75,7 +75,7 @@ def as_text(
     finding: Diagnosis,
     registry: Registry,
 ) -> Iterator[str]:
-    """The letter as lines for people."""
+    """Return the letter as lines of text."""
     about = {
         "place": letter.place,
         "state": state_of(letter, known),
@@ -138,7 +138,7 @@ def _block(heading: str, text: str) -> Iterator[str]:
 
 
 def _advice(letter: DeadLetter, registry: Registry) -> Iterator[str]:
-    """What can be done, and what the type as it is known here says of the payload today."""
+    """Return what an operator can do, and how today's version of the type judges the payload."""
     if letter.is_stub:
         yield "it can't be sent back: its bytes were too large to keep"
     kind = registry.get(letter.message.message_type) if letter.message is not None else None

@@ -1,7 +1,6 @@
-"""The places of dead letters, as people write them.
+"""The places of dead letters, as users write them.
 
-Owns reading a place, finding what lies there, and holding a selection to what lies there now. Does not own what is done
-to it.
+Owns parsing a place, finding its letter, and limiting a selection to the present letters.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ _MOST_DIGITS = 18
 
 
 async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
-    """*selection*, of the letters that there are now.
+    """Limit *selection* to the letters that exist now.
 
-    Nobody is asked about others, and a question may wait for its answer for long.
-
-    Its places are as the log has them. Raises BusError for one where no dead letter lies, UsageError for what is no
-    place.
+    The user is asked about these letters only, and the answer may take long. Places become full topic names. Raises
+    BusError for a place without a dead letter, UsageError for text that is no place.
     """
     places = [parse_place((place,)) for place in sorted(selection.places)]
     topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in places})}
@@ -47,9 +44,9 @@ async def pinned(transport: Transport, settings: Settings, selection: Selection)
 
 
 def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
-    """Topic or message type, partition and offset, in one text or three; raises UsageError."""
+    """Parse topic or message type, partition and offset, in one text or three; raise UsageError."""
     parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
-    # Not read as a number: Python refuses to read one of thousands of digits.
+    # Check the digits before int(): Python refuses to parse numbers of thousands of digits.
     are_numbers = all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:])
     if len(parts) != 3 or not are_numbers:  # noqa: PLR2004
         raise click.UsageError(
@@ -60,7 +57,7 @@ def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
 
 
 async def find_letter(transport: Transport, settings: Settings, name: str, partition: int, offset: int) -> Record:
-    """The record there; *name* is a topic of dead letters, that of the messages, or their type.
+    """Return the record at a place; *name* is a dead-letter topic, the messages' topic, or their type.
 
     Raises BusError, TopicMissingError.
     """

@@ -1,6 +1,6 @@
 """`sealbus dlq purge`: mark dead letters as dealt with.
 
-Owns the options, the question and the exit code. Does not own marking them (`consumers.deadletters.purge`).
+Owns the options, the confirmation and the exit code; `consumers.deadletters.purge` marks the letters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""`sealbus dlq redrive`: send dead letters back to the groups they died in.
+"""`sealbus dlq redrive`: send dead letters back to the groups in which they died.
 
-Owns the options, the question, the progress bar and the exit code. Does not own sending them
-(`consumers.deadletters.redrive`).
+Owns the options, the confirmation, the progress bar and the exit code; `consumers.deadletters.redrive` sends them.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def _plan(
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            # That there is no place for states is better said before the question than after it.
+            # Report a missing topic for states before the confirmation, not after it.
             await prepare_journal(transport, settings, create=False)
             meant = await pinned(transport, settings, selection)
             found.append((await Redrive(transport, settings, SystemClock(), meant, orders).plan(), meant))

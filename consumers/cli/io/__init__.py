@@ -1,1 +1,1 @@
-"""What verbs share: parameter types, printing, progress, lines of JSON."""
+"""Code shared by the verbs: parameter types, printing, progress, lines of JSON."""

@@ -1,6 +1,6 @@
-"""Lines of a stream of bytes, with bounded memory however long a line is and however slowly it comes.
+"""The lines of a byte stream, with bounded memory for any line length and any speed.
 
-Owns cutting into lines and giving up on overlong ones. Does not own what a line holds.
+Owns cutting a stream into lines and skipping overlong ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _CHUNKS_AHEAD: Final = 4
 
 
 class Line(NamedTuple):
-    """One line without its line break, numbered from 1; *content* None means longer than allowed."""
+    """One line without its line break, numbered from 1; *content* None means that it was too long."""
 
     number: int
     content: bytes | None
 
 
 class _Cutter:
-    """Chunks in, lines out."""
+    """Cuts chunks into lines."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -35,7 +35,7 @@ class _Cutter:
         self.consumed = 0
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
-        """The lines that *chunk* completes; blank ones are only counted."""
+        """Yield the lines that *chunk* completes; blank lines are only counted."""
         self.consumed += len(chunk)
         *whole, rest = (self._rest + chunk).split(b"\n")
         for content in whole:
@@ -51,13 +51,13 @@ class _Cutter:
         self._rest = b"" if self._skipping else rest
 
     def end(self) -> Iterator[Line]:
-        """The last line, where it has no line break."""
+        """Yield the last line, if it has no line break."""
         if self._rest or self._skipping:
             yield from self.feed(b"\n")
 
 
 def read_lines(stream: BinaryIO, max_bytes: int) -> Iterator[Line]:
-    """The lines of *stream* that are not blank."""
+    """Yield the lines of *stream* that are not blank."""
     cutter = _Cutter(max_bytes)
     while chunk := stream.read(_CHUNK_BYTES):
         yield from cutter.feed(chunk)
@@ -67,7 +67,7 @@ def read_lines(stream: BinaryIO, max_bytes: int) -> Iterator[Line]:
 class SlowLines:
     """The lines of a stream that may be a slow pipe.
 
-    Read on a thread of its own, each line available as soon as it is there.
+    Its own thread reads the stream; each line is available at once.
     """
 
     def __init__(self, stream: BinaryIO, max_bytes: int) -> None:
@@ -80,16 +80,16 @@ class SlowLines:
 
     @property
     def consumed(self) -> int:
-        """How many bytes were read so far."""
+        """The number of bytes read so far."""
         return self._cutter.consumed
 
     def stop(self) -> None:
-        """End here: lines that were not read yet are left alone."""
+        """Stop; unread lines are left alone."""
         self._stopped = True
         self._chunks.put_nowait(b"")
 
     async def __aiter__(self) -> AsyncIterator[Line]:
-        # A daemon: nothing can wake a thread that waits for a pipe, and it must not keep the process from ending.
+        # A daemon thread: nothing can wake a thread that waits for a pipe, and it must not keep the process alive.
         threading.Thread(target=self._pump, name="sealbus-lines", daemon=True).start()
         while (chunk := await self._chunks.get()) and not self._stopped:
             if isinstance(chunk, OSError):
@@ -97,7 +97,7 @@ class SlowLines:
             self._room.release()
             for line in self._cutter.feed(chunk):
                 yield line
-        # The beginning of a line that was still being written when we were stopped is none.
+        # After a stop, an incomplete line does not count.
         for line in self._cutter.end() if not self._stopped else ():
             yield line
 
@@ -112,7 +112,7 @@ class SlowLines:
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop is closed: nobody reads any more
+                return  # the loop is closed: no reader is left
 
 
 def _reader(stream: BinaryIO) -> Callable[[], bytes]:
@@ -120,5 +120,5 @@ def _reader(stream: BinaryIO) -> Callable[[], bytes]:
         descriptor = stream.fileno()
     except (OSError, AttributeError):
         return lambda: stream.read(_CHUNK_BYTES)
-    # Not through the stream: its lock, held by a waiting thread, would disturb the end of the process.
+    # Read the descriptor, not the stream: a waiting thread would hold the stream's lock and disturb the process's exit.
     return lambda: os.read(descriptor, _CHUNK_BYTES)

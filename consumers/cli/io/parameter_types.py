@@ -1,6 +1,6 @@
-"""Kinds of values on the command line: durations, ids, priorities, moments.
+"""Types of command-line values: durations, ids, priorities, moments.
 
-Owns refusing a wrong one with a sentence, before anything is opened (exit code 2). Does not own what the values mean.
+Owns refusing a wrong value with a sentence, before anything is opened (exit code 2).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Duration(_Kind):
             seconds = durations.seconds(value)
         except ValueError as error:
             self.fail(f"{value!r} is no duration: {error}", param, ctx)
-        # Shorter than a millisecond is nothing: times in messages have milliseconds.
+        # Times in messages have milliseconds: a shorter duration is none.
         if seconds * 1000 < 1 or not math.isfinite(seconds):
             self.fail(f"{value!r} is not more than 0: write for instance 30s, 10m or 2h", param, ctx)
         if seconds > _LONG_S:
@@ -119,14 +119,14 @@ class _Moment(_Kind):
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write Z or an offset at its end", param, ctx)
         try:
-            # Not rounded: the last moment of the year 9999 would be in the year after it.
+            # Not rounded: the last moment of the year 9999 would round into the next year.
             return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
         except (OverflowError, ValueError):
             self.fail(f"{value!r} is outside the years 1 to 9999", param, ctx)
 
 
 class _Past(_Moment):
-    """Milliseconds since 1970; a duration is so long ago."""
+    """Milliseconds since 1970; a duration means that long ago."""
 
     name = "time"
 
@@ -141,7 +141,7 @@ class _Past(_Moment):
 
 
 class _Rate(_Kind):
-    """How many a second."""
+    """A count per second."""
 
     name = "n/s"
 

@@ -1,6 +1,6 @@
-"""An example of a payload, made from its type: the required fields with the plainest values that its limits allow.
+"""Make an example payload from its type: the required fields with the plainest values its limits allow.
 
-Owns choosing those values. Where a type is beyond it there is no example rather than a wrong one.
+Owns choosing those values. A type that is too complex gets no example rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PLAIN: Final[dict[type[Any], Any]] = {
 
 
 def example_of(kind: PayloadType) -> dict[str, Any] | None:
-    """The example for *kind*, which its own decoder accepts; None where none was found."""
-    # Rules between fields may want another choice than the first one.
+    """Return an example that the decoder of *kind* accepts; None if none was found."""
+    # Rules between fields may need another choice than the first one.
     for pick in range(_PICKS):
         try:
             example = _Maker(pick).value(inspect.type_info(kind.cls), "")
@@ -45,7 +45,7 @@ def example_of(kind: PayloadType) -> dict[str, Any] | None:
 
 
 class _Maker:
-    """Makes values; *pick* says which of several choices to take."""
+    """Makes values; *pick* selects among several choices."""
 
     def __init__(self, pick: int) -> None:
         self._pick = pick

@@ -1,6 +1,6 @@
-"""Writing to standard output: previews, tables, JSON lines.
+"""Write to standard output: previews, tables, JSON lines.
 
-Owns that no control sequence in foreign text reaches a terminal from here. Does not own what is printed.
+Owns keeping control sequences of foreign text away from the terminal.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bus.telemetry.terminal import printable
 __all__ = ["LineWriter", "bars", "encode_json", "print_json", "print_table", "raw_json"]
 
 _FLUSH_BYTES: Final = 65_536
-# What JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other invisible
-# format characters.
+# Characters that JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other
+# invisible format characters.
 _UNSAFE_IN_JSON: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def raw_json(data: bytes) -> msgspec.Raw | None:
-    """*data* for embedding in a line of JSON, where it is JSON itself; None where it is not."""
+    """Return *data* for embedding in a JSON line, or None if it is not JSON."""
     try:
         value = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -45,12 +45,12 @@ def raw_json(data: bytes) -> msgspec.Raw | None:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on standard output, in UTF-8 whatever it is for letters otherwise."""
+    """Print one line of JSON on standard output, always in UTF-8."""
     click.echo(_safe(encode_json(value)))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns under *headings* on standard output; numbers to the right.
+    """Print columns under *headings* on standard output; numbers are right-aligned.
 
     Cells may hold foreign text. Nothing is cut or wrapped.
     """
@@ -71,12 +71,10 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
 
 
 class LineWriter:
-    """Lines to standard output, written together when the event loop next has its turn.
+    """Writes lines to standard output, together at the event loop's next turn.
 
-    Quick in bulk, at once when they trickle.
-
-    Use as a context. A reader that has gone away ends it with BrokenPipeError, also where the task waits for something
-    else.
+    Fast for many lines, immediate for single ones. Use it as a context manager. A reader that has gone away ends it
+    with BrokenPipeError, even if the task waits for something else.
     """
 
     def __init__(self) -> None:
@@ -111,11 +109,11 @@ class LineWriter:
         self.write(_safe(encode_json(value)))
 
     def flush(self) -> None:
-        """Write what there is now."""
+        """Write the collected lines now."""
         pending, self._pending = self._pending, bytearray()
         left = memoryview(bytes(pending))
         while left:
-            # Unbuffered, a write that a signal interrupts takes only a part.
+            # An unbuffered write that a signal interrupts writes only a part.
             left = left[self._stream.write(left) or 0 :]
         if pending:
             self._stream.flush()
@@ -150,7 +148,7 @@ Key = TypeVar("Key", bound=tuple[str, ...])
 
 
 def bars(headings: Sequence[str], counts: Mapping[Key, int]) -> list[str]:
-    """A line for the headings and one for each count, the largest first, its bar as long as it is large."""
+    """Return the headings and one line per count, the largest first, each with a bar of matching length."""
     if not counts:
         return []
     rows = [
@@ -169,7 +167,7 @@ def bars(headings: Sequence[str], counts: Mapping[Key, int]) -> list[str]:
 
 
 def _block() -> str:
-    """What bars are made of, where the output can show it."""
+    """Return the character for bars, if the output can show it."""
     try:
         "█".encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -1,6 +1,6 @@
-"""A progress bar on standard error, for people who wait.
+"""A progress bar on standard error.
 
-Owns when to show one: only on a terminal that does not get the data too. Does not own what is counted.
+Owns when to show one: only on a terminal that does not receive the data too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _INTERVAL_S: Final = 0.1
 
 
 class Progress:
-    """`with Progress(size) as progress`, then `show`; *size* is None where it is not known.
+    """Use as `with Progress(size) as progress`, then call `show`; *size* is None if unknown.
 
-    *unit* says what is counted; with *alone* nothing else is written or read meanwhile, so that a shared terminal does
-    no harm.
+    *unit* names what is counted. With *alone*, nothing else is written or read meanwhile, so a shared terminal does no
+    harm.
     """
 
     def __init__(self, size: int | None, *, unit: str = "lines", alone: bool = False) -> None:
@@ -50,7 +50,7 @@ class Progress:
             self._bar.stop()
 
     def show(self, consumed: int, count: int) -> None:
-        """So much of the size, and so many units, are through."""
+        """Show *consumed* of the size, and *count* units, as done."""
         if self._bar is None or self._task is None:
             return
         now_s = time.monotonic()

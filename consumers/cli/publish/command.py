@@ -1,7 +1,6 @@
 """`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
 
-Owns the options and the exit code. Does not own turning lines into messages (`consumers.cli.publish.json_lines`) or
-publishing (`producers`).
+Owns the options and the exit code. `consumers.cli.publish.json_lines` turns lines into messages, `producers` publishes.
 """
 
 from __future__ import annotations
@@ -135,11 +134,14 @@ def _check_ttl(ttl: float | None, settings: Settings) -> None:
 
 
 async def _require_topic(bus: Bus, message_type: str) -> None:
-    """A type known by name only could be a typo, and a cluster can refuse all: say it once and not for each line."""
+    """Check the topic once instead of failing for each line.
+
+    A type known only by name may be a typo, and a cluster may refuse every record.
+    """
     topic = message_topic(bus.namespace, message_type)
     existing = await bus.transport.admin.topics()
     if topic not in existing:
-        # What this user may not see is not listed; asked for by name, the log says so.
+        # Topics this user may not see are not listed; the log reports them when asked by name.
         with suppress(TopicMissingError):
             await bus.transport.admin.ranges(topic)
         raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
@@ -168,7 +170,7 @@ async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: 
 
 
 class _Tally:
-    """How many lines ended how, and the line that says so."""
+    """Counts how the lines ended, and prints the summary."""
 
     def __init__(self) -> None:
         self.accepted = self.rejected = self.unknown = self._for_good = 0

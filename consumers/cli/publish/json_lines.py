@@ -1,6 +1,6 @@
-"""What `sealbus publish` publishes: lines of JSON turned into drafts, in order, one at a time.
+"""The source of `sealbus publish`: lines of JSON turned into drafts, in order, one at a time.
 
-Owns judging a line (strict JSON, an object, the shape of its type) and remembering which line each outcome belongs to.
+Owns checking a line (strict JSON, an object, the shape of its type) and matching outcomes to line numbers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from producers.stream import Item
 
 __all__ = ["Feed"]
 
-# Spaces and escapes may make a line longer than the message that comes of it.
+# Spaces and escapes may make a line longer than its message.
 _SPACIOUS: Final = 4
 _DATA_DEPTH: Final = 2
 _MAX_WARNINGS: Final = 5
 
 
 class Feed:
-    """A source for `publish_many`; *lines* holds the line number of every outcome that has not come yet."""
+    """A source for `publish_many`; *lines* holds the line number of every outstanding outcome."""
 
     def __init__(
         self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO
@@ -55,15 +55,15 @@ class Feed:
 
     @property
     def consumed(self) -> int:
-        """How many bytes were read so far."""
+        """The number of bytes read so far."""
         return self._source.consumed
 
     def stop(self) -> None:
-        """Read no further; what was read is still published."""
+        """Stop reading; lines already read are still published."""
         self._source.stop()
 
     def warnings(self) -> Iterator[str]:
-        """What people should know about lines that were accepted."""
+        """Yield what the user should know about accepted lines."""
         for name, line in self._ignored.items():
             hint = nearest(name, self._fields or ())
             what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
@@ -110,20 +110,20 @@ class Feed:
 
 
 def _refuse_duplicates(content: bytes) -> None:
-    """A name given twice would have one of its values dropped in silence; other readers might drop the other one."""
+    """Refuse a line with a repeated name: one of its values would be dropped silently, and readers differ in which."""
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) != len(pairs):
-            # Counted at once: a line may hold hundreds of thousands of names.
+            # Counted in one pass: a line may hold hundreds of thousands of names.
             twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
             raise ContractError(f"the name {twice!r} is given twice", "/data")
 
-    # Numbers as text: canonical.parse has judged them, and int() refuses some lengths.
+    # Keep numbers as text: canonical.parse has checked them, and int() refuses some lengths.
     json.loads(content, object_pairs_hook=check, parse_int=str, parse_float=str)
 
 
 def _field_names(cls: type[msgspec.Struct]) -> frozenset[str] | None:
-    """The top-level names that *cls* reads; None where a tag or an array form makes that another question."""
+    """Return the top-level names that *cls* reads; None if it has a tag or an array form."""
     config = cls.__struct_config__
     if config.array_like or config.tag is not None:
         return None
@@ -131,7 +131,7 @@ def _field_names(cls: type[msgspec.Struct]) -> frozenset[str] | None:
 
 
 def _size_of(stream: BinaryIO) -> int | None:
-    """How many bytes there are to read, where that is known."""
+    """Return how many bytes there are to read, if known."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
 """`sealbus tail TOPIC_OR_TYPE`: the records of a topic, one line each.
 
-Owns the options, the lines and the summary. Does not own reading (`consumers.cli.tail.topic_reader`) or verdicts
-(`consumers.cli.verify.verdicts`).
+Owns the options, the lines and the summary. `consumers.cli.tail.topic_reader` reads, `consumers.cli.verify.verdicts`
+judges.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Sender(msgspec.Struct):
 
 
 class _Glance(msgspec.Struct):
-    """As much of a message as a line shows, read without judging it."""
+    """The parts of a message that a line shows, read without judging it."""
 
     message_id: str = ""
     message_type: str = ""
@@ -116,19 +116,22 @@ def _start(text: str | None) -> str | int:
         return "last"
     if text in ("beginning", "end"):
         return text
-    # Longer than any offset: Python reads no number of thousands of digits.
+    # Longer than any offset: Python refuses to parse numbers of thousands of digits.
     if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
         return int(text)
     raise click.BadParameter(f"{text!r} is none of beginning, end and an offset", param_hint="--from")
 
 
 async def resolve_topic(transport: Transport, settings: Settings, name: str) -> str:
-    """The topic called *name*, or of the message type *name*; raises TopicMissingError naming the nearest one."""
+    """Return the topic named *name*, or that of the message type *name*.
+
+    Raises TopicMissingError, which names the nearest one.
+    """
     existing = await transport.admin.topics()
     for topic in (name, message_topic(settings.bus.namespace, name)):
         if topic in existing:
             return topic
-    # What this user may not see is not listed; asked for by name, the log says so.
+    # Topics this user may not see are not listed; the log reports them when asked by name.
     with suppress(TopicMissingError, NameRefusedError):
         await transport.admin.ranges(message_topic(settings.bus.namespace, name))
     raise TopicMissingError(
@@ -175,7 +178,7 @@ class _Show:
                 self._writer.write(_line(record, verdict).encode())
 
     def summarize(self) -> None:
-        """On standard error: how many records, and what was wrong with them."""
+        """Print on standard error how many records there were, and what was wrong with them."""
         text = f"{self._count} records"
         if self._checks is not None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common())
@@ -185,7 +188,7 @@ class _Show:
 
 
 def _look(record: Record, verdict: FileVerdict | None) -> tuple[str, str, str]:
-    """Type, sender and id: from the message where it was read already, else at a glance."""
+    """Return type, sender and id: from the parsed message if there is one, otherwise at a glance."""
     if verdict is not None and verdict.message is not None:
         metadata = verdict.message.metadata
         return metadata.message_type, metadata.sender.id or "", metadata.message_id
@@ -200,7 +203,7 @@ def _moment(record: Record) -> str:
     try:
         return format_ms(record.timestamp_ms)
     except OverflowError:
-        # Of no year that has four digits: other programs may write any number.
+        # Beyond the four-digit years: other programs may write any number.
         return str(record.timestamp_ms)
 
 

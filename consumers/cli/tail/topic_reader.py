@@ -1,6 +1,6 @@
-"""Reading a topic without a group: its last records, all of them, and what comes.
+"""Read a topic without a group: its last records, all of them, and new ones.
 
-Owns positions, merging partitions by append time, and following. Does not own showing records.
+Owns positions, merging partitions by append time, and following.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _WAIT_S: Final = 5.0
 
 
 async def positions(transport: Transport, topic: str, start: str | int, last: int) -> dict[int, tuple[int, int]]:
-    """By partition, from where and up to where to read: "beginning", "end", "last" (the *last* ones) or an offset."""
+    """Return, by partition, the first offset to read and the end.
+
+    *start* is "beginning", "end", "last" (the *last* ones) or an offset.
+    """
     found = {}
     for partition, kept in (await transport.admin.ranges(topic)).items():
         first = (
@@ -38,7 +41,10 @@ async def positions(transport: Transport, topic: str, start: str | int, last: in
 async def history(
     transport: Transport, topic: str, spans: dict[int, tuple[int, int]]
 ) -> AsyncIterator[Sequence[Record]]:
-    """The records in *spans*, oldest first over all partitions as far as their order within each allows, in pages."""
+    """Yield the records in *spans*, in pages.
+
+    Oldest first over all partitions, as far as each partition's order allows.
+    """
     readers = [_TopicReader(transport, topic, partition, *span) for partition, span in sorted(spans.items())]
     page: list[Record] = []
     while True:
@@ -58,7 +64,7 @@ async def history(
 
 
 async def follow(transport: Transport, topic: str, starts: dict[int, int]) -> AsyncIterator[Sequence[Record]]:
-    """What is appended from *starts* on, as it comes, also into partitions that are added; ends only with an error."""
+    """Yield records appended from *starts* on, also in partitions added later; ends only with an error."""
     followed = _Followed(transport, topic, starts)
     try:
         while True:
@@ -77,7 +83,7 @@ async def follow(transport: Transport, topic: str, starts: dict[int, int]) -> As
 
 
 class _Followed:
-    """Partitions that are being followed; *tasks* end only with an error."""
+    """The followed partitions; *tasks* end only with an error."""
 
     def __init__(self, transport: Transport, topic: str, starts: dict[int, int]) -> None:
         self._transport = transport
@@ -100,7 +106,7 @@ class _Followed:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_WAIT_S)
-            # Whoever reads says what is wrong with the log.
+            # The reading tasks report what is wrong with the log.
             with contextlib.suppress(BusError):
                 starts = begun_anew(self._offsets, await self._transport.admin.ranges(self._topic))
                 added = starts.keys() - self._offsets.keys()
@@ -109,7 +115,7 @@ class _Followed:
 
 
 class _TopicReader:
-    """One partition, a page at a time."""
+    """Reads one partition, a page at a time."""
 
     def __init__(self, transport: Transport, topic: str, partition: int, start: int, end: int) -> None:
         self.buffer: deque[Record] = deque()
@@ -120,7 +126,7 @@ class _TopicReader:
         self._end = end
 
     async def fill(self) -> None:
-        """Read on; an empty buffer afterwards means that this partition is through."""
+        """Read the next page; an empty buffer afterwards means the end of this partition."""
         if self._next >= self._end:
             return
         records = await self._transport.read(

@@ -1,8 +1,7 @@
 """`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
 
-Owns the three verbs and what they print. Does not own what is wanted and how what is differs from it
-(`bus.topics.specs`), which differences matter (`consumers.cli.topics.drift`), or carrying out changes (the transport's
-admin).
+Owns the three verbs and their output. `bus.topics.specs` owns the wanted topics, `bus.transports.topic_settings` the
+comparison, `consumers.cli.topics.drift` which differences matter, and the transport's admin carries out changes.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def apply(session: CommandSession, target: str, dry_run: bool) -> int:
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
             if to_do and not dry_run:
-                # What another process does at the same time is its own to report.
+                # Another process reports its own changes.
                 changed = set(await transport.admin.create_topics(specs))
                 to_do = [change for change in to_do if change.topic in changed]
         _show_changes(session, to_do)
@@ -160,7 +159,7 @@ def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
 
 
 async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:
-    """The brokers' settings; or none, and why not: reading them takes a right over the whole cluster."""
+    """Return the brokers' settings, or none with the reason: reading them needs a right on the whole cluster."""
     try:
         return await transport.admin.brokers(), ""
     except NotPermittedError as error:
@@ -193,7 +192,7 @@ def _kind(change: Change) -> str:
 
 
 def _warn(plan: Sequence[Change]) -> None:
-    """One line for each thing to know, with the topics that it is about."""
+    """Print one line per warning, with its topics."""
     topics_by_note: dict[str, list[str]] = {}
     for change in plan:
         if change.note:

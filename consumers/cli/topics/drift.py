@@ -1,7 +1,7 @@
-"""Where a log is not as an app needs it: findings, decided from what was read. Pure but for `read_left_tiers`.
+"""Findings: where a log differs from what an app needs. Pure except for `read_left_tiers`.
 
-Owns which differences matter, and their sentences. Does not own comparing topics (`bus.topics.specs`), reading them
-(the transport's admin) or printing (`consumers.cli.topics.command`).
+Owns which differences matter, and their sentences. `bus.transports.topic_settings` compares topics, the transport's
+admin reads them, `consumers.cli.topics.command` prints.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _OFFSETS_KEPT: Final = "offsets.retention.minutes"
 
 
 class TopicFinding(NamedTuple):
-    """Something that is not as it should be; a hint is not counted.
+    """A difference from what is needed; a hint does not count as one.
 
-    *topic* None: it is about the settings or the brokers.
+    *topic* None: it concerns the settings or the brokers.
     """
 
     severity: Literal["error", "hint"]
@@ -51,7 +51,7 @@ class TopicFinding(NamedTuple):
 
 
 class LeftTier(NamedTuple):
-    """A retry tier of a group that is in no setting any more. *waiting* None: the group's offsets may not be read."""
+    """A group's retry tier that is no longer in the settings. *waiting* None: the group's offsets may not be read."""
 
     topic: str
     group: str
@@ -60,12 +60,12 @@ class LeftTier(NamedTuple):
 
 
 def changes_by_topic(changes: Iterable[Change]) -> Iterator[tuple[str, list[Change]]]:
-    """The changes of each topic; those of one topic stand together."""
+    """Group consecutive changes by topic."""
     return ((topic, list(items)) for topic, items in groupby(changes, lambda change: change.topic))
 
 
 def detail(change: Change) -> str:
-    """A change in words: `4 -> 6 partitions`."""
+    """Describe a change: `4 -> 6 partitions`."""
     if change.found is None:
         return _worded(change.setting, change.wanted)
     found, wanted = _value(change.setting, change.found), _value(change.setting, change.wanted)
@@ -73,15 +73,15 @@ def detail(change: Change) -> str:
 
 
 def kept(ms: int | None) -> str:
-    """A retention in words."""
+    """Describe a retention."""
     if ms is None or ms < 0:
         return "for ever"
-    # Kafka's numbers are larger than those that a float of seconds holds exactly.
+    # Kafka's numbers exceed what a float of seconds holds exactly.
     return durations.text(ms / 1000) if round(ms / 1000 * 1000) == ms else f"{ms}ms"
 
 
 def of_changes(changes: Iterable[Change], target: str) -> list[TopicFinding]:
-    """A missing topic is one finding, whatever it is to be like."""
+    """Return the findings of *changes*; a missing topic is one finding, however many settings it needs."""
     apply = f"sealbus topics apply {target}"
     found: list[TopicFinding] = []
     for topic, items in changes_by_topic(changes):
@@ -99,7 +99,7 @@ def of_changes(changes: Iterable[Change], target: str) -> list[TopicFinding]:
 
 
 def of_settings(settings: Settings) -> list[TopicFinding]:
-    """What no topic can be blamed for."""
+    """Return the findings about the settings, which concern no topic."""
     needed_s, given_s = shortest_retention_s(settings), settings.topics.retention_s
     if given_s >= needed_s:
         return []
@@ -114,7 +114,7 @@ def of_settings(settings: Settings) -> list[TopicFinding]:
 
 
 def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> list[TopicFinding]:
-    """What no topic can override."""
+    """Return the findings about broker settings, which no topic can override."""
     found = []
     creating = [name for name, values in brokers.items() if values.get(_AUTO_CREATE) == "true"]
     if creating:
@@ -137,12 +137,12 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
 
 
 def of_tiers(tiers: Iterable[LeftTier]) -> list[TopicFinding]:
-    """A tier that nobody reads any more must be empty."""
+    """Return one finding for each left-over tier: it must be empty."""
     return [_of_tier(tier) for tier in tiers]
 
 
 async def read_left_tiers(admin: Admin, settings: Settings, group: str) -> list[LeftTier]:
-    """The tiers of *group* that exist and are not in the settings."""
+    """Return the existing tiers of *group* that are not in the settings."""
     left = [topic for topic in sorted(await admin.topics()) if _is_left(topic, settings, group)]
     if not left:
         return []

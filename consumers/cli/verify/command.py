@@ -1,7 +1,7 @@
-"""`sealbus verify [FILE...]`: sealed messages in files, judged without a bus.
+"""`sealbus verify [FILE...]`: check sealed messages in files, without a log.
 
-Owns the options, reading records from files with bounded memory, and the exit code. Does not own the verdict
-(`consumers.cli.verify.verdicts`).
+Owns the options, reading records from files with bounded memory, and the exit code; `consumers.cli.verify.verdicts`
+judges.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def verify(
 
 
 def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_TextOrBytes]:
-    """Record values; of one that is too large only the beginning."""
+    """Yield record values; of an oversized one only the beginning."""
     name = str(getattr(stream, "name", "-"))
     try:
         if lines:
@@ -119,7 +119,7 @@ def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_TextOrByt
 
 
 def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
-    """A pipe may give less than asked for."""
+    """Read *limit* bytes, although one read of a pipe may return less."""
     parts = []
     while limit > 0 and (part := stream.read(limit)):
         parts.append(part)

@@ -1,6 +1,6 @@
-"""The verdict on one record outside a worker: the gates that need no bus, in their order.
+"""The verdict on one record outside a worker: the gates that need no log, in their order.
 
-Owns which gates are asked for and the words of the answer. Does not own the gates (`bus.gates`).
+Owns which gates apply and the words of the verdict; `bus.gates` owns the gates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SKIPPED: Final = "skipped"
 
 
 class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """What to check besides size, parse and integrity; None leaves a gate out."""
+    """What to check besides size, parse and integrity; None skips a gate."""
 
     max_message_bytes: int
     max_ttl_ms: int = gates.MAX_TTL_MS
@@ -41,7 +41,7 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`ok`, `dead` with gate and reason, or `skipped` because it is addressed to somebody else."""
+    """The verdict: `ok`, `dead` with gate and reason, or `skipped` if addressed to another agent."""
 
     verdict: str
     gate: str = ""
@@ -61,7 +61,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(record: Record, checks: FileChecks) -> FileVerdict:
-    """The verdict on *record*; the first gate that refuses decides."""
+    """Return the verdict on *record*; the first refusing gate decides."""
     now_ms = None if checks.now_ms is None else checks.now_ms()
     case = gates.Case(
         record=record,

@@ -1,7 +1,7 @@
 """`sealbus worker MODULE:APP`: run the handlers of an app, in this process or in several.
 
-Owns the options and the choice between working here and supervising. Does not own working (`consumers.worker.process`)
-or processes (`consumers.cli.worker.supervisor`).
+Owns the options, and the choice between working and supervising. `consumers.worker.process` works,
+`consumers.cli.worker.supervisor` manages processes.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def worker(
     if reload:
         return _reload()
     if os.getpid() == 1:
-        # The kernel keeps from the first process of a container what it has no handler for, and importing an app can
-        # take long.
+        # The kernel ignores signals without a handler for a container's first process, and importing an app can take
+        # long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     app = load_app(target)
     session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
@@ -118,8 +118,8 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str,
     def ready() -> None:
         click.echo("working; Ctrl-C lets running handlers finish, a second one ends at once", err=True)
 
-    # Whoever insists has the supervisor kill its children: a signal more is one that reached the whole service, handed
-    # on.
+    # A second signal makes the supervisor kill its children. An extra signal here is only the one to the whole service,
+    # passed on.
     echo_s = math.inf if supervised else ECHO_S
     try:
         return asyncio.run(
@@ -133,8 +133,8 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str,
             )
         )
     except SystemExit as error:
-        # It came through the event loop. Whoever keeps workers running must not take it, and 0 least of all, for an end
-        # that was asked for.
+        # A task raised SystemExit through the event loop. A process manager must not take it, least of all with code 0,
+        # for a requested end.
         click.echo(
             f"error: a task that a handler began has ended the worker: SystemExit({printable(str(error.code))})",
             err=True,
@@ -171,21 +171,21 @@ def _reload() -> int:
 
 
 def _child_command(extra: Sequence[str]) -> list[str]:
-    # The last of two equal options wins.
+    # Of two equal options the last one wins.
     return _python([*_own_arguments(), *extra])
 
 
 def _own_arguments() -> list[str]:
-    """What this process was called with, whatever started it."""
+    """Return the arguments of this process, however it was started."""
     context = click.get_current_context()
     arguments: list[str] = context.find_root().meta.get("sealbus.arguments", sys.argv[1:])
     return list(arguments)
 
 
 def _python(arguments: Sequence[str]) -> list[str]:
-    """This command in a process of its own.
+    """Return this command line for another process.
 
-    With our packages even where the current directory has some of the same names.
+    It finds our packages even if the current directory has packages of the same names.
     """
     # Beside the outermost package: the checkout, or where sealbus is installed.
     home = str(Path(__file__).resolve().parents[__name__.count(".")])
@@ -197,7 +197,7 @@ def _python(arguments: Sequence[str]) -> list[str]:
 
 
 def _drain_when_orphaned() -> None:
-    """Standard input is a pipe that the supervisor holds: its end is the supervisor's."""
+    """Drain when standard input ends: it is a pipe held by the supervisor."""
 
     def watch() -> None:
         while os.read(0, 1024):

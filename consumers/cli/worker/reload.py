@@ -1,6 +1,6 @@
-"""`worker --reload`: a worker process that is started again when its source changes.
+"""`worker --reload`: restart a worker process when its source changes.
 
-Owns the round of start, change, drain, start. Needs watchfiles (the extra `reload`); imported only for `--reload`.
+Owns the cycle of start, change, drain, start. Needs watchfiles (the extra `reload`); imported only for `--reload`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def work_and_reload(command: Sequence[str], folder: Path) -> int:
-    """Run *command* until a signal, and again after every change of a .py file below *folder*.
+    """Run *command* until a signal, restarting it after every change of a .py file below *folder*.
 
     Returns the last child's exit code.
     """
@@ -52,7 +52,7 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
                 break
             child = await start(command)
             if stop.is_set():
-                # The signal came while it was being started, and reached only the one before.
+                # The signal came during the start, and reached only the previous child.
                 _terminate(child)
         code = await child.wait()
     finally:

@@ -1,6 +1,6 @@
-"""Keeping several worker processes alive, and ending them together.
+"""Keep several worker processes alive, and end them together.
 
-Owns starting children, starting again what died, and handing on signals. Does not own what a child does.
+Owns starting and restarting children, and passing signals on to them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["start", "supervise"]
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# A child that ends with one of these before it ever worked would do so again.
+# A child that ends with one of these codes before it ever worked would do so again.
 _HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
 _NOT_STARTED: Final = 256
 """No exit code that a child could have."""
@@ -42,14 +42,14 @@ _log = get_logger("supervisor")
 
 
 async def start(command: Sequence[str]) -> Process:
-    """Start a child that gets no signals from the terminal, only ours, and whose standard input ends when we do."""
+    """Start a child that gets only our signals, not the terminal's; its standard input ends when we do."""
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
 
 
 async def supervise(commands: Sequence[Sequence[str]], roll: ProcessFiles | None = None) -> int:
-    """Keep one child per command until a signal; 0 when all of them ended with 0.
+    """Keep one child per command alive until a signal; return 0 if all of them ended with 0.
 
-    *roll* says what was running in one that died.
+    *roll* tells what was running in a child that died.
     """
     return await _Supervisor(commands, roll).run()
 
@@ -113,7 +113,7 @@ class _Supervisor:
         try:
             child = await start(self._commands[slot])
         except OSError as error:
-            # No memory or no number for a process, most often for a while: the others go on.
+            # No memory or no process id is left, usually for a while: the other children continue.
             _log.error("supervisor.child_not_started", slot=slot, error=str(error))
             return _NOT_STARTED
         self._children[slot], self._pids[slot] = child, child.pid
@@ -122,13 +122,13 @@ class _Supervisor:
             _signal(child, signal.SIGTERM)
         code = await child.wait()
         del self._children[slot]
-        # Ended by our signal before it had set up for signals: it had not begun to work either.
+        # Our signal ended the child before it had set up its signal handlers: it had not started to work.
         return 0 if self._stopping.is_set() and code == -signal.SIGTERM else code
 
     def _running_in(self, slot: int, since_ms: int) -> list[str]:
-        """What was running in the last child of *slot* when it died, whose death is counted.
+        """Count the death of the last child of *slot*, and return what was running in it.
 
-        Not one that we have killed.
+        The death of a child that we killed is not counted.
         """
         pid = self._pids.pop(slot, None)
         if self._roll is None or pid is None:
