@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bus import native
 from bus.transports.base import NewRecord, Record
+from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
 from bus.transports.kafka.consumer import record_parsing as parsing
 from bus.transports.kafka.producer import batches as batching
 from bus.transports.kafka.producer.record_batch import Writing
@@ -78,7 +79,7 @@ def test_sizes_are_counted_alike_and_are_enough(records: list[NewRecord]) -> Non
     with mock.patch.object(native, "core", None):
         sizes = batching.record_sizes(records)
     assert batching.record_sizes(records) == sizes
-    assert sum(sizes) + batching.BATCH_OVERHEAD >= len(batch_of(records))
+    assert sum(sizes) + BATCH_OVERHEAD >= len(batch_of(records))
 
 
 @given(RECORDS, st.sampled_from(["none", "zstd"]))
