@@ -545,7 +545,7 @@ async def test_closing_reads_no_more_answers_although_it_is_cancelled() -> None:
         tasks = asyncio.all_tasks()
         with pytest.raises(RequestTimedOut):
             await bus.request(Question(), Answer, timeout_s=0.05)
-        following = {task for task in asyncio.all_tasks() - tasks if "Replies" in task.get_coro().__qualname__}
+        following = {task for task in asyncio.all_tasks() - tasks if "ReplyReader" in task.get_coro().__qualname__}
         assert following
         closing = asyncio.create_task(bus.requests.close())
         await asyncio.sleep(0)
