@@ -134,8 +134,9 @@ ANSWER = [
 ASKED = [entry("q", 4), entry("r", 5)]
 
 
-def answer(offset: int, cause: str, content: str) -> Entry:
-    return entry(f"answer-{content}", offset, topic="faults.fault.answer", causation_id=cause, content=content)
+def answer(offset: int, cause: str, content: str, said: str = "the same") -> Entry:
+    topic = "faults.fault.answer"
+    return entry(f"answer-{content}", offset, topic=topic, causation_id=cause, content=content, said=said)
 
 
 def back(name: str, offset: int, at: int) -> Entry:
@@ -248,7 +249,16 @@ VIOLATING = {
         "ANSWERS",
         publishing(
             *ANSWER,
-            entries=[*ASKED, answer(1, "q", "x"), answer(2, "r", "y")],
+            entries=[*ASKED, answer(1, "q", "x"), answer(2, "q", "y")],
+            runs=[run(3, "q", idempotency_key="kq")],
+            inbox=True,
+        ),
+    ),
+    "ANSWERS: another content for a repetition": (
+        "ANSWERS",
+        publishing(
+            *ANSWER,
+            entries=[*ASKED, answer(1, "q", "x"), answer(2, "r", "y", "other")],
             runs=[run(3, "q", idempotency_key="kq")],
             inbox=True,
         ),

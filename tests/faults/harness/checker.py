@@ -79,9 +79,11 @@ def same_bytes(history: History) -> Iterator[str]:
 def answered(history: History) -> Iterator[str]:
     """ANSWERS."""
     answers: dict[str, set[str]] = defaultdict(set)
+    said: dict[str, set[str]] = defaultdict(set)
     for entry in history.entries:
         if entry.kind in ("message", "reply") and entry.causation_id:
             answers[entry.causation_id].add(entry.content)
+            said[entry.causation_id].add(entry.said)
     by_key: dict[str, set[str]] = defaultdict(set)
     handled = {run.message_id for run in history.runs if run.kind == "effect"}
     answered_keys = {
@@ -97,11 +99,14 @@ def answered(history: History) -> Iterator[str]:
             and not (intent.idempotency_key and intent.idempotency_key in answered_keys)
         ):
             yield f"{name} was handled and its answer is nowhere"
-        by_key[intent.idempotency_key or name] |= answers.get(name, set())
+        by_key[intent.idempotency_key or name] |= said.get(name, set())
+        if history.inbox and len(found := answers.get(name, set())) > 1:
+            yield f"{name} was answered with {len(found)} different messages"
     if history.inbox:
+        # Another request under the same key is answered to its own id, with what the first one was told.
         for key, found in by_key.items():
             if len(found) > 1:
-                yield f"key {key} was answered with {len(found)} different messages"
+                yield f"key {key} was answered with {len(found)} different contents"
 
 
 RULES: dict[str, Rule] = {

@@ -27,6 +27,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     content: str
     """The hash of its value."""
+    said: str = ""
+    """The hash of its data."""
     causation_id: str = ""
     order: int = -1
     """Its number among all appends to this log; -1 where the log has no such order."""

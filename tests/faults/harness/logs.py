@@ -155,7 +155,8 @@ def entry_of(
     kind = kind_of(topic)
     if not kind:
         return None
-    metadata = value_of(value).get("metadata", {})
+    envelope = value_of(value)
+    metadata = envelope.get("metadata", {})
     texts = dict(_texts(headers))
     return Entry(
         topic=topic,
@@ -165,6 +166,7 @@ def entry_of(
         at_ms=at_ms,
         message_id=metadata.get("message_id", texts.get("sb-id", "")),
         content=f"sha256:{hashlib.sha256(value or b'').hexdigest()}",
+        said=hashlib.sha256(msgspec.json.encode(envelope.get("data"))).hexdigest(),
         causation_id=metadata.get("causation_id", ""),
         order=order,
         headers=texts,
