@@ -208,7 +208,7 @@ class Executor:
         if claim is None or isinstance(claim, Exception):
             claim = await claims.claim(asked.key, delivery, after=failed)
         else:
-            claims.count_answer(claim)
+            claim = claims.count_answer(claim)
         if isinstance(claim, Claimed):
             return ActiveClaim(asked.key, claim.token, asked.identity)
         if isinstance(claim, Suspect):
