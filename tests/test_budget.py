@@ -20,8 +20,8 @@ from speed.gauging import Gauged, gauge
 
 from bus.native import core
 from bus.transports.base import NewRecord
-from producers.publisher import Publisher
 from producers.sealing.sealed_record import SealedRecord
+from producers.sealing.sealer import Sealer
 
 
 def in_a_budget(**figures: float) -> budgets.Budget:
@@ -43,25 +43,25 @@ def test_a_message_takes_no_more_processor_time_than_its_budget(path: budgets.Pa
 @pytest.mark.slow
 def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = budgets.Budget(tolerance=1.35, reference="this one", native=gauge(["seal"], rounds=6))
-    one, run = Publisher.seal_plain, Publisher.seal_run
+    one, run = Sealer.seal_plain, Sealer.seal_run
 
     def waste(messages: int) -> None:
         for _ in range(6 * messages):
             hashlib.sha256(bytes(4_096)).hexdigest()
 
-    def wasteful_one(self: Publisher, payload: msgspec.Struct) -> SealedRecord:
+    def wasteful_one(self: Sealer, payload: msgspec.Struct) -> SealedRecord:
         waste(1)
         return one(self, payload)
 
     def wasteful_run(
-        self: Publisher, items: Sequence[object], start: int, *, most: int, room: int
+        self: Sealer, items: Sequence[object], start: int, *, most: int, room: int
     ) -> tuple[list[SealedRecord], list[NewRecord], int]:
         sealed = run(self, items, start, most=most, room=room)
         waste(len(sealed[0]))
         return sealed
 
-    monkeypatch.setattr(Publisher, "seal_plain", wasteful_one)
-    monkeypatch.setattr(Publisher, "seal_run", wasteful_run)
+    monkeypatch.setattr(Sealer, "seal_plain", wasteful_one)
+    monkeypatch.setattr(Sealer, "seal_run", wasteful_run)
     above = budgets.over(ours, "native", gauge(["seal"], rounds=6))
     assert list(above) == ["seal"]
 
