@@ -106,7 +106,7 @@ class CrashGuard:
         return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
 
     def end(self, at: int, delivery: Delivery) -> None:
-        """Note that the handler of *delivery* has ended, in whatever way: its crash count is forgiven."""
+        """Note that the handler of *delivery* has ended, in order or by an error: its crash count is forgiven."""
         if at and self._slots is not None:
             self._slots.end(at)
             if self.tolls:

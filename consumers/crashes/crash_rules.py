@@ -5,7 +5,7 @@ inbox's rule (`consumers.inbox.claim_rules`) for messages without a row there. T
 are not counted here.
 
 A death counts against the message that ran alone. A message that ran among others at two deaths is a suspect. A record
-that was being judged counts as alone, whatever ran beside it: judging is short and lets nothing else begin, so a death
+that was being judged counts as alone, even beside others: judging is short and lets nothing else begin, so a death
 in it is no chance.
 """
 

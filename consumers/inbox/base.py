@@ -178,7 +178,7 @@ class Inbox(Protocol):
         alone: bool = False,
         message_id: str = "",
     ) -> Claim:
-        """Decide about a message; a Claimed is stored when this returns, whatever happens to this process.
+        """Decide about a message; a Claimed is stored when this returns, and survives this process.
 
         The row may be deleted after *keep_until_ms*.
 
@@ -208,7 +208,7 @@ class Inbox(Protocol):
     def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
         """`finish` without outputs and without a transaction for many; see `claim_soon`.
 
-        A reported result is stored, whatever happens to this process; `sync` makes it survive a crash of the machine.
+        A reported result survives this process; `sync` makes it survive a crash of the machine.
         """
 
     async def sync(self) -> None:

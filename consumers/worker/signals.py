@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["ECHO_S", "RepeatedSignal"]
 
 ECHO_S: Final = 0.05
-"""A signal within so many seconds of the first is an echo: nobody presses Ctrl-C so fast."""
+"""A signal within so many seconds of the first is an echo: Ctrl-C is not pressed twice so fast."""
 
 
 class RepeatedSignal:

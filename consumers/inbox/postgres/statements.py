@@ -166,7 +166,7 @@ async def migrate(connection: Any) -> str | None:
 
 
 def placed(statement: str, place: str | None) -> str:
-    """Name the table at *place* in *statement*, whatever search path the handler has set in the transaction."""
+    """Name the table at *place* in *statement*: a handler may set another search path in the transaction."""
     return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 

@@ -301,7 +301,7 @@ class InboxWriter:
             return
         try:
             self._start()
-        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+        except Exception as error:  # noqa: BLE001 - handed to the caller that awaits the job
             self._table.rollback()
             job.error = self._told(error)
             return
@@ -325,7 +325,7 @@ class InboxWriter:
             job.error = self._told(error)
             if isinstance(job.error, InboxError):
                 self._table.rollback()
-        except Exception as error:  # noqa: BLE001 - a value that cannot be bound; handed to whoever gave it
+        except Exception as error:  # noqa: BLE001 - a value that cannot be bound; handed to its caller
             job.error = error
 
     def _start(self) -> None:
@@ -358,5 +358,5 @@ def _carry_out(job: InboxJob, batch: JobBatch) -> None:
         job.value = job.action(batch)
     except sqlite3.Error:
         raise
-    except Exception as error:  # noqa: BLE001 - handed to whoever awaits the job
+    except Exception as error:  # noqa: BLE001 - handed to the caller that awaits the job
         job.fail(error)
