@@ -297,7 +297,6 @@ DATA = st.sampled_from(
 )
 
 
-@pytest.mark.slow  # thousands of cases
 @settings(max_examples=4_000, deadline=None)
 @given(
     name=st.sampled_from(sorted(PLAIN)),

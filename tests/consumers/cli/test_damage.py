@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.medium  # real workers
-
 PAGE = 8_192
 
 

@@ -4,7 +4,6 @@ alone."""
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -165,7 +164,7 @@ class Inboxes(RuleBasedStateMachine):
         assert all(row.deaths <= self.died_alone[key] for key, row in self.rows.items())
 
 
-TestInboxes = pytest.mark.medium(Inboxes.TestCase)
+TestInboxes = Inboxes.TestCase
 TestInboxes.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

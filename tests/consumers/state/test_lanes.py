@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -112,7 +111,7 @@ class Model(RuleBasedStateMachine):
         assert all(done == sorted(done) for done in self.done.values())
 
 
-TestModel = pytest.mark.medium(Model.TestCase)
+TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 

@@ -19,8 +19,6 @@ import pytest
 
 from consumers.worker.signals import ECHO_S
 
-pytestmark = pytest.mark.medium  # real workers
-
 COUNT = 2_000
 
 
