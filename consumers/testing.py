@@ -149,14 +149,15 @@ class AppBus:
     async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
         """Fetch and run until nothing is left, or *until* is done.
 
-        Returns False when a handler was still running after *patience_s* real seconds.
+        Returns False when nothing was fetched, finished or postponed for *patience_s* real seconds, and a handler still
+        runs.
         """
-        loop = asyncio.get_running_loop()
+        loop, worker = asyncio.get_running_loop(), self._worker
         async with self._driving:
-            moved_s, turns = loop.time(), 0
+            moved_s, turns, before = loop.time(), 0, worker.progress
             while until is None or not until.done():
-                if await self._worker.cycle(0):
-                    moved_s, turns = loop.time(), 0
+                if await worker.cycle(0) or before != worker.progress:
+                    moved_s, turns, before = loop.time(), 0, worker.progress
                 elif await self._is_still():
                     break
                 elif loop.time() - moved_s > patience_s:

@@ -202,6 +202,11 @@ class Worker:
         timer.cancel()
         return loop.time() - begun_s
 
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Something that differs whenever a delivery has been taken, begun, settled or postponed."""
+        return len(self.in_flight), self.lanes.ready, len(self._waiting)
+
     async def commit(self) -> None:
         """Commit every frontier that has moved; one commit at a time, never backwards."""
         async with self._committing:
