@@ -1,4 +1,9 @@
-"""Real brokers for whoever asks: one cluster per shape and session, started at the first test that needs it.
+"""Real brokers for the tests that ask for them, and which tests run in one pytest-xdist worker.
+
+A cluster per shape and session, started at the first test that needs it. The tests of one server run in one worker, and
+so do those of one file: each server is started once, and a test may empty, freeze or restart it. The workers, who know
+the fixtures, write the groups down; the controller, who knows ids only, reads them. (`--dist loadgroup` of xdist 3.8
+groups nothing with pytest 9.2, which has no `_nodeid`: nodes' ids cannot be given a suffix any more.)
 
 `SEALBUS_TEST_KAFKA=host:port` uses a cluster that is already there. Where no Kafka can be had the tests that need one
 are skipped and the report says so at its end; with `SEALBUS_REQUIRE_KAFKA=1` that is a failure.
@@ -6,17 +11,93 @@ are skipped and the report says so at its end; with `SEALBUS_REQUIRE_KAFKA=1` th
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters import started, unavailable
+from xdist.scheduler import LoadScopeScheduling
 
 from bus.telemetry.logs import configure_unless_done
 from deploy.kafka.cluster import Cluster
 
+_SERVERS = {"kafka_of_three": "kafka of three", "kafka": "kafka", "postgres": "postgresql"}
+"""Fixtures that are servers, and the parameter by which a test asks for one while it runs."""
+_GROUPS = pytest.StashKey[Path]()
 _ran: Counter[str] = Counter()
+
+
+def _server(item: pytest.Item) -> str | None:
+    """The server that *item* uses."""
+    fixtures: set[str] = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    parameters = {value for value in callspec.params.values() if isinstance(value, str)} if callspec else set()
+    return next((name for name, said in _SERVERS.items() if name in fixtures or said in parameters), None)
+
+
+def _group(item: pytest.Item) -> str:
+    return _server(item) or item.nodeid.partition("::")[0]
+
+
+def _write_groups(items: Iterable[pytest.Item], path: Path) -> None:
+    """Every worker writes the same: the last one wins, and no reader sees half of it."""
+    text = json.dumps({item.nodeid: _group(item) for item in items})
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text, "utf-8")
+    part.replace(path)
+
+
+class _Groups(LoadScopeScheduling):
+    """Gives a worker one group after the other; those of most tests first."""
+
+    def __init__(self, config: pytest.Config, path: Path, log: Any) -> None:
+        super().__init__(config, log)
+        self._path = path
+        self._groups: dict[str, str] = {}
+
+    def _split_scope(self, nodeid: str) -> str:
+        if not self._groups:
+            self._groups = json.loads(self._path.read_text("utf-8"))
+        return self._groups[nodeid]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses a server is at least medium."""
+    for item in items:
+        if _server(item) is not None:
+            item.add_marker(pytest.mark.medium)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write the groups before xdist's own hook tells the controller that it may schedule."""
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        _write_groups(session.items, Path(worker["groups"]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["groups"] = str(_groups_path(node.config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Groups:
+    return _Groups(config, _groups_path(config), log)
+
+
+def _groups_path(config: pytest.Config) -> Path:
+    if _GROUPS not in config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="sealbus-groups-")
+        config.add_cleanup(folder.cleanup)
+        config.stash[_GROUPS] = Path(folder.name) / "groups.json"
+    return config.stash[_GROUPS]
 
 
 @pytest.fixture(scope="session", autouse=True)

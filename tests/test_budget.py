@@ -30,6 +30,7 @@ def in_a_budget(**figures: float) -> budgets.Budget:
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # measures processor time
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", ["native", "pure"])
 def test_a_message_takes_no_more_processor_time_than_its_budget(path: budgets.Path) -> None:
@@ -41,6 +42,7 @@ def test_a_message_takes_no_more_processor_time_than_its_budget(path: budgets.Pa
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # measures processor time
 def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = budgets.Budget(tolerance=1.35, reference="this one", native=gauge(["seal"], rounds=6))
     one, run = Sealer.seal_plain, Sealer.seal_run

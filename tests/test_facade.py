@@ -33,6 +33,7 @@ def test_it_says_which_file_hides_a_package(tmp_path: Path, hidden: str) -> None
     assert str(tmp_path / hidden) in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.medium
 def test_it_imports_quietly(tmp_path: Path) -> None:
     done = python(tmp_path, "import sealbus; print(len(sealbus.__all__) > 10)", str(ROOT))
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

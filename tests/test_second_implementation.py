@@ -263,6 +263,7 @@ def test_both_seal_to_the_same_bytes() -> None:
             assert second.seal(tree["data"], tree["metadata"], tree["routing"]) == message.value
 
 
+@pytest.mark.medium
 def test_both_give_the_same_reason_for_two_thousand_tampered_envelopes() -> None:
     rng = random.Random(3)
     reasons: set[str | None] = set()

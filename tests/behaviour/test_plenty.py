@@ -32,6 +32,7 @@ async def publish_others(bus: AppBus) -> None:
     await bus.settle()
 
 
+@pytest.mark.medium
 async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> None:
     app = App("plenty@svc")
     seen: list[int] = []
@@ -47,6 +48,7 @@ async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> N
     assert sorted(seen) == list(range(3_000))
 
 
+@pytest.mark.medium
 async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
         await bus.settle()
 
 
+@pytest.mark.medium
 async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> None:
     app = App("plenty@svc")
     found_out, others = asyncio.Event(), []
@@ -107,6 +110,7 @@ async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> No
         assert len(bus._worker.in_flight) <= 1_000
 
 
+@pytest.mark.medium
 async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_others() -> None:
     app = App("plenty@svc")
     others = []

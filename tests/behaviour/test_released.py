@@ -25,6 +25,8 @@ from consumers.state.delivery import Delivery
 from producers.connection import connect
 from producers.outcomes import PublishRejected
 
+pytestmark = pytest.mark.medium  # handlers that time out
+
 
 @payload("released.asked", version="1.0.0")
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -459,6 +459,7 @@ async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> N
     assert threads == ["handler-handle", "handler-handle"]
 
 
+@pytest.mark.medium
 async def test_a_blocking_handler_keeps_its_message_until_it_ends_even_past_its_timeout() -> None:
     ends: list[str] = []
     release = threading.Event()
@@ -483,6 +484,7 @@ async def test_a_blocking_handler_keeps_its_message_until_it_ends_even_past_its_
     assert ends == ["attempt 1", "attempt 2"]
 
 
+@pytest.mark.medium
 async def test_what_a_blocking_handler_raises_past_its_timeout_is_no_complaint_of_the_loop() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))

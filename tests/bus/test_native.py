@@ -85,6 +85,7 @@ def compiled_proof(data: bytes, room: int = ROOM) -> bool:
     return answer
 
 
+@pytest.mark.slow  # thousands of cases
 @compiled
 @settings(max_examples=1_500)
 @given(OBJECTS)
@@ -96,6 +97,7 @@ def test_the_canonical_form_is_proven_unless_a_key_is_odd(value: dict[str, objec
     assert proven_in_python(data)
 
 
+@pytest.mark.slow  # thousands of cases
 @compiled
 @settings(max_examples=6_000)
 @given(
@@ -114,6 +116,7 @@ def test_what_is_proven_the_exact_way_proves_too(data: bytes) -> None:
         assert proven_in_python(data)
 
 
+@pytest.mark.slow  # thousands of cases
 @compiled
 @settings(max_examples=1_500)
 @given(OBJECTS, st.data())
@@ -131,6 +134,7 @@ def test_a_changed_byte_is_proven_only_where_the_exact_way_proves_it(
 DECIMALS = st.from_regex(r"-?(0|[1-9]\d{0,17})\.(0{0,7})\d{1,18}([eE.+-]\d?)?", fullmatch=True)
 
 
+@pytest.mark.slow  # thousands of cases
 @compiled
 @settings(max_examples=1_500)
 @given(DECIMALS)

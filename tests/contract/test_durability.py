@@ -3,6 +3,10 @@
 import asyncio
 import random
 
+import pytest
+
+pytestmark = pytest.mark.medium  # real processes, killed
+
 
 async def test_every_acknowledged_record_survives_a_kill(shared_log):
     transport = shared_log.open()

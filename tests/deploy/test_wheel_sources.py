@@ -72,6 +72,7 @@ def test_what_is_not_certain_ends_the_build(place: str, source: str, why: str) -
         rewrite(source, place, MODULES)
 
 
+@pytest.mark.medium
 def test_this_checkout_can_be_staged(tmp_path: Path) -> None:
     staged = stage(ROOT, tmp_path)
     assert {"sealbus/__init__.py", "sealbus/__main__.py", "sealbus/py.typed"} <= set(staged.values())

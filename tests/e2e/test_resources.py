@@ -23,6 +23,7 @@ def cpu_s(pid: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # measures processor time
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_waiting_worker_is_idle(workers: Workers) -> None:
     process = workers.start()

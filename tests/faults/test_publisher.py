@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from harness.journal import Intent, Journal, Outcome, published_in, unfinished_in
 from harness.publisher import Config, Publishing
 
@@ -13,6 +14,7 @@ from bus.transports.base import NewRecord
 from producers.connection import connect
 
 
+@pytest.mark.medium
 async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     drawn = {"count": 40, "rate": 4_000, "seed": 1, "duplicates": 1.0, "most_repeats": 3, "forged": 0.1}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 HERE = Path(__file__).resolve().parent
 
 
+@pytest.mark.medium
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(ROWS)))
 def test_the_same_seed_draws_the_same_faults_in_order_of_time(seed: int, name: str) -> None:
     row = ROWS[name]
@@ -27,6 +28,7 @@ def test_the_same_seed_draws_the_same_faults_in_order_of_time(seed: int, name: s
     assert timeline.over_s >= max(times, default=0.0)
 
 
+@pytest.mark.medium
 def test_another_process_draws_the_same() -> None:
     code = (
         f"import sys; sys.path[:0] = [{str(HERE.parents[1])!r}, {str(HERE)!r}]\n"

@@ -215,6 +215,7 @@ async def test_partitions_added_under_load_are_written_and_read_from_their_begin
             got += await member.poll(timeout_s=0.2, max_records=500, max_bytes=MIB)
 
 
+@pytest.mark.slow  # waits for metadata that says that the topic is gone
 async def test_a_topic_deleted_under_a_member_and_a_publisher(opened, topic, admin) -> None:
     transport = opened()
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
@@ -461,6 +462,7 @@ async def test_records_that_blow_up_by_much_are_read_each_once_over_several_fetc
     ]
 
 
+@pytest.mark.slow  # five seconds of nothing
 async def test_an_idle_cluster_is_not_asked_all_the_time(opened, topic, admin) -> None:
     """A partition without anything to do costs next to nothing."""
     import time

@@ -15,7 +15,7 @@ from members import Listener, receive
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # seconds until a misled request is sent again
 
 KEPT, COMMITTED = 10, 7
 

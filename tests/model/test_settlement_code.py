@@ -44,6 +44,8 @@ from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, Reject, Retry, payload
 
+pytestmark = pytest.mark.medium  # whole workers
+
 SETTINGS = load(flags={"bus.url": "memory://", "topics.partitions": 2, "retry.tiers": "5s"}, env={}, file=None).settings
 LEASE_S = 20.0
 LONG_S = 120.0
@@ -249,6 +251,7 @@ jobs = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-1, 3), st.booleans
 deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6), st.booleans()), max_size=4)
 
 
+@pytest.mark.slow  # a hundred lives of whole workers
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(jobs=jobs, deaths=deaths, strict=st.booleans())
 @example(jobs=[("a", 0, False)], deaths=[("claimed", 1, False)] * 2, strict=False)

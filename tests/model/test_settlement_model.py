@@ -18,6 +18,8 @@ from hypothesis.stateful import (
 )
 from settlement import Mind, Row, Run, World
 
+pytestmark = pytest.mark.medium  # thousands of steps
+
 VERDICTS = st.sampled_from(["succeeds", "succeeds", "fails", "rejects"])
 
 
@@ -107,6 +109,7 @@ class Settlement(RuleBasedStateMachine):
 EXPLORE = settings(max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow  # hundreds of walks through the model
 def test_nothing_is_lost_doubled_or_out_of_order_whatever_happens() -> None:
     run_state_machine_as_test(Settlement, settings=EXPLORE)
 

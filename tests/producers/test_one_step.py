@@ -157,6 +157,7 @@ def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
         return str(error)
 
 
+@pytest.mark.slow  # a thousand cases, each sealed twice
 @compiled
 @settings(max_examples=1_000, deadline=None)
 @given(PAYLOADS | DRAFTS)
@@ -172,6 +173,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
     assert sealed_by(quick, item) == expected
 
 
+@pytest.mark.medium
 @compiled
 @settings(max_examples=300, deadline=None)
 @given(ITEMS, st.booleans())

@@ -477,6 +477,7 @@ def test_a_database_of_another_kind_is_refused(url: str) -> None:
         open_rows(url, clock=None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow  # stops PostgreSQL, and waits for its recovery
 async def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, log: FakeLog) -> None:
     shop = Shop(await postgres.create_database())
     await shop.create()
@@ -531,6 +532,7 @@ async def read_ids(folder: Path) -> list[str]:
         await transport.close()
 
 
+@pytest.mark.slow  # relays in processes of their own, and leases that end
 async def test_a_relay_killed_between_acknowledgement_and_mark_sends_the_same_again(shop: Shop, tmp_path: Path) -> None:
     ids = await shop.place(1, 2, 3)
     killed = await relay_process(shop, tmp_path, failpoint="sent:1")

@@ -248,6 +248,7 @@ class Watched:
             self.closed = True
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("count", [1, 1_000_000], ids=["it_waits", "it_is_ahead"])
 async def test_a_source_has_ended_when_the_stream_of_outcomes_is_closed(bus: Bus, log: FakeLog, count: int) -> None:
     source = Watched(count)

@@ -79,6 +79,7 @@ def test_a_refusal_is_raised_in_the_calling_thread(bus: SyncBus) -> None:
         bus.publish(Job(number=1), ttl_s=-1)
 
 
+@pytest.mark.medium
 def test_threads_of_a_server_share_one_bus(bus: SyncBus, url: str) -> None:
     with ThreadPoolExecutor(16) as threads:
         receipts = list(threads.map(lambda number: bus.publish(Job(number=number)), range(2_000)))

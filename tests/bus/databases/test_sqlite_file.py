@@ -47,6 +47,7 @@ def greedy(path: Path) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("greedy")
 def test_a_greedy_writer_does_not_keep_another_one_waiting(path: Path) -> None:
     waits_s = []

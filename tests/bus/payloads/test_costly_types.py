@@ -133,6 +133,7 @@ WORST = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", WORST)
 def test_a_megabyte_of_any_kind_is_read_in_a_moment(name: str) -> None:
     annotation, item = WORST[name]

@@ -220,6 +220,7 @@ def encoded(subject: msgspec.Struct) -> bytes | None:
         return None
 
 
+@pytest.mark.medium
 @compiled
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_compiled_encoder_writes_what_the_general_way_writes(shape: str) -> None:

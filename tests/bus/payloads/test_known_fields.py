@@ -114,6 +114,7 @@ def test_every_field_of_the_envelope_is_known(layer: str, cls: type[msgspec.Stru
     assert all(knows_field(Whole, f"/{layer}/{name}") for name in cls.__struct_fields__)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("end", "known"), [("/value", True), ("/right", True), ("/other", False), ("/value/0", False)])
 def test_a_long_pointer_into_a_type_that_contains_itself_is_judged_by_its_end(end: str, known: bool) -> None:
     assert knows_field(Formula, "/data/root" + "/left" * 100_000 + end) is known

@@ -229,6 +229,7 @@ def quickly(subject: msgspec.Struct) -> bytes | None:
         return None
 
 
+@pytest.mark.slow  # thousands of cases
 @settings(max_examples=3_000, deadline=None)
 @given(instances())
 def test_encoding_is_exact_or_both_ways_refuse(subject: msgspec.Struct) -> None:
@@ -241,6 +242,7 @@ def test_a_double_that_is_no_number_is_refused_in_a_field_of_text(value: float) 
         encode_payload(Optional(text=value))  # type: ignore[arg-type]
 
 
+@pytest.mark.medium
 @settings(max_examples=1_000, deadline=None)
 @given(instances())
 def test_what_is_written_is_proven_or_left_open_and_reads_back(subject: msgspec.Struct) -> None:

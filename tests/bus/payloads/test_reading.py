@@ -169,6 +169,7 @@ def outcome(read: Callable[[bytes], Any], data: bytes) -> object:
         return "refused"
 
 
+@pytest.mark.medium
 @settings(max_examples=3_000, deadline=None)
 @given(DOCUMENTS)
 def test_both_ways_give_the_same_verdict_and_the_same_value(document: str) -> None:
@@ -259,6 +260,7 @@ def test_a_version_far_from_a_type_costs_nothing_to_refuse() -> None:
     assert least_s(lambda: reason(payload_type(cls), old)) < 0.01
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("item", [b"5e-324", b"1.7976931348623157e+308", b"1e+300", b"900719925474099200000"])
 def test_numbers_of_an_older_version_are_upcast_in_a_moment_and_as_they_are(item: bytes) -> None:
     kind, old = payload_type(Versions), message(listed(item), "reading.versions", "1.0.0")
@@ -316,6 +318,7 @@ def tree(item: bytes, tag: bytes) -> bytes:
     return b'{"root":' + b'{"c":' * levels + inner + b',"zz":"twig"}' * levels + b"}"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("item", [b"1e+300", b'"\\n"', b'"a"', b'{"":0}', b"0.1"])
 @pytest.mark.parametrize("tag", [b"twig", b"other"])
 def test_a_tree_whose_tags_come_last_is_judged_in_a_moment(item: bytes, tag: bytes) -> None:

@@ -102,6 +102,7 @@ def random_value(rng: random.Random, room: int) -> Any:
     return {random_text(rng): random_value(rng, room - 1) for _ in range(rng.randrange(4))}
 
 
+@pytest.mark.slow  # a hundred thousand documents
 def test_a_hundred_thousand_documents_are_written_as_the_reference_writes_them() -> None:
     rng = random.Random(20)
     for _ in range(100_000):
@@ -295,6 +296,7 @@ def test_what_encode_writes_is_canonical(value: object) -> None:
     assert canonical.encode_parsed(parsed) == written
 
 
+@pytest.mark.medium
 @settings(max_examples=300)
 @given(VALUES, st.integers(0, 2**20), st.integers(1, 255))
 def test_one_changed_byte_is_another_value_or_not_canonical(value: object, place: int, change: int) -> None:
@@ -352,6 +354,7 @@ SLOWER = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_megabyte_costs_less_than_fifty_milliseconds(name: str, best_of_thirty: Callable[..., float]) -> None:
     assert best_of_thirty(lambda: judge(HOSTILE[name]), 0.05) < 0.05
@@ -364,6 +367,7 @@ def test_the_worst_megabyte_costs_less_than_two_hundred_milliseconds(
     assert best_of_thirty(lambda: judge(SLOWER[name]), 0.2) < 0.2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", [*HOSTILE, *SLOWER])
 def test_a_hostile_megabyte_takes_bounded_memory_and_gives_it_back(name: str) -> None:
     data = (HOSTILE | SLOWER)[name]

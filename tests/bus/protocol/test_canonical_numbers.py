@@ -46,6 +46,7 @@ def test_the_samples_of_rfc_8785_appendix_b(vector: dict[str, str]) -> None:
     assert respelled([value]) == [vector["text"]]
 
 
+@pytest.mark.medium
 def test_every_way_of_writing_a_double_gives_the_same_text() -> None:
     values = doubles()
     exact = [numbers.text(value) for value in values]
@@ -53,6 +54,7 @@ def test_every_way_of_writing_a_double_gives_the_same_text() -> None:
     assert respelled(values[:20_000], trusted=False) == exact[:20_000]
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(
     shutil.which("node") is None, reason="node, whose JSON.stringify is the reference, is not installed"
 )

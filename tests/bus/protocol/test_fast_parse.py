@@ -297,6 +297,7 @@ DATA = st.sampled_from(
 )
 
 
+@pytest.mark.slow  # thousands of cases
 @settings(max_examples=4_000, deadline=None)
 @given(
     name=st.sampled_from(sorted(PLAIN)),

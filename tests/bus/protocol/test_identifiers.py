@@ -47,6 +47,7 @@ def is_listed(code: int) -> bool:
     return any(first <= code <= last for first, last in FORBIDDEN)
 
 
+@pytest.mark.medium
 def test_a_text_id_has_no_listed_code_point_and_any_other() -> None:
     for code in range(0x110000):
         allowed = not is_listed(code) and not 0xD800 <= code <= 0xDFFF

@@ -280,6 +280,7 @@ ODD_LINKS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@pytest.mark.slow  # thousands of cases
 @settings(max_examples=1_500, deadline=None)
 @given(
     length=st.integers(2, 5),

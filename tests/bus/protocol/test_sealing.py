@@ -401,6 +401,7 @@ def test_a_hostile_record_is_refused(name: str) -> None:
     assert verdict(HOSTILE[name])[0] == expected
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_record_costs_less_than_fifty_milliseconds(name: str, best_of_thirty: Callable[..., float]) -> None:
     assert best_of_thirty(lambda: outcome(sealing.parse, HOSTILE[name], REGISTRY.prove), 0.05) < 0.05
@@ -560,6 +561,7 @@ def seeds() -> list[bytes]:
     return [FIRST.value, CHAINED.value, rich.value, rfc8785.dumps(extended)]
 
 
+@pytest.mark.slow  # twenty-five thousand cases
 def test_twenty_five_thousand_mutations_are_refused_or_have_one_meaning() -> None:
     rng = random.Random(4)
     values = seeds()

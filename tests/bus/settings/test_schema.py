@@ -316,6 +316,7 @@ def test_what_is_described_loads_the_same() -> None:
     assert load(env=env, file=None).settings == loaded.settings
 
 
+@pytest.mark.medium
 @given(
     st.dictionaries(
         st.sampled_from(["SEALBUS_WORKER__CONCURRENCY", "SEALBUS_BUS__URL", "SEALBUS_RETRY__TIERS", "SEALBUS_X"]),

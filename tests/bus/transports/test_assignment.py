@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def test_every_partition_that_somebody_wants_has_one_interested_owner(group):
     assert all(wanted[part] in members[member] for part, member in target.items())
 
 
+@pytest.mark.medium
 @given(groups())
 def test_shares_within_a_topic_differ_by_at_most_one(group):
     members, topics, owners = group
@@ -45,6 +47,7 @@ def test_shares_within_a_topic_differ_by_at_most_one(group):
         assert not shares or max(shares) - min(shares) <= 1
 
 
+@pytest.mark.medium
 @given(groups(alike=True))
 def test_shares_of_members_with_the_same_topics_differ_by_at_most_one_overall(group):
     members, topics, owners = group
@@ -61,6 +64,7 @@ def test_applying_it_twice_changes_nothing(group):
     assert assign(members, topics, target) == target
 
 
+@pytest.mark.medium
 @given(groups())
 def test_the_order_of_members_does_not_matter(group):
     members, topics, owners = group
@@ -69,6 +73,7 @@ def test_the_order_of_members_does_not_matter(group):
     )
 
 
+@pytest.mark.medium
 @given(groups())
 def test_owners_give_up_only_what_exceeds_their_share(group):
     members, topics, owners = group
@@ -80,6 +85,7 @@ def test_owners_give_up_only_what_exceeds_their_share(group):
             assert before >= after or before <= after
 
 
+@pytest.mark.medium
 @given(groups(alike=True), st.data())
 def test_who_takes_what_is_free_step_by_step_arrives_at_balance(group, data):
     members, topics, _ = group

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.medium  # real workers
+
 PAGE = 8_192
 
 

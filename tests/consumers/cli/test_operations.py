@@ -14,6 +14,8 @@ import pytest
 from bus.transports import open_transport
 from bus.transports.base import NewRecord
 
+pytestmark = pytest.mark.medium  # real workers
+
 
 @pytest.fixture
 def rejected(folder: Any) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None
     assert len(folder.call("tail", "agents.parcel.sent", "--output", "json").stdout.splitlines()) == 3
 
 
+@pytest.mark.medium
 def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
     relay = folder.start("outbox", "relay", shop, "--interval", "50ms")
     folder.wait_until(lambda: "0 pending" in folder.call("outbox", "list", shop).stderr)

@@ -79,6 +79,7 @@ def test_exit_codes(folder: Any, arguments: tuple[str, ...], code: int) -> None:
     assert not (folder.path / "sealbus.db").exists()
 
 
+@pytest.mark.medium
 def test_a_reader_that_leaves_ends_it_quietly(folder: Any) -> None:
     folder.call("publish", "job.run", folder.jobs(5_000), "--app", "agents:app")
     for command in (("tail", "job.run", "--all"), ("publish", "job.run", "jobs.ndjson", "--app", "agents:app")):

@@ -16,6 +16,7 @@ def run(folder: Any, arguments: str, streams: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) -> None:
     done = run(folder, "publish job.run --app agents:app", streams)
@@ -23,6 +24,7 @@ def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) 
     assert len(folder.call("tail", "job.run", "--all").stdout.splitlines()) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     ["tail job.run --all", "publish job.run --app agents:app", "topics list", "--version", "--help", "tail --help"],

@@ -28,6 +28,7 @@ from deploy.kafka import clients
 from deploy.kafka.cluster import Cluster
 
 GROUP = App("worker@svc").group
+pytestmark = pytest.mark.slow  # a secured cluster of its own
 RIGHTS = ("CREATE", "DESCRIBE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 QUIET = {"log_level": 0}
 

@@ -126,6 +126,7 @@ def _counts_elsewhere(path: Path) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.medium
 def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_twice(
     tmp_path: Path, children: Children
 ) -> None:

@@ -377,6 +377,7 @@ async def test_it_stops_when_letters_die_again() -> None:
         assert (await it.states())["open"] == LETTERS
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("how", ["killed before", "killed after", "unknown", "half"])
 @pytest.mark.parametrize("at", range(1, 13))
 async def test_cut_off_at_any_append_every_letter_is_still_handled_once(

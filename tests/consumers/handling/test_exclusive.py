@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
         assert (exclusive.inside, exclusive.closed) == (0, False)
 
 
+@pytest.mark.medium
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
 def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
     exclusive, inside, turns = ExclusiveGate(), [], []

@@ -335,6 +335,7 @@ async def test_owners_of_one_name_are_not_taken_for_each_other(shared_store: Sto
     assert isinstance(await claim(second), ClaimedElsewhere)
 
 
+@pytest.mark.medium
 async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -> None:
     shared_store._clock, shared_store.lease_s = None, 1.0
     child = await shared_store.child("claim", "task-1")
@@ -347,6 +348,7 @@ async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -
     assert await unheld(inbox) == Claimed(token=2, starts=2, alone=False)
 
 
+@pytest.mark.medium
 async def test_two_processes_run_each_of_two_thousand_messages_once(shared_store: Store) -> None:
     shared_store.lease_s = 20.0
     children = [await shared_store.child("race", "2000") for _ in range(2)]

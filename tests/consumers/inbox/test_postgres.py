@@ -259,6 +259,7 @@ async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_c
     assert isinstance(await claim(inbox, "m-1", "h"), Claimed)
 
 
+@pytest.mark.slow  # ten seconds beside a frozen PostgreSQL
 @pytest.mark.parametrize("begun", [0, 3])
 async def test_a_server_that_hangs_does_not_keep_whoever_closes(
     url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, begun: int

@@ -79,6 +79,7 @@ async def story(path: Path, seed: int) -> list[object]:
     return told
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(12))
 async def test_answers_and_rows_are_those_of_the_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -100,6 +101,7 @@ async def test_a_first_claim_is_what_the_rules_make_of_no_row() -> None:
     table.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 256, 257, 600])
 async def test_known_and_unknown_keys_in_one_group_of_any_size(tmp_path: Path, count: int) -> None:
     inbox = await opened(tmp_path / "inbox.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ RECORDS = st.builds(NewRecord, TEXTS, BYTES, BYTES, HEADERS, st.none() | st.inte
 KEYS = st.builds(Key, *[TEXTS] * 5)
 
 
+@pytest.mark.medium
 @given(st.lists(RECORDS, max_size=4))
 def test_what_is_read_is_what_was_written(outputs: list[NewRecord]) -> None:
     assert decode_outputs(encode_outputs(outputs)) == tuple(outputs)

@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -164,7 +165,7 @@ class Inboxes(RuleBasedStateMachine):
         assert all(row.deaths <= self.died_alone[key] for key, row in self.rows.items())
 
 
-TestInboxes = Inboxes.TestCase
+TestInboxes = pytest.mark.medium(Inboxes.TestCase)
 TestInboxes.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -258,6 +258,7 @@ async def test_a_wall_clock_that_leaps_takes_nothing_from_the_living(tmp_path: P
     await two.close()
 
 
+@pytest.mark.medium
 async def test_a_claim_that_no_row_can_hold_fails_alone_in_the_question_it_was_asked_in(tmp_path: Path) -> None:
     inbox = await opened(tmp_path / "inbox.db")
     asks = [Ask(key(f"m-{number}"), "hash-1", LATER_MS if number != 3 else 2**70) for number in range(6)]

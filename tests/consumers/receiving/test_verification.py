@@ -249,6 +249,7 @@ def test_what_a_policy_fails_over_is_unauthorized_and_no_other_message_is(failur
             assert (delivery.error.reason if isinstance(delivery, Refused) else None) == reason
 
 
+@pytest.mark.medium
 @settings(max_examples=600, deadline=None)
 @given(st.integers(0, 3), st.binary(max_size=3), st.data())
 def test_a_damaged_record_is_refused_for_the_same_reason(like: int, piece: bytes, data: st.DataObject) -> None:

@@ -240,7 +240,7 @@ class Traffic(RuleBasedStateMachine):
 
 
 Traffic.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestTraffic = Traffic.TestCase
+TestTraffic = pytest.mark.medium(Traffic.TestCase)
 
 
 def test_what_nobody_asks_for_any_more_is_let_go_of() -> None:

@@ -61,6 +61,7 @@ async def come_through(bus, database: Database, count: int) -> None:
     assert bus.dead == []
 
 
+@pytest.mark.medium
 async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
     database = Database()
     async with database.app().test() as bus:
@@ -235,6 +236,7 @@ async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error
         assert b"sealbus_breaker_open" in generate_latest(bus.publisher.metrics.registry)
 
 
+@pytest.mark.medium
 async def test_a_flood_of_messages_that_blame_stops_nobody_whose_dependency_is_up() -> None:
     database = Database()
     database.up = True

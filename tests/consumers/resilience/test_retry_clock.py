@@ -266,6 +266,7 @@ async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("jump_s", [0, 3600, -3600])
 async def test_of_many_retries_none_waits_for_the_others_because_the_wall_clock_has_jumped(
     jump_s: int, monkeypatch: pytest.MonkeyPatch

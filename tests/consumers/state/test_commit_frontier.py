@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -53,7 +54,7 @@ class Model(RuleBasedStateMachine):
         )
 
 
-TestModel = Model.TestCase
+TestModel = pytest.mark.medium(Model.TestCase)
 TestModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -111,7 +112,7 @@ class Model(RuleBasedStateMachine):
         assert all(done == sorted(done) for done in self.done.values())
 
 
-TestModel = Model.TestCase
+TestModel = pytest.mark.medium(Model.TestCase)
 TestModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 

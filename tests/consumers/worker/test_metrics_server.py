@@ -53,6 +53,7 @@ def test_there_is_no_other_path(port: int, path: str) -> None:
     assert (status, body) == (404, b"not here: metrics are at /metrics\n")
 
 
+@pytest.mark.slow  # connections that idle for seconds
 def test_more_than_a_few_connections_are_closed_at_once_and_idle_ones_soon(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -710,6 +710,7 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
         assert [letter.reason for letter in bus.dead] == ["expired"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("not_before", [lambda now_ms: now_ms + 7_200_000, lambda _: 10**16, lambda _: 10**40])
 @pytest.mark.parametrize("topic", ["_retry.{group}.5s", "_retry.{group}.5m"])
 async def test_what_waits_in_a_tier_beyond_its_life_never_runs(not_before: Callable[[int], int], topic: str) -> None:

@@ -82,6 +82,7 @@ async def test_a_late_answer_of_a_type_nobody_asked_for_has_no_label_of_its_own(
     assert [case.late(label) for label in ("other", "error.reported", "waiting.answer", "foreign.type")] == [1, 1, 1, 0]
 
 
+@pytest.mark.medium
 async def test_memory_is_bounded_by_what_waits_at_the_same_time(case: Case) -> None:
     for number in range(30_000):
         waiter = case.open(str(number), 3600)

@@ -70,6 +70,7 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "fault", [UnreachableError("x"), TopicMissingError("x"), NotPermittedError("x"), ValueError("a bug")]
 )

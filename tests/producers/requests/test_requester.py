@@ -44,6 +44,8 @@ from sealbus import (
     payload,
 )
 
+pytestmark = pytest.mark.medium  # real clocks
+
 
 @payload("question.asked")
 class Question(msgspec.Struct, frozen=True):
@@ -73,9 +75,9 @@ class Facts(msgspec.Struct, frozen=True):
 Handler = Callable[..., Awaitable[Any]]
 
 
-@pytest.fixture(params=["memory", "sqlite", "kafka"])
+@pytest.fixture(params=["memory", "kafka"])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """A log of each kind, and a namespace nobody else uses."""
+    """An embedded log and a real one, and a namespace nobody else uses."""
     url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/log.db"}.get(request.param)
     flags = {
         "bus.url": url or f"kafka://{request.getfixturevalue('kafka')}",
@@ -147,6 +149,7 @@ async def staged(app: App | None, settings: Settings) -> AsyncIterator[Stage]:
         await transport.close()
 
 
+@pytest.mark.parametrize("settings", ["memory", "sqlite", "kafka"], indirect=True)
 async def test_a_request_is_answered_with_the_type_asked_for(settings: Settings) -> None:
     async with staged(oracle(shout), settings) as stage:
         assert await stage.bus.request(Question("why?"), Answer, timeout_s=20) == Answer("WHY?")
@@ -439,6 +442,7 @@ async def test_closing_ends_what_waits(settings: Settings) -> None:
             await stage.bus.request(Question(), Answer)
 
 
+@pytest.mark.slow  # waits until messages expire, on a real clock
 async def test_an_expired_request_is_reported_too(settings: Settings) -> None:
     """Nobody works when it is sent; the report outlives the request and says why it died."""
     async with staged(None, settings) as stage:

@@ -103,6 +103,7 @@ def made_by(seal: Callable[[], SealedRecord]) -> object:
     return sealed.message_id, sealed.message_type, sealed.record, sealed.message.metadata
 
 
+@pytest.mark.slow  # hundreds of cases, each sealed twice
 @settings(max_examples=500, deadline=None)
 @given(
     root=ROOTS,

@@ -148,6 +148,7 @@ async def test_bearer_tokens_come_from_a_function(monkeypatch: pytest.MonkeyPatc
         options(security_protocol="sasl_ssl", sasl_mechanism="OAUTHBEARER", token="issuer:nothing")
 
 
+@pytest.mark.medium
 def test_the_library_is_imported_only_for_kafka() -> None:
     code = (
         "import sys, sealbus; from bus.transports import open_transport; "

@@ -23,6 +23,8 @@ from bus.transports import open_configured
 from consumers.app import App
 from consumers.deadletters.journal import Journal, whereabouts
 
+pytestmark = pytest.mark.medium  # real workers
+
 SIZE = int(os.environ.get("SEALBUS_TEST_LETTERS", "5000"))
 
 APP = """

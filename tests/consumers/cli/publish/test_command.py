@@ -46,6 +46,7 @@ def test_a_field_nobody_knows_is_named(folder: Any) -> None:
     assert "has no field 'labbel'; it was left out; the nearest is label" in result.stderr
 
 
+@pytest.mark.medium
 def test_lines_leave_as_soon_as_they_arrive(folder: Any) -> None:
     publisher = folder.start("publish", "job.run", "--app", "agents:app", stdin=subprocess.PIPE)
     for number in range(3):
@@ -58,6 +59,7 @@ def test_lines_leave_as_soon_as_they_arrive(folder: Any) -> None:
     assert folder.end(publisher, signal.SIGINT) == 130
 
 
+@pytest.mark.medium
 def test_twenty_thousand_lines_take_seconds(folder: Any) -> None:
     started_s = time.monotonic()
     result = folder.call("publish", "job.run", folder.jobs(20_000), "--app", "agents:app")

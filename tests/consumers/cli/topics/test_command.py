@@ -121,6 +121,7 @@ def test_check_names_every_missing_topic_once(folder: Any) -> None:
     }
 
 
+@pytest.mark.medium
 def test_applies_at_the_same_time_all_succeed(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "1"})
     running = [folder.start("topics", "apply", "agents:app", stderr=subprocess.STDOUT) for _ in range(4)]

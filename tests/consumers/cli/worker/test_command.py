@@ -19,6 +19,8 @@ import pytest
 
 from consumers.worker.signals import ECHO_S
 
+pytestmark = pytest.mark.medium  # real workers
+
 COUNT = 2_000
 
 

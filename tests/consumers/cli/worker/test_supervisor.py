@@ -20,6 +20,7 @@ def stays(marker: Path) -> list[str]:
     return [sys.executable, "-c", f"import pathlib, sys; pathlib.Path({str(marker)!r}).touch(); sys.stdin.read()"]
 
 
+@pytest.mark.medium
 async def test_a_process_that_cannot_be_started_again_is_tried_again_while_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

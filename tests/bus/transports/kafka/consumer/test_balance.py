@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,7 @@ def test_every_partition_that_somebody_reads_has_exactly_one_holder(group) -> No
     assert all(place.topic in bids[name].topics for name, one in shares.items() for place in one.held)
 
 
+@pytest.mark.medium
 @given(groups())
 def test_what_is_held_is_never_given_to_another_in_the_same_round(group) -> None:
     partitions, bids = group
@@ -56,6 +58,7 @@ def test_what_is_held_is_never_given_to_another_in_the_same_round(group) -> None
         assert shares[name].leaving <= kept
 
 
+@pytest.mark.medium
 @given(groups())
 def test_two_rounds_make_it_even_in_each_topic_and_in_sum(group) -> None:
     partitions, bids = group
@@ -69,6 +72,7 @@ def test_two_rounds_make_it_even_in_each_topic_and_in_sum(group) -> None:
         assert max(sums) - min(sums) <= 1
 
 
+@pytest.mark.medium
 @given(groups())
 def test_an_even_group_is_left_alone(group) -> None:
     partitions, bids = group

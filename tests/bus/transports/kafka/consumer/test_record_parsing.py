@@ -43,6 +43,7 @@ def test_such_a_batch_that_is_cut_off_is_corrupt(end: int) -> None:
         read(batch()[:end])
 
 
+@pytest.mark.medium
 @given(st.data())
 def test_such_a_batch_that_is_damaged_is_read_or_corrupt(draw: st.DataObject) -> None:
     raw = bytearray(batch())

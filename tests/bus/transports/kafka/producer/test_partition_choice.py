@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def places(records: list[NewRecord], partitions: int, largest: int | None) -> tu
     return spans, [repr(outcome) for outcome in call.outcomes]
 
 
+@pytest.mark.medium
 @given(
     st.lists(USUAL, max_size=30) | st.lists(USUAL | ODD, max_size=8),
     st.integers(0, 7),

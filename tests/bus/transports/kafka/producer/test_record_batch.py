@@ -67,6 +67,7 @@ def read_by_library(batch: bytes) -> list[Record]:
     ]
 
 
+@pytest.mark.medium
 @given(RECORDS)
 def test_a_batch_is_byte_for_byte_the_librarys(records: list[NewRecord]) -> None:
     with mock.patch.object(native, "core", None):
@@ -74,6 +75,7 @@ def test_a_batch_is_byte_for_byte_the_librarys(records: list[NewRecord]) -> None
     assert batch_of(records) == theirs
 
 
+@pytest.mark.medium
 @given(RECORDS)
 def test_sizes_are_counted_alike_and_are_enough(records: list[NewRecord]) -> None:
     with mock.patch.object(native, "core", None):
@@ -107,6 +109,7 @@ def test_the_bytes_are_the_same_at_each_try() -> None:
     assert builder.record_count() == 1
 
 
+@pytest.mark.medium
 @given(RECORDS, st.data())
 def test_a_damaged_batch_is_read_as_the_library_reads_it_or_left_to_it(
     records: list[NewRecord], draw: st.DataObject
