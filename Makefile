@@ -5,7 +5,8 @@ DEMO := .venv-demo
 TEST := .venv-test
 MUTANTS := .venv-mutants
 BENCH := .venv-bench
-WORKERS ?= -n 2
+# xdist 3.8 waits for ever where a dead worker is replaced (by scope, file or group): here it ends the run, as a failure.
+WORKERS ?= -n 2 --max-worker-restart 0
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
