@@ -51,7 +51,7 @@ Performative: TypeAlias = Literal[
     "subscribe",
     "cancel",
 ]
-Backoff: TypeAlias = Literal["constant", "linear", "exponential"]
+BackoffKind: TypeAlias = Literal["constant", "linear", "exponential"]
 
 
 class _Layer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -126,7 +126,7 @@ class Metadata(_Layer, frozen=True, kw_only=True):
 class RetryPolicy(_Layer, frozen=True, kw_only=True):
     """The retries a message asks for, limited by its group. All four members are given together."""
 
-    backoff: Backoff
+    backoff: BackoffKind
     base_ms: int
     cap_ms: int
     max_attempts: int

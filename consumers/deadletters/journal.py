@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, TopicMissingError
 from bus.protocol import canonical
@@ -50,7 +51,7 @@ QUIET_S: Final = 20.0
 """Seconds without an entry after which a working run notes again that it works."""
 
 _PATIENCE: Final = 6
-_FIRST_PAUSE_S: Final = 0.2
+_BACKOFF: Final = Backoff(0.2, 10.0)
 
 _log = get_logger("journal")
 
@@ -151,8 +152,8 @@ class Journal:
 
     async def _append(self, records: Sequence[NewRecord]) -> None:
         """Append all *records*, retrying errors that may pass: a repeated record says the same."""
-        waiting, pause_s = list(records), _FIRST_PAUSE_S
-        for attempt in range(_PATIENCE):
+        waiting = list(records)
+        for tries, pause_s in enumerate(_BACKOFF.delays_s(), 1):
             outcomes = (
                 await self._transport.append(waiting, timeout_s=self._settings.publish.timeout_s) if waiting else []
             )
@@ -165,11 +166,10 @@ class Journal:
                 self._wrote_s = self._clock.monotonic_s()
                 return
             waiting, error = [record for record, _ in failed], failed[0][1]
-            if not isinstance(error, BusError) or not error.retriable or attempt == _PATIENCE - 1:
+            if not isinstance(error, BusError) or not error.retriable or tries == _PATIENCE:
                 raise error
             _log.warning("journal.append_failed", records=len(waiting), error=str(error), again_in_s=pause_s)
             await self._clock.sleep(pause_s)
-            pause_s *= 2
 
 
 def operator() -> str:

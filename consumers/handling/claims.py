@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bus.backoff import Backoff
 from bus.clock import Clock, Interval
 from bus.errors import InboxError
 from bus.failpoints import reach
@@ -30,8 +31,7 @@ __all__ = ["ClaimRequest", "InboxClient", "ResultRequest", "ActiveClaim"]
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.5, 30.0)
 _OVER = "the run that this transaction belongs to has ended"
 
 _log = get_logger("inbox")
@@ -270,15 +270,15 @@ class InboxClient:
         """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
         if not error.retriable:
             raise error
-        pause_s = _FIRST_PAUSE_S
+        pauses_s = _BACKOFF.delays_s()
         self._hold(partition, True)
         try:
             while True:
+                pause_s = next(pauses_s)
                 # All messages at hand wait here for the same reason: log one line.
                 if self._said.is_time("unreachable", pause_s):
                     _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
                 if partition.closed:
                     raise GaveUpError
                 try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 
+from bus.backoff import Backoff
 from bus.clock import Clock, Timer
 from bus.errors import DependencyDown, SettingMissing, text_of
 from bus.protocol.sealing import Message
@@ -124,9 +125,7 @@ Longer than any wait here, and than the longest default retry tier, whose waitin
 _LIVELY_S = 3.0
 """Seconds after the last success of a type in which its dependencies are not believed to be down."""
 _BASE_S = 1.0
-
-
-_CAP_S = 30.0
+_BACKOFF = Backoff(_BASE_S, 30.0)
 
 
 _MOST_BLAMED = 10_000
@@ -141,11 +140,12 @@ _MOST_DOUBTS = 1_000
 class _Breaker:
     """One dependency that is down."""
 
-    __slots__ = ("asked_s", "backoff_s", "last_s", "next_probe_s", "probed", "probing", "types")
+    __slots__ = ("asked_s", "backoff_s", "backoffs_s", "last_s", "next_probe_s", "probed", "probing", "types")
 
     def __init__(self, message_type: str, now_s: float) -> None:
         self.types = {message_type}
-        self.backoff_s = _BASE_S
+        self.backoffs_s = _BACKOFF.delays_s()
+        self.backoff_s = next(self.backoffs_s)
         self.next_probe_s = now_s + _BASE_S
         self.probing: str | None = None
         self.probed: set[str] = set()
@@ -325,7 +325,7 @@ class Breakers:
             if breaker.probing == message_id:
                 breaker.probing = None
                 if failed:
-                    breaker.backoff_s = min(_CAP_S, breaker.backoff_s * 2)
+                    breaker.backoff_s = next(breaker.backoffs_s)
                     breaker.next_probe_s = now_s + breaker.backoff_s
 
     def forget(self, now_s: float) -> list[str]:

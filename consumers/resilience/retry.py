@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bus.backoff import Backoff
 from bus.errors import Reject, RetryLater, text_of
 from bus.protocol.envelope import RetryPolicy
 
@@ -130,5 +131,5 @@ def _delay(policy: Retry, attempt: int) -> float:
         case "linear":
             delay_s = policy.base_s * attempt
         case _:
-            delay_s = policy.base_s * 2.0 ** min(attempt - 1, 64)
+            delay_s = Backoff(policy.base_s, policy.cap_s).delay_s(attempt)
     return min(delay_s, policy.cap_s)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, ContractError, NotPermittedError, RecordTooLargeError, SigningError, TopicMissingError
 from bus.telemetry.logs import get_logger
@@ -28,8 +29,7 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["GaveUpError", "DurableAppender"]
 
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.5, 30.0)
 _FORGOTTEN_S = 5.0
 """Seconds for which a missing reply topic is not tried again; its agent may create it afterwards."""
 _MOST_GONE = 4_096
@@ -229,7 +229,8 @@ class _Patience:
         self._clock = clock
         self._hold = hold
         self._held = False
-        self.pause_s = _FIRST_PAUSE_S
+        self._pauses_s = _BACKOFF.delays_s()
+        self.pause_s = next(self._pauses_s)
 
     def __enter__(self) -> _Patience:
         return self
@@ -248,7 +249,7 @@ class _Patience:
             await self._clock.sleep(self.pause_s)
         finally:
             self._partition.patient -= 1
-        self.pause_s = min(_LONGEST_PAUSE_S, self.pause_s * 2)
+        self.pause_s = next(self._pauses_s)
         if self._partition.closed:
             raise GaveUpError
 

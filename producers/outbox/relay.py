@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bus.backoff import Backoff
 from bus.errors import (
     BusError,
     ConfigurationError,
@@ -92,7 +93,7 @@ class Relay:
 
     async def run(self) -> None:
         """Relay until `stop`, also through outages of the log or the database. Raises ConfigurationError."""
-        pause_s = self._interval_s
+        backoff, troubles = Backoff(2 * self._interval_s, _LONGEST_PAUSE_S), 0
         is_open = False
         while not self._stopping:
             try:
@@ -103,11 +104,9 @@ class Relay:
             except InboxError as error:
                 self._say("outbox.database_unreachable", str(error))
                 done = Round(trouble=error)
-            if done.trouble is None and done.has_moved:
-                pause_s = self._interval_s
-                continue
-            pause_s = self._interval_s if done.trouble is None else min(_LONGEST_PAUSE_S, pause_s * 2)
-            await self._wait(pause_s)
+            troubles = 0 if done.trouble is None else troubles + 1
+            if troubles or not done.has_moved:
+                await self._wait(backoff.delay_s(troubles) if troubles else self._interval_s)
 
     async def run_once(self) -> Round:
         """Send what can be sent now. Raises InboxError, also if another relay leads, and ConfigurationError."""

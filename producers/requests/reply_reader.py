@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from bus import gates
+from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
 from bus.payloads.payload_types import PayloadType, Risk, payload_type
@@ -33,8 +34,7 @@ _PAGE_BYTES = 8 * 1_048_576
 _LOOK_S = 5.0
 # No longer: a log may say nothing of a recreated topic, which is then noticed only after this wait.
 _WAIT_S = _LOOK_S
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
+_BACKOFF: Final = Backoff(0.2, 5.0)
 _REPORT: Final = payload_type(ErrorReported)
 REPLY_GROUP: Final = "reply"
 """The group a policy is asked about for an answer, which no group has handled."""
@@ -186,15 +186,15 @@ class ReplyReader:
         self._tasks.append(asyncio.get_running_loop().create_task(self._follow(partition)))
 
     async def _follow(self, partition: int) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses_s = _BACKOFF.delays_s()
         while True:
             try:
                 await self._advance(partition)
-                pause_s = _FIRST_PAUSE_S
+                pauses_s = _BACKOFF.delays_s()
             except ClosedError:
                 return
             except Exception as error:  # noqa: BLE001 - after any fault of the log, requests go on when it recovers
-                known = isinstance(error, BusError)
+                known, pause_s = isinstance(error, BusError), next(pauses_s)
                 _log.warning(
                     "replies.unreadable",
                     topic=self._topic,
@@ -203,7 +203,6 @@ class ReplyReader:
                     exc_info=None if known else error,
                 )
                 await self._clock.sleep(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
                 await self._look()
 
     async def _advance(self, partition: int) -> None:

@@ -13,6 +13,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from bus.backoff import Backoff
 from bus.clock import SystemClock
 from bus.telemetry.logs import get_logger
 from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
@@ -30,10 +31,9 @@ _HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
 _NOT_STARTED: Final = 256
 """No exit code that a child could have."""
 _PROVEN_S: Final = 10.0
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 30.0
-_WORKED_PAUSE_S: Final = 2.0
-"""The longest pause after a child that died of what it was running.
+_BACKOFF: Final = Backoff(0.5, 30.0)
+_MOST_TRIES_AT_WORK: Final = 3
+"""The step of the back-off at which a child that died of what it was running stays.
 
 Each of its deaths brings the message that is to blame nearer to its end.
 """
@@ -81,7 +81,7 @@ class _Supervisor:
         return hopeless[0] if hopeless else FAILED if any(codes) else 0
 
     async def _keep(self, slot: int) -> int:
-        pause_s, begun, proven = _FIRST_PAUSE_S, False, False
+        tries, begun, proven = 0, False, False
         while True:
             started_s, started_ms = time.monotonic(), self._clock.now_ms()
             code = await self._live(slot)
@@ -95,8 +95,9 @@ class _Supervisor:
                 _log.error("supervisor.child_hopeless", slot=slot, code=code)
                 self._stop(signal.SIGTERM)
                 return code
-            pause_s = _FIRST_PAUSE_S if lived_s > _PROVEN_S else pause_s
-            pause_s = min(pause_s, _WORKED_PAUSE_S) if running else pause_s
+            tries = 1 if lived_s > _PROVEN_S else tries + 1
+            tries = min(tries, _MOST_TRIES_AT_WORK) if running else tries
+            pause_s = _BACKOFF.delay_s(tries)
             _log.warning(
                 "supervisor.child_died",
                 slot=slot,
@@ -107,7 +108,6 @@ class _Supervisor:
             )
             if await self._stopped_within(pause_s):
                 return 0
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _live(self, slot: int) -> int:
         try:

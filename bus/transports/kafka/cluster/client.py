@@ -21,6 +21,7 @@ from aiokafka.errors import KafkaError, NotLeaderForPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
+from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, UnreachableError
 from bus.transports.base import PartitionRange
@@ -147,8 +148,9 @@ class ClusterClient:
         timeout_s: float,
     ) -> T:
         deadline_s = self._clock.monotonic_s() + timeout_s
-        pause_s = 0.1
+        pauses_s = Backoff(0.1, 1.0).delays_s()
         while True:
+            pause_s = next(pauses_s)
             left_s = deadline_s - self._clock.monotonic_s()
             try:
                 async with asyncio.timeout(max(0.1, left_s)):
@@ -166,7 +168,6 @@ class ClusterClient:
             else:
                 return answer
             await self._clock.sleep(pause_s)
-            pause_s = min(1.0, pause_s * 2)
 
     def _advertised(self) -> tuple[str, ...]:
         """Return the brokers' advertised addresses that are not among the bootstrap addresses."""

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
+from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
 from bus.telemetry.logs import get_logger
@@ -27,8 +28,7 @@ from bus.transports.kafka.producer.replacement import ProducerSupervisor
 
 __all__ = ["Appender"]
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.1, 1.0)
 
 _topic_of, _partition_of = attrgetter("topic"), attrgetter("partition")
 
@@ -131,8 +131,9 @@ class Appender:
             self._unprepared -= 1
 
     async def _facts(self, name: str, deadline_s: float) -> TopicFacts | BusError:
-        pause_s = _FIRST_PAUSE_S
+        pauses_s = _BACKOFF.delays_s()
         while True:
+            pause_s = next(pauses_s)
             try:
                 return await self._link.topic(name)
             except BusError as error:
@@ -145,7 +146,6 @@ class Appender:
                     return error
                 self._supply.fault = str(error)
             await self._clock.sleep(pause_s)
-            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def _distribute(
         self, call: AppendCall, records: Sequence[NewRecord], topics: Mapping[str, TopicFacts | BusError]

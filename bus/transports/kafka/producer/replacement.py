@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Mapping
 
 from aiokafka import errors
 
+from bus.backoff import Backoff
 from bus.errors import BusError
 from bus.telemetry.logs import get_logger
 from bus.transports.kafka.cluster.client import ClusterClient
@@ -28,8 +29,7 @@ _GRACE_S = 5.0
 _STALL_S = 15.0
 _HEALTHY_S = 5.0
 _WATCH_S = 1.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 4.0
+_BACKOFF = Backoff(0.2, 4.0)
 
 _log = get_logger("kafka")
 
@@ -43,7 +43,7 @@ class ProducerSupervisor:
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses_s = _BACKOFF.delays_s()
         self._not_before_s = 0.0
         self.fault = ""
         """The last fault; a deadline that expires later includes it in its error."""
@@ -89,11 +89,11 @@ class ProducerSupervisor:
             producer = await Producer.started(self._options)
         except (errors.KafkaError, OSError, TimeoutError) as error:
             self.fault = said(error)
-            _log.warning("kafka.producer_not_started", error=self.fault, again_in_s=self._pause_s)
-            self._not_before_s = time.monotonic() + self._pause_s
-            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+            pause_s = next(self._pauses_s)
+            _log.warning("kafka.producer_not_started", error=self.fault, again_in_s=pause_s)
+            self._not_before_s = time.monotonic() + pause_s
             return None
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses_s = _BACKOFF.delays_s()
         self._spawn(self._watch(producer))
         return producer
 
