@@ -7,7 +7,8 @@ declaration; the worker and its parts get it and never see the `App`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,7 +18,7 @@ from bus.protocol.signatures import Signer, Verifier
 from bus.trust.policy import Policy
 from consumers.resilience.retry import Retry
 
-__all__ = ["Dedup", "Handler", "Order", "Subscription"]
+__all__ = ["Declaration", "Dedup", "Handler", "Handling", "Lifespan", "Middleware", "Order", "Subscription"]
 
 
 Order = Literal["key", "key_strict", "none"]
@@ -26,7 +27,22 @@ Order = Literal["key", "key_strict", "none"]
 Dedup = Literal["key", "always", "off"]
 
 
-Handler = Callable[..., Awaitable[Any]]
+Handler = Callable[..., Any]
+"""A handler as it is declared: a coroutine function, or an ordinary one that blocks."""
+
+
+Handling = Callable[[Any, Any], Awaitable[Any]]
+"""A handler as middleware sees it: takes the payload and the context, returns what the handler returns."""
+
+
+Middleware = Callable[[Handling], Handling]
+"""Takes the next handling and returns the one around it."""
+
+
+Lifespan = Callable[[], Any]
+"""An async generator function that yields once, or a function that returns an async context manager."""
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +59,12 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """None: until the message expires."""
     order: Order
     dedup: Dedup = "key"
+    blocking: bool = False
+    """Whether the handler is an ordinary function, run in a thread."""
+    provide: Mapping[str, Any] = _NOTHING
+    """Further arguments by name: values, functions that make them, and lifespans."""
+    middleware: tuple[Middleware, ...] = ()
+    """What is put around the handler, outermost first."""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +82,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: Mapping[str, Subscription]
     """Subscriptions by message type."""
     types: tuple[type[msgspec.Struct], ...]
+    lifespans: tuple[Lifespan, ...] = ()
+    """What is opened before the first message and closed after the last, in this order."""
 
     @property
     def agent_id(self) -> str:

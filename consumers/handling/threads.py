@@ -20,10 +20,10 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """Wrap *function* as a handler that the event loop can await."""
 
     @functools.wraps(function)
-    async def handler(*arguments: Any) -> Any:
+    async def handler(*arguments: Any, **named: Any) -> Any:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = loop.create_future()
-        call = functools.partial(contextvars.copy_context().run, function, *arguments)
+        call = functools.partial(contextvars.copy_context().run, function, *arguments, **named)
         threading.Thread(
             target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
         ).start()

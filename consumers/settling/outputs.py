@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bus.errors import ContractError
 from bus.payloads.payload_types import untyped
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -47,10 +48,24 @@ def seal_outputs(
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed += [
-        publisher.sealer.seal(Draft(payload=answer, to=requester), cause=message, answers=True, topic=reply_to)
+        publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to)
         for answer in answers
     ]
     return sealed
+
+
+def _drafted(answer: Any, requester: Agent | None) -> Draft:
+    """Return *answer* as a draft; the answer to a request goes to its requester, whatever options it has."""
+    if not isinstance(answer, Draft):
+        return Draft(payload=answer, to=requester)
+    if requester is None:
+        return answer
+    for name in ("to", "reply_to", "correlation_id"):
+        if getattr(answer, name) is not None:
+            raise ContractError(
+                f"what answers a request goes to its requester: leave {name} out, or use context.send(...)", name
+            )
+    return msgspec.structs.replace(answer, to=requester)
 
 
 def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:

@@ -1,6 +1,6 @@
-"""The worker's process: its parts composed from settings, its signals, and how it ends.
+"""The worker's process: its hosts on one log, its signals, and how it ends.
 
-Owns what a process does once: open the log, build publisher and worker, and serve metrics. It stops with a deadline on
+Owns what a process does once: open the log, and serve metrics. It stops with a deadline on
 SIGTERM, SIGINT and an error, and exits at once on a second signal. The only module of this package that touches
 signals.
 """
@@ -11,37 +11,26 @@ import asyncio
 import gc
 import os
 import signal
-import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
+from typing import Any
 
-import msgspec
-
-from bus.clock import Clock, SystemClock
-from bus.errors import BusError, text_of
-from bus.protocol.identifiers import uuid7
+from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
-from bus.topics.specs import creates_topics
 from bus.transports import open_configured
-from bus.transports.base import Transport
-from consumers.crashes.crash_guard import CrashGuard
-from consumers.crashes.open import open_roll
-from consumers.deadletters.park_orders import ParkOrders, follow_orders
 from consumers.declaration import Declaration
-from consumers.group_plan import make_plan
-from consumers.inbox.open import choose_inbox, has_inbox
+from consumers.handling.slots import RunningHandler
+from consumers.worker.host import Host, check_groups, run_hosts, stop_hosts
 from consumers.worker.loop_watchdog import LoopWatch
 from consumers.worker.metrics_server import MetricsServer
 from consumers.worker.signals import ECHO_S, RepeatedSignal
-from consumers.worker.startup_checks import check_hash_seed, check_needs
-from consumers.worker.worker import Worker
-from producers.connection import make_publisher
+from consumers.worker.startup_checks import check_hash_seed
 
-__all__ = ["in_namespace", "make_worker", "run_process"]
+__all__ = ["run_process"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
@@ -52,36 +41,8 @@ _THRESHOLD = 10_000
 _log = get_logger("process")
 
 
-def make_worker(
-    app: Declaration,
-    transport: Transport,
-    settings: Settings,
-    *,
-    member: str,
-    clock: Clock,
-    metrics: Metrics,
-    guard: CrashGuard | None = None,
-) -> Worker:
-    """Build a worker of *app* on *transport*, with a publisher of its own for what it sends."""
-    settings = in_namespace(settings, app.namespace)
-    publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
-    inbox = choose_inbox(app, settings, owner=member, clock=clock)
-    return Worker(
-        app,
-        make_plan(app, settings),
-        transport,
-        publisher,
-        settings,
-        inbox=inbox,
-        member=member,
-        clock=clock,
-        metrics=metrics,
-        guard=guard,
-    )
-
-
 async def run_process(
-    app: Declaration,
+    apps: Sequence[Declaration],
     settings: Settings,
     *,
     metrics_port: int | None = None,
@@ -89,82 +50,63 @@ async def run_process(
     on_ready: Callable[[], None] | None = None,
     echo_s: float = ECHO_S,
 ) -> int:
-    """Work until a signal; return the exit code: 0 when everything was drained, 1 when handlers were cut.
+    """Run *apps* until a signal; return the exit code: 0 when everything was drained, 1 when handlers were cut.
 
     A second signal ends the process at once, unless it comes within *echo_s* seconds of the first. Raises the error
-    that ended the worker. The process then ends by the deadline that a signal would have set.
+    that ended a worker. The process then ends by the deadline that a signal would have set.
     """
-    clock = SystemClock()
-    metrics = Metrics()
+    check_hash_seed(os.environ)
+    check_groups(apps)
+    clock, metrics = SystemClock(), Metrics()
     transport = open_configured(settings, clock=clock)
-    guard = CrashGuard(open_roll(in_namespace(settings, app.namespace), app.group), clock)
+    hosts: list[Host] = []
     try:
-        check_hash_seed(os.environ)
-        check_needs(app, has_inbox=has_inbox(app, settings))
-        member = _member_name(clock)
-        worker = make_worker(app, transport, settings, member=member, clock=clock, metrics=metrics, guard=guard)
+        hosts += [Host(app, transport, settings, clock=clock, metrics=metrics) for app in apps]
         with (
             MetricsServer(metrics.registry, metrics_host, metrics_port),
             _rarer_collections(),
-            LoopWatch(worker.slots.work_of) as loop,
+            LoopWatch(lambda task: _work_of(hosts, task)) as loop,
         ):
             metrics.loop_lag_seconds.set_function(loop.take_lag_s)
-            guard.open(settings.worker.concurrency, member)
-            await _bury_the_dead(transport, app.group, guard.gone_members())
-            orders = await _orders(transport, in_namespace(settings, app.namespace), app.group, guard)
-            await worker.start(create_topics=creates_topics(settings, transport.features))
-            limit_s = settings.worker.drain_timeout_s + _TEARDOWN_S
-            with _stopping(limit_s, echo_s, guard.end_in_order) as stop:
-                if on_ready is not None:
-                    on_ready()
-                following = asyncio.get_running_loop().create_task(follow_orders(orders, guard.ordered, clock))
-                try:
-                    await worker.run(stop)
-                except Exception as error:
-                    # Log it at once: the deadline may end the process before the error reaches the top.
-                    _log.error("process.failed", error=f"{type(error).__name__}: {text_of(error)}")
-                    guard.end_in_order()
-                    _end_after(limit_s)
-                    raise
-                finally:
-                    following.cancel()
-                    _log.info("process.stopping")
-                    cut = await worker.stop(settings.worker.drain_timeout_s)
+            cut = await _work(hosts, settings.worker.drain_timeout_s + _TEARDOWN_S, on_ready, echo_s)
         return 1 if cut else 0
     finally:
-        guard.close()
+        for host in reversed(hosts):
+            await host.close()
         await transport.close()
 
 
-async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
-    """Expel *members*, dead processes of this machine, from *group*.
-
-    Their partitions would wait until their sessions time out.
-    """
-    if members:
-        try:
-            await transport.admin.expel(group, members)
-        except BusError as error:
-            _log.info(
-                "process.dead_not_expelled",
-                error=str(error),
-                detail="their partitions go to others when their sessions have timed out",
-            )
-
-
-async def _orders(transport: Transport, settings: Settings, group: str, guard: CrashGuard) -> ParkOrders:
-    """Read what operators have set aside, before the first record is read."""
-    orders = ParkOrders(transport, settings.bus.namespace, group)
+async def _work(hosts: Sequence[Host], limit_s: float, on_ready: Callable[[], None] | None, echo_s: float) -> int:
+    """Start *hosts*, run them until a signal or the first failure, stop them; return how many handlers were cut."""
     try:
-        if await orders.read_on():
-            guard.ordered(orders.known)
-    except BusError as error:
-        _log.warning(
-            "process.park_orders_unread",
-            error=str(error),
-            detail="what was set aside with `sealbus groups --park` may run",
-        )
-    return orders
+        for host in hosts:
+            await host.start()
+
+        def ending() -> None:
+            for host in hosts:
+                host.end_in_order()
+
+        with _stopping(limit_s, echo_s, ending) as stop:
+            if on_ready is not None:
+                on_ready()
+            try:
+                await run_hosts(hosts, stop)
+            except Exception:
+                ending()
+                _end_after(limit_s)
+                raise
+            finally:
+                _log.info("process.stopping")
+                cut = await stop_hosts(hosts)
+    except BaseException:
+        # Those that had started before another failed to.
+        await stop_hosts(hosts)
+        raise
+    return cut
+
+
+def _work_of(hosts: Sequence[Host], task: asyncio.Task[Any]) -> RunningHandler | None:
+    return next((work for host in hosts if (work := host.work_of(task)) is not None), None)
 
 
 @contextmanager
@@ -226,14 +168,3 @@ def _end_after(limit_s: float) -> None:
     timer = Timer(limit_s, os._exit, (1,))
     timer.daemon = True
     timer.start()
-
-
-def in_namespace(settings: Settings, namespace: str | None) -> Settings:
-    """Return *settings* with the *namespace* that an app asks for; unchanged where it asks for none."""
-    if namespace is None or namespace == settings.bus.namespace:
-        return settings
-    return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))
-
-
-def _member_name(clock: Clock) -> str:
-    return f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid7(clock.now_ms(), os.urandom(10))[-12:]}"

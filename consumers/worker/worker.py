@@ -68,7 +68,7 @@ class Worker:
         self._member = member
         self._clock = clock
         self._metrics = metrics
-        self._inbox = inbox
+        self.inbox = inbox
         self._shares = len(app.subscriptions) > 1
         """Whether there are several types, of which one could keep the others out."""
         self._committing = asyncio.Lock()
@@ -109,14 +109,14 @@ class Worker:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
             await provide(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
-        if self._inbox is not None:
-            await self._inbox.open()
+        if self.inbox is not None:
+            await self.inbox.open()
         try:
             await self._join()
         except BaseException:
             # The caller retries with a new worker and its own inbox connection.
-            if self._inbox is not None:
-                await self._inbox.close()
+            if self.inbox is not None:
+                await self.inbox.close()
             raise
         _log.info(
             "worker.started",
@@ -252,8 +252,8 @@ class Worker:
         await self.slots.close()
         await self._late.close()
         await self.requests.close()
-        if self._inbox is not None:
-            await self._inbox.close()
+        if self.inbox is not None:
+            await self.inbox.close()
         _log.info("worker.stopped", group=self._plan.group, member=self._member, cut=left)
         return left
 

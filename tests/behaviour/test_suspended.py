@@ -12,7 +12,7 @@ from bus.clock import ManualClock
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, RetryLater, payload

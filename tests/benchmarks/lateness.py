@@ -25,7 +25,7 @@ from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from sealbus import App, Context, Retry, RetryLater, connect, payload
 
 CONCURRENCY, HANDLER_S, LOAD = 16, 0.02, 0.7

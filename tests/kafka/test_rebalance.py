@@ -19,7 +19,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from sealbus import App, connect, payload
 
 pytestmark = pytest.mark.timeout(150)

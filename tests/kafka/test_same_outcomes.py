@@ -18,7 +18,7 @@ from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.read_all import scan
 from consumers.deadletters.letters import list_dead_letters
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.options import Draft

@@ -149,7 +149,7 @@ async def work(app: App, url: str, over: threading.Event) -> None:
     from bus.settings.loading import load
     from bus.telemetry.metrics import Metrics
     from bus.transports import open_transport
-    from consumers.worker.process import make_worker
+    from consumers.worker.host import make_worker
 
     settings = load(env={}, file=None, flags={"bus.url": url}).settings
     transport = open_transport(url)

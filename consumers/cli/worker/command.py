@@ -37,7 +37,7 @@ _LAST_PORT = 65_535
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
 @click.option(
     "--processes",
     type=click.IntRange(1, 256),
@@ -66,7 +66,7 @@ _LAST_PORT = 65_535
 def worker(
     session: CommandSession,
     *,
-    target: str,
+    targets: tuple[str, ...],
     processes: int,
     concurrency: str | None,
     reload: bool,
@@ -75,9 +75,10 @@ def worker(
     drain_timeout: str | None,
     supervised: bool,
 ) -> int:
-    """Run the handlers of an app.
+    """Run the handlers of one app or several.
 
-    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. The first
+    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. Several apps
+    share the process, and keep their own groups, concurrency and limits. The first
     SIGTERM or Ctrl-C lets running handlers finish (exit code 0 when all did), a second one ends at once; whatever is
     not finished then is delivered again.
 
@@ -85,6 +86,7 @@ def worker(
     Examples:
       sealbus worker agents:app
       sealbus worker agents:app --processes 4 --concurrency 16 --metrics-port 9100
+      sealbus worker orders:app billing:app mail:app
       sealbus worker agents:app --reload --log-level debug
     """
     if reload and processes > 1:
@@ -98,21 +100,25 @@ def worker(
         )
     if reload:
         return _reload()
+    from consumers.worker.host import check_groups
+
     if os.getpid() == 1:
         # The kernel ignores signals without a handler for a container's first process, and importing an app can take
         # long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-    app = load_app(target)
-    session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
-    _announce(app, loaded, processes)
+    apps = [load_app(target) for target in targets]
+    check_groups([app.declaration for app in apps])
+    for app in apps:
+        session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
+        _announce(app, loaded, processes)
     if processes > 1:
-        return _supervise(app, loaded, processes, metrics_port)
+        return _supervise(apps, loaded, processes, metrics_port)
     if supervised:
         _drain_when_orphaned()
-    return _work(app, loaded, metrics_port, metrics_host, supervised=supervised)
+    return _work(apps, loaded, metrics_port, metrics_host, supervised=supervised)
 
 
-def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str, *, supervised: bool) -> int:
+def _work(apps: Sequence[App], loaded: Loaded, metrics_port: int | None, metrics_host: str, *, supervised: bool) -> int:
     from consumers.worker.process import run_process
 
     def ready() -> None:
@@ -124,7 +130,7 @@ def _work(app: App, loaded: Loaded, metrics_port: int | None, metrics_host: str,
     try:
         return asyncio.run(
             run_process(
-                app.declaration,
+                [app.declaration for app in apps],
                 loaded.settings,
                 metrics_port=metrics_port,
                 metrics_host=metrics_host,
@@ -149,16 +155,17 @@ def _announce(app: App, loaded: Loaded, processes: int) -> None:
     click.echo(f"{printable(app.agent_id)} (group {app.group}) on {printable(url)}{count}; handles {types}", err=True)
 
 
-def _supervise(app: App, loaded: Loaded, processes: int, metrics_port: int | None) -> int:
+def _supervise(apps: Sequence[App], loaded: Loaded, processes: int, metrics_port: int | None) -> int:
     from consumers.cli.worker.supervisor import supervise
     from consumers.crashes.open import open_roll
-    from consumers.worker.process import in_namespace
+    from consumers.worker.host import in_namespace
 
     commands = []
     for number in range(processes):
         port = ["--metrics-port", str(metrics_port + number if metrics_port else 0)] if metrics_port is not None else []
         commands.append(_child_command(["--processes", "1", *port, "--supervised"]))
-    return asyncio.run(supervise(commands, open_roll(in_namespace(loaded.settings, app.namespace), app.group)))
+    rolls = [open_roll(in_namespace(loaded.settings, app.namespace), app.group) for app in apps]
+    return asyncio.run(supervise(commands, [roll for roll in rolls if roll is not None]))
 
 
 def _reload() -> int:

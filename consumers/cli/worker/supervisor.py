@@ -46,18 +46,18 @@ async def start(command: Sequence[str]) -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, start_new_session=True)
 
 
-async def supervise(commands: Sequence[Sequence[str]], roll: ProcessFiles | None = None) -> int:
+async def supervise(commands: Sequence[Sequence[str]], rolls: Sequence[ProcessFiles] = ()) -> int:
     """Keep one child per command alive until a signal; return 0 if all of them ended with 0.
 
-    *roll* tells what was running in a child that died.
+    *rolls*, one per app, tell what was running in a child that died.
     """
-    return await _Supervisor(commands, roll).run()
+    return await _Supervisor(commands, rolls).run()
 
 
 class _Supervisor:
-    def __init__(self, commands: Sequence[Sequence[str]], roll: ProcessFiles | None) -> None:
+    def __init__(self, commands: Sequence[Sequence[str]], rolls: Sequence[ProcessFiles]) -> None:
         self._commands = commands
-        self._roll = roll
+        self._rolls = rolls
         self._clock = SystemClock()
         self._pids: dict[int, int] = {}
         """The last child of each slot."""
@@ -131,15 +131,18 @@ class _Supervisor:
         The death of a child that we killed is not counted.
         """
         pid = self._pids.pop(slot, None)
-        if self._roll is None or pid is None:
+        if pid is None:
             return []
-        try:
-            self._roll.count(self._clock.now_ms(), excused=pid if self._stopping.is_set() else None)
-            death = self._roll.death_of(pid, since_ms)
-        except OSError as error:
-            _log.error("supervisor.death_not_counted", slot=slot, error=str(error))
-            return []
-        return told(death) if death is not None else []
+        running: list[str] = []
+        for roll in self._rolls:
+            try:
+                roll.count(self._clock.now_ms(), excused=pid if self._stopping.is_set() else None)
+                death = roll.death_of(pid, since_ms)
+            except OSError as error:
+                _log.error("supervisor.death_not_counted", slot=slot, error=str(error))
+                continue
+            running += told(death) if death is not None else []
+        return running
 
     def _received(self, number: int) -> None:
         name = signal.Signals(number).name

@@ -185,7 +185,7 @@ async def consume(job: Job) -> Told:
 
     settle_memory()
     watching = asyncio.create_task(watch())
-    await run_process(app.declaration, settings_of(job))
+    await run_process([app.declaration], settings_of(job))
     watching.cancel()
     return Told(samples=notes.samples)
 

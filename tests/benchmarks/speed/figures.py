@@ -29,7 +29,7 @@ from bus.transports import open_configured
 from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
 from producers.sealing.options import Draft

@@ -63,7 +63,7 @@ async def _run(task: Task, dedup: Dedup) -> Answer:
     settle_memory()
     ending = asyncio.create_task(end())
     try:
-        await run_process(app.declaration, settings_of(task))
+        await run_process([app.declaration], settings_of(task))
     finally:
         ending.cancel()
     return tally.answer()

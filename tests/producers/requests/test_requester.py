@@ -27,7 +27,7 @@ from bus.topics.names import reply_topic
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec, Transport
 from bus.vocabulary.core import ErrorReported
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import connect, make_publisher
 from sealbus import (

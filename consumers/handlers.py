@@ -1,0 +1,275 @@
+"""Handlers: what an App or a file of its own declares: which payload goes to which function, and what is around it.
+
+Nothing runs here. `consumers.app` adds whose handlers they are; `consumers.handling.composition` puts them together.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
+
+import msgspec
+
+from bus.errors import ConfigurationError
+from bus.payloads.payload_types import payload_type
+from consumers.context import Context
+from consumers.declaration import Dedup, Lifespan, Middleware, Order, Subscription
+from consumers.handler_signature import check_handler
+from consumers.handling.composition import name_of
+from consumers.resilience.retry import Retry
+
+__all__ = ["Handlers"]
+
+_Payload = TypeVar("_Payload", bound=msgspec.Struct)
+_Result = TypeVar("_Result", bound=msgspec.Struct | Sequence[msgspec.Struct] | None)
+_Rest = ParamSpec("_Rest")
+_Lifespan = TypeVar("_Lifespan", bound=Lifespan)
+
+
+class _On(Protocol[_Payload]):
+    """Declares a coroutine function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[[_Payload], Coroutine[Any, Any, _Result]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload, Context], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[[_Payload, Context], Coroutine[Any, Any, _Result]]: ...
+
+
+class _OnBlocking(Protocol[_Payload]):
+    """Declares an ordinary function."""
+
+    @overload
+    def __call__(self, function: Callable[[_Payload], _Result], /) -> Callable[[_Payload], _Result]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload, Context], _Result], /
+    ) -> Callable[[_Payload, Context], _Result]: ...
+
+
+class _OnProvided(Protocol[_Payload]):
+    """Declares a coroutine function with further arguments."""
+
+    def __call__(
+        self, function: Callable[Concatenate[_Payload, _Rest], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[Concatenate[_Payload, _Rest], Coroutine[Any, Any, _Result]]: ...
+
+
+class _OnProvidedBlocking(Protocol[_Payload]):
+    """Declares an ordinary function with further arguments."""
+
+    def __call__(
+        self, function: Callable[Concatenate[_Payload, _Rest], _Result], /
+    ) -> Callable[Concatenate[_Payload, _Rest], _Result]: ...
+
+
+class Handlers:
+    """Handlers in a file of their own, for an App to include.
+
+        handlers = Handlers()
+
+        @handlers.on(Order)
+        async def book(order: Order) -> Booked: ...
+
+        app.include(handlers)      # in another file
+
+    *middleware* is put around these handlers, inside the App's own.
+    """
+
+    def __init__(self, *, middleware: Iterable[Middleware] = ()) -> None:
+        self.middleware: list[Middleware] = list(middleware)
+        """What is put around every handler, outermost first."""
+        self._subscriptions: dict[str, Subscription] = {}
+        self._lifespans: list[Lifespan] = []
+        self._included: list[Handlers] = []
+        for around in self.middleware:
+            if not callable(around):
+                raise ConfigurationError(f"middleware is a list of functions (next) -> handler, and holds {around!r}")
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """Message type -> subscription, of included handlers too. Raises ConfigurationError for a type given twice."""
+        found: dict[str, Subscription] = {}
+        for handlers in (self, *self._included):
+            inner = self._subscriptions if handlers is self else handlers.subscriptions
+            for name, subscription in inner.items():
+                if name in found:
+                    raise _second(name, found[name], name_of(subscription.handler))
+                found[name] = msgspec.structs.replace(
+                    subscription, middleware=(*self.middleware, *subscription.middleware)
+                )
+        return MappingProxyType(found)
+
+    @property
+    def lifespans(self) -> tuple[Lifespan, ...]:
+        """The lifespans, of included handlers too, each once."""
+        own = [*self._lifespans, *(lifespan for handlers in self._included for lifespan in handlers.lifespans)]
+        return tuple(dict.fromkeys(own))
+
+    def include(self, handlers: Handlers) -> None:
+        """Handle what *handlers* handles, also what is added to it later.
+
+        Raises ConfigurationError for a message type that has a handler already.
+        """
+        if not isinstance(handlers, Handlers) or hasattr(handlers, "agent"):
+            raise ConfigurationError(
+                f"include takes Handlers, not {type(handlers).__name__}: write `handlers = Handlers()` and "
+                "`@handlers.on(...)`; several apps run together with `sealbus worker a:app b:app`"
+            )
+        if handlers is self or self in handlers.everything():
+            raise ConfigurationError("handlers can't include themselves")
+        known = self.subscriptions
+        for name, subscription in handlers.subscriptions.items():
+            if name in known:
+                raise _second(name, known[name], name_of(subscription.handler))
+        self._included.append(handlers)
+
+    def everything(self) -> list[Handlers]:
+        """These handlers and all they include."""
+        return [self, *(deeper for handlers in self._included for deeper in handlers.everything())]
+
+    def lifespan(self, function: _Lifespan) -> _Lifespan:
+        """Open what *function* opens before the first message comes, and close it after the last is settled.
+
+        @app.lifespan
+        async def database() -> AsyncIterator[Pool]:
+            async with create_pool() as pool:
+                yield pool
+
+        @app.on(Order, provide={"pool": database})
+        async def book(order: Order, *, pool: Pool) -> Booked: ...
+        """
+        if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise ConfigurationError(
+                f"the lifespan {name_of(function)} is no async generator function: write `async def` with one `yield`"
+            )
+        if inspect.signature(function).parameters:
+            raise ConfigurationError(f"the lifespan {name_of(function)} takes arguments; it takes none")
+        self._lifespans.append(function)
+        return function
+
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = ...,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: Literal[False] = False,
+        provide: None = None,
+    ) -> _On[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = ...,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: Literal[True],
+        provide: None = None,
+    ) -> _OnBlocking[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = ...,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: Literal[False] = False,
+        provide: Mapping[str, Any],
+    ) -> _OnProvided[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = ...,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: Literal[True],
+        provide: Mapping[str, Any],
+    ) -> _OnProvidedBlocking[_Payload]: ...
+    def on(
+        self,
+        payload: type[msgspec.Struct],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = msgspec.UNSET,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: bool = False,
+        provide: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
+
+            @app.on(Order, retry=Retry(attempts=5), timeout_s=30)
+            async def book(order: Order, context: Context) -> Booked: ...
+
+        *retry*: how often and how soon a failed run is repeated; by default the settings `retry.*`.
+
+        *timeout_s*: seconds that a run may take; None: until its message expires; by default `worker.timeout_s`.
+
+        *order*: one message of a key after the other ("key"), also while one of them waits for its retry
+        ("key_strict"), or any order ("none").
+
+        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
+        ids ("always"), nothing ("off").
+
+        *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut
+        short.
+
+        *provide*: further arguments by name. A lifespan gives what it yields; a function, called before each run with
+        nothing or with the context, gives what it returns (or yields, and goes on when the run is over); anything else
+        is given as it is.
+
+        Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
+        unmarked class.
+        """
+        kind = payload_type(payload)
+        if kind.name in (known := self.subscriptions):
+            raise _second(kind.name, known[kind.name])
+        for name, value, choices in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
+            if value not in choices:
+                raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}")
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigurationError(
+                f"retry is {type(retry).__name__} {retry!r}, not a Retry: write retry=Retry(attempts=5)"
+            )
+        if timeout_s is not None and timeout_s is not msgspec.UNSET:
+            if isinstance(timeout_s, bool) or not isinstance(timeout_s, float | int):
+                raise ConfigurationError(f"timeout_s is {type(timeout_s).__name__} {timeout_s!r}, not seconds")
+            if not timeout_s > 0:
+                raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._subscriptions[kind.name] = Subscription(
+                kind=kind,
+                handler=function,
+                takes_context=check_handler(function, kind, provide or {}, blocking=blocking),
+                retry=retry,
+                timeout_s=timeout_s,
+                order=order,
+                dedup=dedup,
+                blocking=blocking,
+                provide=MappingProxyType(dict(provide or {})),
+            )
+            return function
+
+        return register
+
+
+def _second(name: str, known: Subscription, other: str = "") -> ConfigurationError:
+    also = f" and {other}" if other else ""
+    return ConfigurationError(f"{name} has a handler already: {name_of(known.handler)}{also}")

@@ -1,0 +1,223 @@
+"""Host: one app at work on an open log, with all that belongs to it: lifespans, crash notes, park orders, worker.
+
+Owns the order of starting and stopping. Several hosts share a process, a log and its clock. The process and its signals
+are in `consumers.worker.process`, a worker inside another program in `consumers.worker.embedded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ConfigurationError, text_of
+from bus.protocol.identifiers import uuid7
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.topics.specs import creates_topics
+from bus.transports.base import Transport
+from consumers.crashes.crash_guard import CrashGuard
+from consumers.crashes.open import open_roll
+from consumers.deadletters.park_orders import ParkOrders, follow_orders
+from consumers.declaration import Declaration
+from consumers.group_plan import make_plan
+from consumers.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
+from consumers.handling.slots import RunningHandler
+from consumers.inbox.open import choose_inbox, has_inbox
+from consumers.worker.startup_checks import check_needs
+from consumers.worker.worker import Worker
+from producers.connection import make_publisher
+
+__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "run_hosts", "stop_hosts"]
+
+_log = get_logger("process")
+
+
+def make_worker(
+    app: Declaration,
+    transport: Transport,
+    settings: Settings,
+    *,
+    member: str,
+    clock: Clock,
+    metrics: Metrics,
+    guard: CrashGuard | None = None,
+    resources: Resources = NO_RESOURCES,
+) -> Worker:
+    """Build a worker of *app* on *transport*, with a publisher of its own for what it sends.
+
+    *resources* is what the app's lifespans have yielded.
+    """
+    settings = in_namespace(settings, app.namespace)
+    app = compose_handlers(app, resources)
+    publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
+    inbox = choose_inbox(app, settings, owner=member, clock=clock)
+    return Worker(
+        app,
+        make_plan(app, settings),
+        transport,
+        publisher,
+        settings,
+        inbox=inbox,
+        member=member,
+        clock=clock,
+        metrics=metrics,
+        guard=guard,
+    )
+
+
+class Host:
+    """Runs one app: `start`, `run` until told to stop, `stop`; then `close`, whatever happened before."""
+
+    def __init__(
+        self, app: Declaration, transport: Transport, settings: Settings, *, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._app = app
+        self._transport = transport
+        self._settings = in_namespace(settings, app.namespace)
+        self._clock = clock
+        self._metrics = metrics
+        self._guard = CrashGuard(open_roll(self._settings, app.group), clock)
+        self._opened = AsyncExitStack()
+        self._worker: Worker | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
+        app, settings, guard = self._app, self._settings, self._guard
+        check_needs(app, has_inbox=has_inbox(app, settings))
+        resources = await self._opened.enter_async_context(opened_lifespans(app))
+        member = _member_name(self._clock)
+        worker = make_worker(
+            app,
+            self._transport,
+            settings,
+            member=member,
+            clock=self._clock,
+            metrics=self._metrics,
+            guard=guard,
+            resources=resources,
+        )
+        guard.open(settings.worker.concurrency, member)
+        await _bury_the_dead(self._transport, app.group, guard.gone_members())
+        orders = await _orders(self._transport, settings, app.group, guard)
+        await worker.start(create_topics=creates_topics(settings, self._transport.features))
+        self._worker = worker
+        self._following = asyncio.get_running_loop().create_task(follow_orders(orders, guard.ordered, self._clock))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until *stop* is set. Raises what no retry can repair, after logging it."""
+        if self._worker is None:
+            raise ConfigurationError("the host has not started")
+        try:
+            await self._worker.run(stop)
+        except Exception as error:
+            # Log it at once: the process may end before the error reaches the top.
+            _log.error("process.failed", group=self._app.group, error=f"{type(error).__name__}: {text_of(error)}")
+            raise
+
+    def end_in_order(self) -> None:
+        """Note that the process was told to end. May be called by a signal handler."""
+        self._guard.end_in_order()
+
+    def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
+        """Return what *task* handles for this app. Callable from any thread."""
+        return None if self._worker is None else self._worker.slots.work_of(task)
+
+    async def stop(self) -> int:
+        """Drain, commit and leave the group; return how many handlers were cut."""
+        if self._following is not None:
+            self._following.cancel()
+        worker, self._worker = self._worker, None
+        return 0 if worker is None else await worker.stop(self._settings.worker.drain_timeout_s)
+
+    async def close(self) -> None:
+        """Close the lifespans, and note that the process ends in order."""
+        try:
+            await self._opened.aclose()
+        finally:
+            self._guard.close()
+
+
+async def run_hosts(hosts: Sequence[Host], stop: asyncio.Event) -> None:
+    """Run *hosts* until *stop* is set; raise the first failure, with the others still at work."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(host.run(stop)) for host in hosts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def stop_hosts(hosts: Sequence[Host]) -> int:
+    """Stop *hosts* side by side; return how many handlers were cut. Raises the first failure when all have stopped."""
+    results = await asyncio.gather(*(host.stop() for host in hosts), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return sum(result for result in results if isinstance(result, int))
+
+
+def check_groups(apps: Collection[Declaration]) -> None:
+    """Raise ConfigurationError where two of *apps* are of one group: one process is one member of a group."""
+    groups: dict[str, str] = {}
+    for app in apps:
+        if app.group in groups:
+            raise ConfigurationError(
+                f"{groups[app.group]} and {app.agent_id} are both of group {app.group}: declare the handlers of one "
+                "agent in several files with Handlers and app.include(...), or start the app once"
+            )
+        groups[app.group] = app.agent_id
+
+
+def in_namespace(settings: Settings, namespace: str | None) -> Settings:
+    """Return *settings* with the *namespace* that an app asks for; unchanged where it asks for none."""
+    if namespace is None or namespace == settings.bus.namespace:
+        return settings
+    return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))
+
+
+async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
+    """Expel *members*, dead processes of this machine, from *group*.
+
+    Their partitions would wait until their sessions time out.
+    """
+    if members:
+        try:
+            await transport.admin.expel(group, members)
+        except BusError as error:
+            _log.info(
+                "process.dead_not_expelled",
+                error=str(error),
+                detail="their partitions go to others when their sessions have timed out",
+            )
+
+
+async def _orders(transport: Transport, settings: Settings, group: str, guard: CrashGuard) -> ParkOrders:
+    """Read what operators have set aside, before the first record is read."""
+    orders = ParkOrders(transport, settings.bus.namespace, group)
+    try:
+        if await orders.read_on():
+            guard.ordered(orders.known)
+    except BusError as error:
+        _log.warning(
+            "process.park_orders_unread",
+            error=str(error),
+            detail="what was set aside with `sealbus groups --park` may run",
+        )
+    return orders
+
+
+def _member_name(clock: Clock) -> str:
+    return f"{socket.gethostname()[:64]}-{os.getpid()}-{uuid7(clock.now_ms(), os.urandom(10))[-12:]}"
