@@ -1,34 +1,45 @@
-"""App.test: an App on a log in memory, with the same gates, and a clock that only the test moves.
+"""App.test: Apps on a log in memory, with the same gates, and a clock that only the test moves.
 
-Owns driving a worker until nothing more can happen, and reading back what was sent and what died. No sleeping, no
-threads, no server.
+Owns driving workers until nothing more can happen, playing the agents that are not there, and reading back what was
+sent and what died. No sleeping, no threads, no server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Set
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
 from bus.clock import ManualClock
-from bus.errors import ContractError, UnknownTypeError
-from bus.payloads.payload_types import payload_type
+from bus.errors import ConfigurationError, ContractError, UnknownTypeError
+from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
+from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.logs import configure_unless_done
 from bus.telemetry.metrics import Metrics
-from bus.topics.names import dead_letter_topic, read_topic
+from bus.topics.names import dead_letter_topic, group_of_agent, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
+from bus.trust.policy import AllowAll
+from consumers.context import Context
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
+from consumers.declaration import Declaration, Handling, Subscription
+from consumers.handling.composition import NO_RESOURCES, Resources, opened_lifespans
 from consumers.handling.slots import HandlerSlot
-from consumers.worker.process import make_worker
+from consumers.inbox.base import Inbox
+from consumers.resilience.retry import Retry
+from consumers.worker.host import check_groups, make_worker
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
@@ -36,35 +47,150 @@ from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions
 
 if TYPE_CHECKING:
-    from consumers.declaration import Declaration
     from consumers.worker.worker import Worker
 
-__all__ = ["AppBus", "run_in_memory"]
+__all__ = ["AppBus", "Database", "Fake", "run_in_memory"]
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
 _TURNS = 1000
+_MOST_TOLD = 20
+_OURS = str(Path(__file__).parent)
+_SENT_TO: Final = ("message", "reply", "mail")
 _NAP_S = 0.001
 _Payload = TypeVar("_Payload", bound=msgspec.Struct)
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
+class Fake:
+    """An agent that a test plays, made by `AppBus.reply`; *received* holds what it was sent, oldest first."""
+
+    def __init__(self, kind: PayloadType, answer: Any) -> None:
+        self.kind = kind
+        self.received: list[Any] = []
+        self.answer = answer
+        """What it answers from now on: a payload, a list of them, None, an error to raise, or a function of these."""
+
+    def declaration(self) -> Declaration:
+        """Return the app of this agent."""
+        group = group_of_agent(f"fake-{self.kind.name}@{_TESTER}")
+        subscription = Subscription(
+            kind=self.kind,
+            handler=self._handle,
+            takes_context=False,
+            retry=Retry(attempts=1),
+            timeout_s=msgspec.UNSET,
+            order="none",
+            dedup="off",
+        )
+        return Declaration(
+            agent=Agent(id=f"fake-{self.kind.name}@{_TESTER}", type="agent"),
+            group=group,
+            namespace=None,
+            roles=frozenset(),
+            policy=AllowAll(),
+            signer=None,
+            verifier=None,
+            subscriptions={self.kind.name: subscription},
+            types=(),
+        )
+
+    async def _handle(self, payload: Any) -> Any:
+        self.received.append(payload)
+        answer = self.answer
+        if inspect.isroutine(answer) or isinstance(answer, functools.partial):
+            answer = answer(payload)
+            answer = await answer if inspect.isawaitable(answer) else answer
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise answer
+        return answer
+
+
+class Database:
+    """The database of an app's inbox, where `context.transaction()` writes: to make tables, and to look."""
+
+    def __init__(self, inbox: Inbox | None) -> None:
+        self._inbox = inbox
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """Run *statement*, with `$1` for the first of *arguments*, in a transaction of its own."""
+        await self.fetch(statement, *arguments)
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Run *statement* and return its rows."""
+        from consumers.inbox.sqlite import SqliteInbox
+
+        if not isinstance(self._inbox, SqliteInbox):
+            found = "no inbox" if self._inbox is None else type(self._inbox).__name__
+            raise ConfigurationError(
+                f"this app has {found} in this test, and bus.database needs an inbox on SQLite: for PostgreSQL use a "
+                "connection of your own"
+            )
+        return await self._inbox.query(statement, arguments)
+
+
 class AppBus:
-    """A bus with one app on it, as a test sees it."""
+    """A bus with the apps of a test on it."""
 
     def __init__(
-        self, app: Declaration, transport: Transport, publisher: Publisher, worker: Worker, clock: ManualClock
+        self,
+        apps: Sequence[Declaration],
+        *,
+        transport: Transport,
+        publisher: Publisher,
+        workers: Sequence[Worker],
+        clock: ManualClock,
+        failures: Mapping[str, Exception],
+        start: Callable[[Declaration], Awaitable[Worker]],
     ) -> None:
         self.clock = clock
         self.transport = transport
         self.publisher = publisher
-        self._app = app
-        self._worker = worker
-        self._requests = Requester(publisher, transport, verifier=app.verifier)
+        self._apps = apps
+        self.workers = list(workers)
+        """The workers of the apps, then those of the agents that the test plays."""
+        self._failures = failures
+        self._start = start
+        self._fakes: list[Fake] = []
+        """Agents to be played that have not started yet."""
+        self._requests = Requester(publisher, transport, verifier=apps[0].verifier)
         self._driving = asyncio.Lock()
         self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
+
+    def reply(self, request: type[msgspec.Struct], *, with_: Any = None) -> Fake:
+        """Play the agent that handles *request*, from now on.
+
+            prices = bus.reply(QuoteRequest, with_=Quote(cents=100))
+            await bus.publish(Order(...))
+            await bus.settle()
+            assert prices.received == [QuoteRequest(...)]
+
+        *with_*: a payload, a list of them, None, an error to raise, or a function of what came that returns one of
+        these.
+        """
+        kind = payload_type(request)
+        for app in self._apps:
+            if kind.name in app.subscriptions:
+                raise ConfigurationError(f"{app.agent_id} handles {kind.name} itself: nobody else is to be played")
+        fake = Fake(kind, with_)
+        self._fakes.append(fake)
+        return fake
+
+    @property
+    def database(self) -> Database:
+        """The database of the first app's inbox."""
+        return Database(self.workers[0].inbox)
+
+    def raise_dead(self) -> None:
+        """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
+        if self._dead:
+            told = "\n".join(f"  {letter!r}" for letter in self._dead[:_MOST_TOLD])
+            count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
+            ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
+            cause = next((self._failures[name] for name in ids if name in self._failures), None)
+            raise AssertionError(f"{count}:\n{told}") from (cause and cause.with_traceback(_own_part(cause)))
 
     async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
@@ -109,7 +235,8 @@ class AppBus:
         """
         if not await self._work(_PATIENCE_S):
             raise self._impatience()
-        await self._worker.keep_up()
+        for worker in self.workers:
+            await worker.keep_up()
         await self._collect()
 
     async def advance(self, seconds: float) -> None:
@@ -124,7 +251,7 @@ class AppBus:
         await self.settle()
 
     def sent(self, cls: type[_Payload]) -> list[_Payload]:
-        """Return the payloads of *cls* that the app has sent, in the order of the log; as of the last `settle`."""
+        """Return the payloads of *cls* that the apps have sent, answers too, oldest first; as of the last `settle`."""
         return [opened for _, opened in self._opened(cls) if isinstance(opened, cls)]
 
     def messages(self, cls: type[msgspec.Struct]) -> list[Message]:
@@ -152,12 +279,14 @@ class AppBus:
         Returns False when nothing was fetched, finished or postponed for *patience_s* real seconds, and a handler still
         runs.
         """
-        loop, worker = asyncio.get_running_loop(), self._worker
+        loop = asyncio.get_running_loop()
         async with self._driving:
-            moved_s, turns, before = loop.time(), 0, worker.progress
+            await self._start_fakes()
+            moved_s, turns, before = loop.time(), 0, self._progress()
             while until is None or not until.done():
-                if await worker.cycle(0) or before != worker.progress:
-                    moved_s, turns, before = loop.time(), 0, worker.progress
+                fetched = [await worker.cycle(0) for worker in self.workers]
+                if any(fetched) or before != self._progress():
+                    moved_s, turns, before = loop.time(), 0, self._progress()
                 elif await self._is_still():
                     break
                 elif loop.time() - moved_s > patience_s:
@@ -166,29 +295,34 @@ class AppBus:
                 await asyncio.sleep(0 if turns < _TURNS else _NAP_S)
             return True
 
+    async def _start_fakes(self) -> None:
+        while self._fakes:
+            self.workers.append(await self._start(self._fakes.pop(0).declaration()))
+
+    def _progress(self) -> list[tuple[int, int, int]]:
+        return [worker.progress for worker in self.workers]
+
     async def _is_still(self) -> bool:
         """Return whether nothing can happen before time passes.
 
         No handler runs but those that wait for answers, and every answer was read.
         """
-        slots, requests = self._worker.slots, (self._requests, self._worker.requests)
-        waiting = self._worker.requests.waiting.causes()
-        if not all(_waits(slot, waiting) for slot in slots.running()):
-            return False
-        lanes = self._worker.lanes
-        if (
-            lanes.away
-            or lanes.settling
-            or ((lanes.ready or lanes.back) and not slots.full)
-            or any(asked.waiting.moving for asked in requests)
-        ):
+        requests = (self._requests, *(worker.requests for worker in self.workers))
+        for worker in self.workers:
+            waiting, lanes = worker.requests.waiting.causes(), worker.lanes
+            if not all(_waits(slot, waiting) for slot in worker.slots.running()):
+                return False
+            if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not worker.slots.full):
+                return False
+        if any(asked.waiting.moving for asked in requests):
             return False
         return all([await asked.caught_up() for asked in requests]) and not any(
             asked.waiting.moving for asked in requests
         )
 
     def _impatience(self) -> TimeoutError:
-        waiting = sorted({slot.delivery.label for slot in self._worker.slots.running() if slot.delivery})
+        running = [slot for worker in self.workers for slot in worker.slots.running()]
+        waiting = sorted({slot.delivery.label for slot in running if slot.delivery})
         return TimeoutError(
             f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something "
             "outside"
@@ -197,7 +331,7 @@ class AppBus:
     async def _collect(self) -> None:
         # Every type, also one that only `send` or `send_now` named.
         names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
-        records = await self._read(topic for topic, name in names.items() if name and name.kind == "message")
+        records = await self._read(topic for topic, name in names.items() if name and name.kind in _SENT_TO)
         self._sent = [message for record in records if (message := self._own(record)) is not None]
         self._dead = [
             read_dead_letter(record)
@@ -209,10 +343,10 @@ class AppBus:
             message = sealing.parse(record.value)
         except ContractError:
             return None
-        return message if message.metadata.sender.id == self._app.agent_id else None
+        return message if message.metadata.sender.id in {app.agent_id for app in self._apps} else None
 
     def _opened(self, cls: type[msgspec.Struct]) -> Iterator[tuple[Message, msgspec.Struct]]:
-        kinds = {kind.name: kind for kind in self._app.registry}
+        kinds = {kind.name: kind for app in self._apps for kind in app.registry}
         with suppress(UnknownTypeError):
             kinds[payload_type(cls).name] = payload_type(cls)
         for message in self._sent:
@@ -228,37 +362,89 @@ class AppBus:
 
 
 @asynccontextmanager
-async def run_in_memory(app: Declaration, settings: Settings | None) -> AsyncGenerator[AppBus]:
-    """Yield an `AppBus` for *app* on `memory://`."""
-    configure_unless_done("error")
+async def run_in_memory(
+    apps: Sequence[Declaration], settings: Settings | None, provide: Resources
+) -> AsyncGenerator[AppBus]:
+    """Yield an `AppBus` for *apps* on `memory://`; *provide* replaces lifespans by values."""
+    configure_unless_done("warning")
+    check_groups(apps)
     if settings is None:
-        flags: dict[str, object] = {} if app.namespace is None else {"bus.namespace": app.namespace}
-        settings = load(flags=flags, env={}, file=None).settings
+        namespace = apps[0].namespace
+        flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
+        settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
     # What lies beside the log is in memory as well.
     settings = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, url="memory://"))
-    clock = ManualClock()
-    metrics = Metrics()
-    # The test's clock may leap by hours: this member is alone, and must keep its partitions.
+    failures: dict[str, Exception] = {}
+    clock, metrics = ManualClock(), Metrics()
+    # The test's clock may leap by hours: these members are alone, and must keep their partitions.
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
-    try:
-        worker = make_worker(app, transport, settings, member="test", clock=clock, metrics=metrics)
+    workers: list[Worker] = []
+
+    async def start(app: Declaration, resources: Resources = NO_RESOURCES) -> Worker:
+        worker = make_worker(
+            app, transport, settings, member=f"test-{len(workers)}", clock=clock, metrics=metrics, resources=resources
+        )
         await worker.start(create_topics=True)
-        publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
-        bus = AppBus(app, transport, publisher, worker, clock)
-        try:
-            await bus.settle()
-            yield bus
-        finally:
-            # Also when the test has failed: its handlers would keep the event loop from ending.
-            await _stop(worker, clock)
-            await bus.close()
+        workers.append(worker)
+        return worker
+
+    try:
+        async with AsyncExitStack() as stack:
+            for app in apps:
+                resources = await stack.enter_async_context(opened_lifespans(app, provide))
+                await start(_watched(app, failures), resources)
+            publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
+            bus = AppBus(
+                apps,
+                transport=transport,
+                publisher=publisher,
+                workers=workers,
+                clock=clock,
+                failures=failures,
+                start=start,
+            )
+            try:
+                await bus.settle()
+                yield bus
+            finally:
+                # Also when the test has failed: its handlers would keep the event loop from ending.
+                await _stop(workers, clock)
+                await bus.close()
     finally:
         await transport.close()
 
 
-async def _stop(worker: Worker, clock: ManualClock) -> None:
-    """Stop *worker* while time passes: some of what it does then waits for the clock."""
-    stopping = asyncio.get_running_loop().create_task(worker.stop(0))
+def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
+    """Return *app* with handlers whose errors are kept in *failures*, by message id, for `raise_dead`."""
+
+    def watch(following: Handling) -> Handling:
+        async def handler(payload: Any, context: Context) -> Any:
+            try:
+                return await following(payload, context)
+            except Exception as error:
+                failures[context.message.message_id] = error
+                raise
+
+        return handler
+
+    subscriptions = {
+        name: msgspec.structs.replace(subscription, middleware=(watch, *subscription.middleware))
+        for name, subscription in app.subscriptions.items()
+    }
+    return msgspec.structs.replace(app, subscriptions=MappingProxyType(subscriptions))
+
+
+def _own_part(error: Exception) -> TracebackType | None:
+    """Return the traceback of *error* from the test's own code on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
+
+
+async def _stop(workers: Sequence[Worker], clock: ManualClock) -> None:
+    """Stop *workers* while time passes: some of what they do then waits for the clock."""
+    stopping = asyncio.ensure_future(asyncio.gather(*(worker.stop(0) for worker in workers)))
     while not stopping.done():
         await asyncio.wait([stopping], timeout=_GLANCE_S)
         clock.advance(1.0)

@@ -6,6 +6,7 @@ Owns the meaning of their headers. Writing them is in `consumers.deadletters.rec
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from bus.errors import ContractError
 from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
+from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.transports.base import Headers, Record, Transport
 from bus.transports.read_all import scan
@@ -24,6 +26,8 @@ __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_let
 
 # The first header that the bus adds; headers before the last one of this name came with the record.
 _FIRST_ADDED = "__dlq.errors.topic"
+_MOST_SHOWN = 600
+_LAST_FRAME = re.compile(r'.*File "([^"\n]*)", line (\d+)', re.DOTALL)
 _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
 
@@ -53,6 +57,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     is_stub: bool
     record: Record
     message: Message | None
+
+    def __repr__(self) -> str:
+        sender = f" from {self.message.metadata.sender.id}" if self.message is not None else ""
+        field = f" at {self.pointer}" if self.pointer else ""
+        text, _, trace = self.error.partition("\n")
+        frame = _LAST_FRAME.search(trace)
+        place = f" ({frame[1]}:{frame[2]})" if frame else ""
+        told = f"{self.reason} after {self.attempts} attempts: {text}{field}{place}"
+        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {told}>")[:_MOST_SHOWN]
 
     @property
     def headers(self) -> Headers:

@@ -46,19 +46,23 @@ async def append(bus: AppBus, *records: Record, **changed: object) -> None:
 @pytest.mark.parametrize("key", [None, "idempotent"])
 async def test_copies_of_a_retry_that_are_fetched_together_are_run_as_one(order: str, key: str | None) -> None:
     runs: list[tuple[int, int]] = []
-    async with app_of(runs, order).test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+    async with app_of(runs, order).test(
+        settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    ) as bus:
         await bus.publish(Job(1), idempotency_key=key)
         await bus.settle()
         (retry,) = await retries(bus)
         await append(bus, *[retry] * 30)
         await bus.advance(60)
         assert runs == [(1, 1), (1, 2), (1, 3), (1, 4)]
-        assert (len(bus._worker.in_flight), bus.dead) == (0, [])
+        assert (len(bus.workers[0].in_flight), bus.dead) == (0, [])
 
 
 async def test_retries_of_different_messages_are_no_copies() -> None:
     runs: list[tuple[int, int]] = []
-    async with app_of(runs, "none").test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+    async with app_of(runs, "none").test(
+        settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    ) as bus:
         for number in (1, 2, 3):
             await bus.publish(Job(number))
         await bus.settle()
@@ -68,7 +72,9 @@ async def test_retries_of_different_messages_are_no_copies() -> None:
 
 async def test_a_forged_origin_makes_no_message_a_copy_of_another() -> None:
     runs: list[tuple[int, int]] = []
-    async with app_of(runs, "none").test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+    async with app_of(runs, "none").test(
+        settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    ) as bus:
         for number in (1, 2):
             await bus.publish(Job(number))
         await bus.settle()
@@ -83,7 +89,9 @@ async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs: list[tuple[int, int]] = []
-    async with app_of(runs, "none").test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+    async with app_of(runs, "none").test(
+        settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    ) as bus:
         append, acknowledged = bus.transport.append, asyncio.Event()
         await bus.publish(Job(1))
         await bus.settle()
@@ -96,11 +104,11 @@ async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_
         monkeypatch.setattr(bus.transport, "append", slow)
         bus.clock.advance(5.1)
         while len(await retries(bus)) < 2:
-            await bus._worker.cycle(0)
+            await bus.workers[0].cycle(0)
         # The broker has it, and does not say so before it is due.
         bus.clock.advance(5.1)
         for _ in range(50):
-            await bus._worker.cycle(0)
+            await bus.workers[0].cycle(0)
         acknowledged.set()
         await bus.advance(60)
         assert runs == [(1, 1), (1, 2), (1, 3), (1, 4)]
@@ -108,7 +116,9 @@ async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_
 
 async def test_a_copy_that_comes_when_the_other_is_settled_is_run() -> None:
     runs: list[tuple[int, int]] = []
-    async with app_of(runs, "none").test(load(flags={"topics.partitions": 1}, env={}, file=None).settings) as bus:
+    async with app_of(runs, "none").test(
+        settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings
+    ) as bus:
         await bus.publish(Job(1))
         await bus.settle()
         (retry,) = await retries(bus)

@@ -60,7 +60,7 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
         await free.wait()
 
     async with app.test() as bus:
-        worker = bus._worker
+        worker = bus.workers[0]
         for number in range(800):
             await bus.publish(Item(number))
         while worker.in_flight.room()[0] > 200:
@@ -100,14 +100,14 @@ async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> No
     async with app.test() as bus:
         for number in range(1_500):
             await bus.publish(Item(number), ttl_s=7_200)
-        while len(bus._worker.in_flight) < 500:
-            await bus._worker.cycle(0)
+        while len(bus.workers[0].in_flight) < 500:
+            await bus.workers[0].cycle(0)
         found_out.set()
         await bus.settle()
         await publish_others(bus)
         assert sorted(others) == list(range(20))
         # Of what waits no more is taken than before.
-        assert len(bus._worker.in_flight) <= 1_000
+        assert len(bus.workers[0].in_flight) <= 1_000
 
 
 @pytest.mark.medium

@@ -141,7 +141,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_
 async def test_another_message_under_a_done_key_passes_every_gate_first() -> None:
     runs: list[int] = []
     settings = load(env={}, file=None).settings
-    async with ledger(runs).test(settings) as bus:
+    async with ledger(runs).test(settings=settings) as bus:
         await bus.publish(Order(1), idempotency_key="one", ttl_s=30)
         await bus.settle()
         late = make_publisher(
@@ -430,7 +430,7 @@ async def test_the_reason_of_a_rejection_is_said_once() -> None:
         raise Reject("no way")
 
     settings = load(flags={"deadletter.details": True}, env={}, file=None).settings
-    async with app.test(settings) as bus:
+    async with app.test(settings=settings) as bus:
         await bus.publish(Order(1))
         await bus.settle()
         (record,) = [record async for record in scan(bus.transport, "agents.repeat.order.dlq")]
@@ -590,7 +590,7 @@ class Away:
 async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_nothing_dies_of_it() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
-        claims = bus._worker._claims
+        claims = bus.workers[0]._claims
         away = claims._inbox = Away(claims._inbox)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.publish(Order(2))
@@ -639,7 +639,7 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
         return OrderReceipt(order.number)
 
     async with app.test() as bus:
-        claims = bus._worker._claims
+        claims = bus.workers[0]._claims
         claims._inbox = Mute(claims._inbox, commits=commits)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
@@ -652,7 +652,7 @@ async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -
     async with ledger([]).test() as bus:
         await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
         await bus.settle()
-        claims = bus._worker._claims
+        claims = bus.workers[0]._claims
         assert await claims._inbox.purge() == 0
         await bus.advance(8 * 86_400)
         inbox, claims._inbox = claims._inbox, Away(claims._inbox)
@@ -664,7 +664,7 @@ async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -
 async def test_a_message_that_outlived_itself_waiting_for_the_store_is_not_handled() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
-        claims = bus._worker._claims
+        claims = bus.workers[0]._claims
         away = claims._inbox = Away(claims._inbox)
         await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
         for _ in range(4):

@@ -52,7 +52,7 @@ async def test_an_app_works_with_whatever_durations_are_allowed(settings: Settin
     async def answer(asked: Asked) -> Answered:
         return Answered(asked.text)
 
-    async with app.test(settings) as bus:
+    async with app.test(settings=settings) as bus:
         await bus.publish(Asked("hello"), ttl_s=settings.publish.max_ttl_s)
         await bus.settle()
         assert bus.sent(Answered) == [Answered("hello")]

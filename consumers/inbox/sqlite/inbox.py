@@ -24,7 +24,7 @@ from consumers.inbox.row_encoding import encode_outputs, key_text
 from consumers.inbox.sqlite import bulk
 from consumers.inbox.sqlite.group_commit import InboxJob, InboxWriter, JobBatch, WriterSession
 from consumers.inbox.sqlite.table import Table
-from consumers.inbox.sqlite.transaction import SqliteTransaction, or_undone
+from consumers.inbox.sqlite.transaction import SqliteTransaction, fetched, or_undone
 
 __all__ = ["SqliteInbox"]
 
@@ -156,6 +156,10 @@ class SqliteInbox:
             transaction.undo_soon()
             raise
         return transaction
+
+    async def query(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run *statement* in a transaction of its own, and return its rows. For tests, and never in a handler."""
+        return await self._run(partial(fetched, statement, tuple(arguments)))
 
     async def purge(self) -> int:
         total = 0

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from bus.errors import InboxError
 from consumers.inbox.sqlite.group_commit import JobBatch
 
-__all__ = ["SqliteTransaction", "or_undone"]
+__all__ = ["SqliteTransaction", "fetched", "or_undone"]
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class SqliteTransaction:
         await self.run(partial(_executed, statement, arguments))
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return await self.run(partial(_fetched, statement, arguments))
+        return await self.run(partial(fetched, statement, arguments))
 
     async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
         rows = await self.fetch(statement, *arguments)
@@ -74,7 +74,8 @@ def _executed(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> No
     _run(statement, arguments, batch).close()
 
 
-def _fetched(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> list[tuple[Any, ...]]:
+def fetched(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> list[tuple[Any, ...]]:
+    """Return the rows of *statement*, run by the writer of *batch*."""
     return _run(statement, arguments, batch).fetchall()
 
 

@@ -89,8 +89,8 @@ class Case:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[tuple[AppBus, Slow]]:
-        async with self.app.test(self.settings) as bus:
-            claims = bus._worker._claims
+        async with self.app.test(settings=self.settings) as bus:
+            claims = bus.workers[0]._claims
             assert claims is not None
             slow = Slow(claims._inbox)
             claims._inbox = slow  # type: ignore[assignment]
@@ -105,7 +105,7 @@ async def test_no_more_claims_are_asked_for_than_there_are_slots_and_no_more_han
     async with case.running() as (bus, slow):
         for number in range(7):
             await bus.publish(Order(number), idempotency_key=f"k{number}")
-        await bus._worker.cycle(0)
+        await bus.workers[0].cycle(0)
         await turns()
         assert (len(slow.claims), case.runs) == (2, [])
         for _ in range(10):
@@ -120,7 +120,7 @@ async def test_messages_without_a_key_pass_those_that_wait_for_a_claim() -> None
     async with case.running() as (bus, slow):
         await bus.publish(Order(1), idempotency_key="k1")
         await bus.publish(Order(2))
-        await bus._worker.cycle(0)
+        await bus.workers[0].cycle(0)
         await turns()
         assert (len(slow.claims), case.runs) == (1, [2])
 
@@ -130,7 +130,7 @@ async def test_the_next_message_of_a_key_waits_until_the_result_is_durable() -> 
     async with case.running() as (bus, slow):
         for number in range(2):
             await bus.publish(Order(number), key="one", idempotency_key=f"k{number}")
-        await bus._worker.cycle(0)
+        await bus.workers[0].cycle(0)
         await turns()
         await slow.let(slow.claims)
         assert (case.runs, len(slow.claims), len(slow.results)) == ([0], 0, 1)
@@ -144,7 +144,7 @@ async def test_nothing_is_committed_before_its_result_is_durable() -> None:
     case = Case()
     async with case.running() as (bus, slow):
         await bus.publish(Order(1), idempotency_key="k1")
-        worker = bus._worker
+        worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
         await slow.let(slow.claims)
@@ -158,8 +158,8 @@ async def test_quiet_waits_for_claims_and_for_results() -> None:
     case = Case()
     async with case.running() as (bus, slow):
         await bus.publish(Order(1), idempotency_key="k1")
-        await bus._worker.cycle(0)
-        quiet = asyncio.create_task(bus._worker.slots.quiet())
+        await bus.workers[0].cycle(0)
+        quiet = asyncio.create_task(bus.workers[0].slots.quiet())
         await turns()
         assert not quiet.done()
         await slow.let(slow.claims)
@@ -173,7 +173,7 @@ async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_ba
     async with case.running() as (bus, slow):
         for number in range(2):
             await bus.publish(Order(number), idempotency_key=f"k{number}")
-        worker = bus._worker
+        worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
         await slow.let(slow.claims)
@@ -195,7 +195,7 @@ async def test_a_result_that_the_store_did_not_take_is_insisted_on_or_ends_the_w
     case = Case()
     async with case.running() as (bus, slow):
         await bus.publish(Order(1), idempotency_key="k1")
-        worker = bus._worker
+        worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
         slow.failing = error
@@ -216,12 +216,12 @@ async def test_a_repetition_is_not_run_again() -> None:
     async with case.running() as (bus, slow):
         for _ in range(2):
             await bus.publish(Order(1), key="one", idempotency_key="k1")
-        await bus._worker.cycle(0)
+        await bus.workers[0].cycle(0)
         for _ in range(4):
             await turns()
             await slow.let(slow.claims)
             await slow.let(slow.results)
-        assert (case.runs, len(bus._worker.in_flight)) == ([1], 0)
+        assert (case.runs, len(bus.workers[0].in_flight)) == ([1], 0)
 
 
 async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_little_while() -> None:
@@ -229,12 +229,12 @@ async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_li
     async with case.running() as (bus, slow):
         for number in range(300):
             await bus.publish(Order(number), idempotency_key=f"k{number}")
-        fetching = asyncio.create_task(bus._worker.cycle(0))
+        fetching = asyncio.create_task(bus.workers[0].cycle(0))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert 0 < len(bus._worker.in_flight) < 300
+        assert 0 < len(bus.workers[0].in_flight) < 300
         await asyncio.wait_for(fetching, 10)
-        assert len(bus._worker.in_flight) == 300
+        assert len(bus.workers[0].in_flight) == 300
         for _ in range(200):
             await slow.let(slow.claims)
             await slow.let(slow.results)

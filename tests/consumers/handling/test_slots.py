@@ -68,7 +68,9 @@ async def test_an_unusual_end_of_a_handler_is_retried_and_then_dead(end: object)
         await bus.settle()
         await bus.advance(1)
         assert runs == ["odd", "odd", "odd", "plain"]
-        assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "HandlerGoneError")]
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+            ("retries_exhausted", "HandlerGoneError")
+        ]
 
 
 async def test_a_handler_that_overruns_its_timeout_is_cancelled_and_retried() -> None:
@@ -87,7 +89,7 @@ async def test_a_handler_that_overruns_its_timeout_is_cancelled_and_retried() ->
         await bus.publish(Job(how="slow"))
         await bus.advance(11)
         assert len(cancelled) == 2
-        assert [letter.error for letter in bus.dead] == ["HandlerTimeoutError"]
+        assert [letter.error.partition(":")[0] for letter in bus.dead] == ["HandlerTimeoutError"]
 
 
 async def test_a_handler_that_goes_on_after_its_timeout_is_not_stuck_in_silence() -> None:
@@ -131,7 +133,9 @@ async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> No
         await bus.publish(Job(how="odd"), key="same")
         await bus.publish(Job(how="plain"), key="same")
         await bus.settle()
-        assert [(letter.reason, letter.error) for letter in bus.dead] == [("retries_exhausted", "HandlerGoneError")]
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+            ("retries_exhausted", "HandlerGoneError")
+        ]
 
 
 async def test_a_handler_that_cancels_itself_and_returns_is_done() -> None:
@@ -232,7 +236,7 @@ async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_oth
     async def handle(job: Job) -> None:
         raise kind(ends_in)
 
-    async with app.test(load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
+    async with app.test(settings=load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
         await bus.publish(Job(how="odd"))
         await bus.advance(5)
         assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [

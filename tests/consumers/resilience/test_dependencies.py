@@ -161,7 +161,7 @@ async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
             await bus.publish(Job(number=number), ttl_s=7_200)
         await bus.publish(Other(number=1))
         await bus.advance(100)
-        assert 2 <= len(bus._worker.in_flight) <= 64
+        assert 2 <= len(bus.workers[0].in_flight) <= 64
         assert len(set(database.asked)) > 2
         assert database.others == [1]
         await come_through(bus, database, 500)
@@ -184,7 +184,7 @@ async def test_a_probe_that_is_given_away_before_it_ran_leaves_its_turn_to_other
     async with database.app().test() as bus:
         first = await bus.publish(Job(number=0), ttl_s=7_200)
         await bus.settle()
-        worker = bus._worker
+        worker = bus.workers[0]
         (breaker,) = worker._dependencies._breakers._open.values()
         # Let through, it waits for its claim, or for the brake, when its partition goes.
         breaker.begin(first.message_id)

@@ -107,7 +107,7 @@ async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
     settings = load(
         flags={"worker.concurrency": 4, "deadletter.brake_share": 0.5, "deadletter.brake_window": 20}, env={}, file=None
     ).settings
-    async with app.test(settings) as bus:
+    async with app.test(settings=settings) as bus:
         for number in range(100):
             await bus.publish(Job(number))
         await bus.settle()
@@ -141,7 +141,7 @@ async def test_a_message_of_a_braked_type_is_not_the_one_that_tries_a_dependency
         done.append(other)
 
     flags = {"deadletter.brake_share": 0.5, "deadletter.brake_window": 10, "deadletter.brake_pause_s": 600}
-    async with app.test(load(flags=flags, env={}, file=None).settings) as bus:
+    async with app.test(settings=load(flags=flags, env={}, file=None).settings) as bus:
         for number in (*range(1, 11), 0):
             await bus.publish(Job(number), key=f"key-{number}")
         await bus.settle()

@@ -178,7 +178,7 @@ async def test_commits_go_on_while_the_lag_is_being_measured(monkeypatch: pytest
     monkeypatch.setattr(lag, "measure", slow)
     app, stop = app_of(), asyncio.Event()
     async with app.test() as bus:
-        running = asyncio.create_task(bus._worker.run(stop))
+        running = asyncio.create_task(bus.workers[0].run(stop))
         await moved_on(bus, running, 40)
         assert measuring.is_set()
         await bus.publish(Job())
@@ -196,7 +196,7 @@ async def test_a_measuring_that_dies_ends_the_worker(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(lag, "measure", broken)
     async with app_of().test() as bus:
-        running = asyncio.create_task(bus._worker.run(asyncio.Event()))
+        running = asyncio.create_task(bus.workers[0].run(asyncio.Event()))
         await moved_on(bus, running, 60)
         with pytest.raises(ZeroDivisionError):
             await running

@@ -50,7 +50,7 @@ def orders(**options: object) -> App:
 
 
 async def test_a_message_whose_handler_needs_an_inbox_that_is_off_waits_and_does_not_die() -> None:
-    async with orders().test(settings(**{"inbox.url": "off"})) as bus:
+    async with orders().test(settings=settings(**{"inbox.url": "off"})) as bus:
         await bus.publish(Order(1), idempotency_key="one", ttl_s=3_000)
         await bus.publish(Order(2), ttl_s=3_000)
         await bus.advance(2_000)
@@ -109,7 +109,7 @@ async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_
     async def handle(order: Order, context: Context) -> None:
         left.append(context.remaining_s)
 
-    async with app.test(settings(**{"worker.timeout_s": 60})) as bus:
+    async with app.test(settings=settings(**{"worker.timeout_s": 60})) as bus:
         await bus.publish(Order(1), ttl_s=3_600)
         await bus.settle()
     assert left == [3_605.0]

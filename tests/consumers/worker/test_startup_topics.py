@@ -17,7 +17,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.worker import startup_topics as provisioning
-from consumers.worker.process import make_worker
+from consumers.worker.host import make_worker
 from sealbus import App, payload
 
 
