@@ -335,11 +335,13 @@ def check_routing(routing: dict[str, Any], metadata: dict[str, Any]) -> None:
         "retry": is_retry,
         "idempotency_key": is_text_id,
         "max_hops": is_count,
+        "not_before": lambda text: time_ms(text) is not None,
         "key": lambda key: is_text_id(key) and key != metadata["conversation_id"],
         "reply_to": lambda topic: is_reply_to(topic, metadata["namespace"]),
     }
     check_members(routing, {"expires_at": lambda text: time_ms(text) is not None}, optional)
     need((time_ms(routing["expires_at"]) or 0) > (time_ms(metadata["timestamp"]) or 0))
+    need("not_before" not in routing or metadata["timestamp"] < routing["not_before"] < routing["expires_at"])
 
 
 def is_parents(value: Any) -> bool:

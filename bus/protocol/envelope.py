@@ -139,6 +139,7 @@ class Routing(_Layer, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     key: str | None = None
     max_hops: int | None = None
+    not_before: str | None = None
     priority: int | None = None
     reply_to: str | None = None
     retry: RetryPolicy | None = None

@@ -183,12 +183,20 @@ def _causality(metadata: Metadata) -> None:
         raise ContractError("hops 0 and no causation_id go together", "/metadata/hops")
 
 
+def _not_before(time: str, sealed: str, expires: str) -> None:
+    _time(time, "/routing/not_before")
+    if not sealed < time < expires:
+        raise ContractError("is not between the timestamp and the end of its life", "/routing/not_before")
+
+
 def check_routing(routing: Routing, metadata: Metadata) -> None:
     """Raise ContractError for the first field of *routing* that is malformed or does not fit *metadata*."""
     _time(routing.expires_at, "/routing/expires_at")
     # Times have one fixed-width form, so text order is time order.
     if routing.expires_at <= metadata.timestamp:
         raise ContractError("is not after the timestamp", "/routing/expires_at")
+    if routing.not_before is not None:
+        _not_before(routing.not_before, metadata.timestamp, routing.expires_at)
     if routing.priority is not None and not 0 <= routing.priority <= MAX_PRIORITY:
         raise ContractError("is not 0 to 9", "/routing/priority")
     if routing.max_hops is not None:

@@ -7,6 +7,8 @@ are due, and skipping. Pure but for the clock it is given. What follows from the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from bus import gates
@@ -22,6 +24,7 @@ from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
+from consumers.resilience.retry import Tier, choose_tier
 from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.partition import Partition
@@ -43,7 +46,8 @@ class _Passed(msgspec.Struct, frozen=True):
 class RecordVerifier:
     """Judges records for one group."""
 
-    def __init__(self, view: GroupView, clock: Clock, retry_clock: RetryClock) -> None:
+    def __init__(self, view: GroupView, clock: Clock, retry_clock: RetryClock, tiers: Sequence[Tier]) -> None:
+        self._tiers = tiers
         self._view = view
         self._clock = clock
         self._retry_clock = retry_clock
@@ -204,7 +208,10 @@ class RecordVerifier:
 
     def _schedule(self, delivery: Accepted, now_ms: int) -> None:
         control, tier = delivery.control, delivery.partition.tier
-        if not control.not_before_ms or tier is None:
+        if tier is None:
+            self._delay(delivery, now_ms)
+            return
+        if not control.not_before_ms:
             return
         due_ms = self._retry_clock.due_ms(control.not_before_ms, delivery.record.timestamp_ms, tier.delay_s)
         if due_ms > now_ms:
@@ -212,9 +219,21 @@ class RecordVerifier:
             delivery.requeue = tier
             delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
 
+    def _delay(self, delivery: Accepted, now_ms: int) -> None:
+        """Send a message that its sender has delayed to a tier of the group."""
+        not_before = delivery.message.routing.not_before
+        if not_before is None or (not_before_ms := parse_ms(not_before) or 0) <= now_ms:
+            return
+        due_ms = self._retry_clock.due_ms(not_before_ms, delivery.record.timestamp_ms, 0.0)
+        if due_ms > now_ms:
+            delivery.requeue = choose_tier(self._tiers, (due_ms - now_ms) / 1000)
+            delivery.control = msgspec.structs.replace(delivery.control, not_before_ms=due_ms)
+
     def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
         """Have the next message with the layout of *delivery* verified the short way."""
         message = delivery.message
+        if message.routing.not_before is not None:
+            return
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
             self._moulds.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
 

@@ -86,7 +86,7 @@ def assemble(
         group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
     )
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
-    verification = RecordVerifier(plan.view, clock, retry_clock)
+    verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers)
     judge = guard.judging(verification.judge)
     receiver = Receiver(
         partitions,

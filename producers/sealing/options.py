@@ -6,6 +6,8 @@ values are arguments. `bus.protocol.envelope_rules` checks forms and ranges when
 
 from __future__ import annotations
 
+import math
+from datetime import datetime
 from enum import Enum
 from typing import TypedDict, TypeVar, get_args
 
@@ -85,6 +87,13 @@ class Options(RequestOptions, total=False):
 
     ttl_s: float
     reply_to: str
+    delay_s: float
+    """Seconds before which no handler gets it: it waits in the log, in each group's retry tiers, and never runs early.
+
+    Its lifetime begins after them.
+    """
+    at: datetime
+    """The same as a time with a time zone; one that has passed delays nothing."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +123,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     tracestate: str | None = None
     message_id: str | None = None
     rests_on: tuple[Message, ...] = ()
+    delay_s: float | None = None
+    at: datetime | None = None
 
 
 class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,9 +181,14 @@ def compose(
     """
     _check_types(draft)
     identity = _given(draft.message_id, message_id)
+    not_before_ms = _not_before_ms(draft, now_ms)
+    if not_before_ms is not None:
+        # A receiver that does not know the member must not run the message early.
+        critical = dict.fromkeys((*(draft.critical_fields or ()), "/routing/not_before"))
+        draft = msgspec.structs.replace(draft, critical_fields=tuple(critical))
     return EnvelopeLayers(
         _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
-        _compose_routing(draft, origin, now_ms=now_ms, message_id=identity, cause=cause),
+        _compose_routing(draft, origin, now_ms=now_ms, not_before_ms=not_before_ms, message_id=identity, cause=cause),
         _parents(draft, cause),
         cause.chain_for_children() if cause is not None and kind.risk != "low" else (),
     )
@@ -227,13 +243,24 @@ def is_traced(before: Metadata) -> bool:
 
 
 def _compose_routing(
-    draft: Draft, origin: PublisherIdentity, *, now_ms: int, message_id: str, cause: Message | None
+    draft: Draft,
+    origin: PublisherIdentity,
+    *,
+    now_ms: int,
+    not_before_ms: int | None,
+    message_id: str,
+    cause: Message | None,
 ) -> Routing:
     ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
     if not 0 < ttl_s <= origin.max_ttl_s:
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")
     # At least 1 ms: a positive lifetime below a millisecond still counts.
-    expires_ms = now_ms + max(1, round(ttl_s * 1000))
+    expires_ms = (not_before_ms or now_ms) + max(1, round(ttl_s * 1000))
+    if not_before_ms is not None and expires_ms - now_ms > origin.max_ttl_s * 1000:
+        raise ContractError(
+            f"the delay and the lifetime of {ttl_s:g} s behind it are more than {origin.max_ttl_s:.0f} s together",
+            "delay_s" if draft.at is None else "at",
+        )
     if expires_ms > LAST_MS:
         raise ContractError("the message would expire after the year 9999", "ttl_s")
     max_hops = draft.max_hops if draft.max_hops is not None else (cause.routing.max_hops if cause else None)
@@ -248,10 +275,27 @@ def _compose_routing(
         idempotency_key=draft.idempotency_key,
         key=draft.key if draft.key != conversation_id else None,
         max_hops=max_hops,
+        not_before=None if not_before_ms is None else format_ms(not_before_ms),
         priority=_priority(draft.priority),
         reply_to=draft.reply_to,
         retry=draft.retry,
     )
+
+
+def _not_before_ms(draft: Draft, now_ms: int) -> int | None:
+    """Return the time before which the message must not run; None where it may run at once."""
+    if draft.at is not None:
+        if draft.delay_s is not None:
+            raise ContractError("give delay_s or at, not both", "at")
+        if draft.at.tzinfo is None:
+            raise ContractError("has no time zone: write datetime(..., tzinfo=UTC)", "at")
+        not_before_ms = math.ceil(draft.at.timestamp() * 1000)
+    else:
+        delay_s = draft.delay_s or 0
+        if not 0 <= delay_s < math.inf:
+            raise ContractError(f"{delay_s} s is not 0 or more", "delay_s")
+        not_before_ms = now_ms + math.ceil(delay_s * 1000)
+    return not_before_ms if not_before_ms > now_ms else None
 
 
 def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
@@ -296,6 +340,10 @@ def _check_types(draft: Draft) -> None:
             raise ContractError(f"is a {type(value).__name__}, not an integer", name)
     if draft.ttl_s is not None and (isinstance(draft.ttl_s, bool) or not isinstance(draft.ttl_s, int | float)):
         raise ContractError(f"is a {type(draft.ttl_s).__name__}, not seconds", "ttl_s")
+    if draft.delay_s is not None and draft.delay_s.__class__ not in (int, float):
+        raise ContractError(f"is a {type(draft.delay_s).__name__}, not seconds", "delay_s")
+    if draft.at is not None and not isinstance(draft.at, datetime):
+        raise ContractError(f"is a {type(draft.at).__name__}, not a datetime", "at")
     if draft.priority is not None and draft.priority.__class__ not in (int, str):
         raise ContractError("is neither 0 to 9 nor a name", "priority")
     if draft.performative is not None and draft.performative not in get_args(Performative):

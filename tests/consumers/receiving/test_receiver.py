@@ -34,7 +34,7 @@ class Worker:
         self.lanes: Lanes[Delivery] = Lanes()
         self.in_flight = InFlight(plan.group, clock, metrics, max_count=1_000, max_bytes=1 << 30)
         retry_clock = RetryClock(clock, own=True)
-        verification = RecordVerifier(plan.view, clock, retry_clock)
+        verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers)
         self.receiver = Receiver(
             self.partitions,
             verification,

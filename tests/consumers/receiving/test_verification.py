@@ -84,7 +84,8 @@ def app(*, order: Order = "key", policy: Moody | None = None, verifier: Verifier
 
 def verification(made: App) -> RecordVerifier:
     clock = ManualClock()
-    return RecordVerifier(make_plan(made.declaration, SETTINGS).view, clock, RetryClock(clock, own=True))
+    plan = make_plan(made.declaration, SETTINGS)
+    return RecordVerifier(plan.view, clock, RetryClock(clock, own=True), plan.tiers)
 
 
 def message(data: bytes = b'{"n":1,"share":0.5}', routing: dict[str, Any] | None = None, **changes: Any) -> Message:
