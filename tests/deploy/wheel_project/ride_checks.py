@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from consumers.driver import Arrived, Ride, app
 from producers.rides import stops
@@ -19,3 +20,8 @@ async def driven() -> list[Arrived]:
 
 def test_rides_arrive() -> None:
     assert asyncio.run(driven()) == [Arrived(stop="north", last=False), Arrived(stop="south", last=True)]
+
+
+async def test_plain_pytest_runs_coroutine_functions(tmp_path: Path) -> None:
+    assert tmp_path.is_dir()
+    assert len(await driven()) == 2
