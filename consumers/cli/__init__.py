@@ -14,6 +14,7 @@ _VERBS = {
     "demo": Verb(
         "consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."
     ),
+    "new": Verb("consumers.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."),
     "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
     "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
     "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),

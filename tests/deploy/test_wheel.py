@@ -202,6 +202,33 @@ def test_the_projects_own_test_passes(installed: Installed) -> None:
     assert "2 passed" in installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "ride_checks.py")
 
 
+@pytest.mark.parametrize("variant", ["plain", "fastapi", "postgres", "kafka"])
+def test_the_tests_of_a_new_project_pass(installed: Installed, variant: str) -> None:
+    installed.run("sealbus", "new", f"made-{variant}", "--with", variant)
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:anyio")
+    assert "passed" in installed.run("python", "-m", "pytest", *quiet, f"made-{variant}")
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_mistakes_in_handlers_are_seen_by_type_checkers(installed: Installed, checker: str) -> None:
+    options = {
+        "mypy": [
+            "--strict",
+            "--python-executable",
+            str(installed.environment / "bin" / "python"),
+            "--cache-dir",
+            os.devnull,
+        ],
+        "pyright": ["--pythonpath", str(installed.environment / "bin" / "python")],
+    }
+    done = run(*(sys.executable, "-m", checker, *options[checker], "mistakes.py"), cwd=installed.project)
+    lines = (installed.project / "mistakes.py").read_text("utf-8").splitlines()
+    wanted = {number for number, line in enumerate(lines, 1) if line.startswith("@app.on") and "wrong" in line}
+    found = {int(line) for line in re.findall(r"mistakes\.py:(\d+):.*error", done.stdout)}
+    # A checker may name the decorator, or the function below it.
+    assert {min(wanted, key=lambda at: (at > line, line - at)) for line in found} == wanted, done.stdout
+
+
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_types_reach_the_code_of_users(installed: Installed, checker: str) -> None:
     pytest.importorskip(checker)

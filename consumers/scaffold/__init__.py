@@ -1,0 +1,1 @@
+"""`sealbus new`: a project that works at once."""
