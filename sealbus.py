@@ -46,6 +46,7 @@ from bus.protocol.envelope import Agent, Authority, RetryPolicy, Security  # noq
 from bus.protocol.sealing import Message  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
+from consumers.handlers import Handlers  # noqa: E402
 from consumers.resilience.retry import Retry  # noqa: E402
 from producers.connection import Bus, connect  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
@@ -74,6 +75,7 @@ __all__ = [
     "ContractError",
     "DependencyDown",
     "Draft",
+    "Handlers",
     "InboxError",
     "Message",
     "Outbox",
