@@ -20,11 +20,11 @@
     |  |- GroupBusyError           the group has members, and only they move its offsets
     |  '- ClosedError              the transport or subscription was closed
     |- AppendUnknownError          retriable with the same bytes: may or may not be in the log
-    |- PublishError                the failures of a publish
-    |  |- PublishRejected          certainly not in the log
-    |  '- PublishUnknown           may be in the log; `resend(error.message)` is safe
-    |- RequestError                an accepted request got no answer of the requested type
-    |  |- RequestTimedOut          retriable: no answer by the deadline
+    |- RequestError                whatever a request can end with but its answer
+    |  |- PublishError             the part of it that a publish can end with, too
+    |  |  |- PublishRejected       certainly not in the log: `reason`, `pointer`
+    |  |  '- PublishUnknown        retriable: may be in the log; `resend(error.message)` is safe
+    |  |- RequestTimedOut          retriable: accepted, no answer by the deadline; also a TimeoutError
     |  |- RequestFailed            it died or its handler gave up: `reason`, `reporter`
     |  '- UnexpectedReply          an answer of another type
     |- InboxError                  retriable: the store of an inbox or outbox is unreachable or full

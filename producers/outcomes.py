@@ -1,7 +1,7 @@
 """The outcomes of a publish or a request: a `Receipt`, or one of these errors.
 
 Owns the outcomes of producers; `bus.errors` shows their place in the error tree. `PublishRejected` is certainly not in
-the log, `PublishUnknown` may be. A `RequestError` was accepted and got no proper answer.
+the log, `PublishUnknown` may be. Whatever else a request ends with is in the log and got no proper answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from bus.errors import BusError
+from bus.errors import BusError, ContractError
 
 if TYPE_CHECKING:
     from bus.protocol.sealing import Message
@@ -28,42 +28,85 @@ __all__ = [
 ]
 
 
-class PublishError(BusError):
-    """A publish that ended without a receipt."""
+class RequestError(BusError):
+    """A request that ended without its answer, for whatever reason.
+
+        try:
+            quote = await bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
+        except RequestError as error:
+            print("no quote:", error)
+
+    Not sent (`PublishRejected`), perhaps sent (`PublishUnknown`), sent and not answered (`RequestTimedOut`), died
+    (`RequestFailed`), or answered with something else (`UnexpectedReply`).
+    """
+
+    request: Message | None = None
+    """The sealed request, where it is certainly in the log."""
+
+
+class PublishError(RequestError):
+    """A publish that ended without a receipt.
+
+        try:
+            await bus.publish(Order(sku="tea"))
+        except PublishError as error:
+            print("not published, or not for certain:", error)
+
+    It is a RequestError because a request begins with a publish.
+    """
 
 
 class PublishRejected(PublishError):  # noqa: N818 - the contract's word
-    """The message is certainly not in the log; *cause* (also `__cause__`) is the reason."""
+    """The message is certainly not in the log.
+
+        except PublishRejected as error:
+            print(error.pointer, error.reason)      # "/data/cents", "schema_violation"
+
+    `__cause__` is what the contract or the log said; its `retriable` says whether the same call can help.
+    """
 
     def __init__(self, text: str, cause: BusError | None = None) -> None:
         super().__init__(text)
         self.__cause__ = cause
+        self.reason = cause.reason if isinstance(cause, ContractError) else ""
+        """The contract's word for what is wrong, as in dead letters; empty where the log refused it."""
+        self.pointer = cause.pointer if isinstance(cause, ContractError) else ""
+        """The field (JSON pointer) or the option that is wrong; empty where it is none."""
 
 
 class PublishUnknown(PublishError):  # noqa: N818 - the contract's word
-    """The message may be in the log. `message` is the sealed message: resend the same bytes, never a new message."""
+    """The message may be in the log: send the same bytes again, never a new message.
+
+        except PublishUnknown as error:
+            receipt = await bus.resend(error.message)
+
+    `resend` is safe to repeat: receivers recognize the message's id.
+    """
 
     retriable = True
 
     def __init__(self, text: str, message: Message, cause: BusError | None = None) -> None:
         super().__init__(text)
         self.message = message
+        """The sealed message."""
         self.__cause__ = cause
 
 
-class RequestError(BusError):
-    """A request that is in the log and did not end with the requested answer; `request` is the sealed request.
+class _UnansweredError(RequestError):
+    """A request that is in the log and did not end with the requested answer."""
 
-    One that is not in the log, or may not be, is a PublishRejected or PublishUnknown.
-    """
+    request: Message
 
     def __init__(self, text: str, request: Message) -> None:
         super().__init__(text)
         self.request = request
 
 
-class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
-    """No answer came by the deadline, although the request was accepted.
+class RequestTimedOut(_UnansweredError, TimeoutError):  # noqa: N818 - beside PublishRejected
+    """No answer came by the deadline, although the request was accepted; also a `TimeoutError` of Python.
+
+        except TimeoutError:
+            ...      # as for any other call that took too long
 
     No worker handles such requests, the workers are slow, or the handler returned None.
     """
@@ -71,8 +114,11 @@ class RequestTimedOut(RequestError):  # noqa: N818 - beside PublishRejected
     retriable = True
 
 
-class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
-    """An `error.reported` came instead of an answer.
+class RequestFailed(_UnansweredError):  # noqa: N818 - beside PublishRejected
+    """The request died, or its handler gave it up: an `error.reported` came instead of an answer.
+
+        except RequestFailed as error:
+            print(error.reason, error.reporter)      # "rejected", "pricing@svc"
 
     *reason* is the dead letter's, *reporter* the reporting agent, *message* the sealed report.
     """
@@ -84,8 +130,14 @@ class RequestFailed(RequestError):  # noqa: N818 - beside PublishRejected
         self.reporter = reporter
 
 
-class UnexpectedReply(RequestError):  # noqa: N818 - beside PublishRejected
-    """An answer of another type: *expected* and *found* are message types, *message* is the sealed answer."""
+class UnexpectedReply(_UnansweredError):  # noqa: N818 - beside PublishRejected
+    """An answer of another type came.
+
+        except UnexpectedReply as error:
+            print(f"asked for {error.expected}, got {error.found}")
+
+    *expected* and *found* are message types, *message* is the sealed answer.
+    """
 
     def __init__(self, request: Message, message: Message, expected: str) -> None:
         found = message.message_type
@@ -96,7 +148,13 @@ class UnexpectedReply(RequestError):  # noqa: N818 - beside PublishRejected
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The place in the log where the message is durable."""
+    """The place in the log where the message is durable.
+
+        receipt = await bus.publish(Order(sku="tea"))
+        print(f"{receipt.topic}/{receipt.partition}/{receipt.offset}", receipt.message_id)
+
+    *timestamp_ms* is the log's time of appending, in milliseconds since 1970.
+    """
 
     message_id: str
     topic: str
