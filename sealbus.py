@@ -42,12 +42,15 @@ from bus.errors import (  # noqa: E402
     WrongLoopError,
 )
 from bus.payloads.payload_types import payload  # noqa: E402
-from bus.protocol.envelope import Agent, Authority, RetryPolicy, Security  # noqa: E402 - after the check
+from bus.protocol.envelope import Agent, Authority, Security  # noqa: E402
+
+# For programs written when messages had a policy of their own; both take a Retry now.
+from bus.protocol.envelope import RetryPolicy as RetryPolicy  # noqa: E402, PLC0414
 from bus.protocol.sealing import Message  # noqa: E402
+from bus.retry import Retry  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
-from consumers.resilience.retry import Retry  # noqa: E402
 from producers.connection import Bus, connect  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
 from producers.outcomes import (  # noqa: E402
@@ -89,7 +92,6 @@ __all__ = [
     "RequestTimedOut",
     "Retry",
     "RetryLater",
-    "RetryPolicy",
     "Security",
     "SettingMissing",
     "SyncBus",

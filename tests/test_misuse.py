@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bus.transports import open_transport
-from sealbus import App, ConfigurationError, Context, PublishRejected, Retry, RetryLater, RetryPolicy, connect, payload
+from sealbus import App, ConfigurationError, Context, PublishRejected, Retry, RetryLater, connect, payload
 
 
 @payload("task.given")
@@ -68,9 +68,9 @@ async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy
 
 
 def test_a_retry_that_is_no_retry_is_refused() -> None:
-    policy: Any = RetryPolicy(max_attempts=3, backoff="constant", base_ms=1, cap_ms=1)
-    with pytest.raises(ConfigurationError, match="Retry"):
-        App("worker@svc").on(Task, retry=policy)
+    wrong: Any = 3
+    with pytest.raises(ConfigurationError, match=r"write retry=Retry\(attempts=5\)"):
+        App("worker@svc").on(Task, retry=wrong)
 
 
 def test_roles_given_as_one_text_are_refused() -> None:
@@ -78,10 +78,26 @@ def test_roles_given_as_one_text_are_refused() -> None:
         App("worker@svc", roles="reviewer")
 
 
-@pytest.mark.parametrize("wrong", [{"base_s": math.nan}, {"cap_s": math.nan}, {"attempts": math.nan}])
-def test_retry_refuses_what_is_no_number(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Retry needs"):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_s": math.nan},
+        {"cap_s": math.nan},
+        {"attempts": math.nan},
+        {"attempts": "3"},
+        {"attempts": True},
+        {"attempts": None},
+        {"base_s": "1"},
+        {"cap_s": timedelta(seconds=5)},
+        {"backoff": 2},
+    ],
+)
+def test_retry_refuses_what_is_no_number_by_name(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises((TypeError, ValueError)) as caught:
         Retry(**wrong)
+    assert str(caught.value).startswith(f"Retry needs {name} to be ")
+    assert str(caught.value).endswith(f"; found {type(value).__name__} {value!r}")
 
 
 def test_a_handler_with_a_further_required_argument_is_refused() -> None:

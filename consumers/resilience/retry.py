@@ -1,40 +1,27 @@
 """Retry: what becomes of a message whose handler failed. A pure decision.
 
 Owns the schedule (constant, linear, exponential with jitter and cap), the choice between the lane and a tier, and
-giving up. Time and randomness are arguments. Carrying it out is in `consumers.settling.dispositions`.
+giving up, by the `bus.retry.Retry` of the group and of the message. Time and randomness are arguments. Carrying it out
+is in `consumers.settling.dispositions`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from bus.backoff import Backoff
 from bus.errors import Reject, RetryLater, text_of
 from bus.protocol.envelope import RetryPolicy
+from bus.retry import Retry, asked_by
 
 __all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide"]
 
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
-
-
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """A group's policy: at most *attempts* runs of the handler; waits from *base_s* up to *cap_s* seconds."""
-
-    attempts: int = 5
-    backoff: Literal["constant", "linear", "exponential"] = "exponential"
-    base_s: float = 0.2
-    cap_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        if not (self.attempts >= 1 and 0 <= self.base_s <= self.cap_s):
-            raise ValueError("Retry needs attempts >= 1, base_s >= 0 and cap_s >= base_s")
-        if self.backoff not in ("constant", "linear", "exponential"):
-            raise ValueError(f"backoff {self.backoff!r} is none of constant, linear, exponential")
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -69,13 +56,6 @@ class Die(msgspec.Struct, frozen=True):
 Decision: TypeAlias = WaitInLane | WaitInTier | Die
 
 
-def asked_of(policy: RetryPolicy) -> Retry:
-    """Return the *policy* that a message asks for, in the form of a group's policy."""
-    return Retry(
-        attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000
-    )
-
-
 def decide(
     error: BaseException,
     *,
@@ -95,7 +75,7 @@ def decide(
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
-    policies = (policy,) if asked is None else (policy, asked_of(asked))
+    policies = (policy,) if asked is None else (policy, asked_by(asked))
     if attempt >= min(each.attempts for each in policies):
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
     delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)

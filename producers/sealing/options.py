@@ -30,6 +30,7 @@ from bus.protocol.envelope import (
 from bus.protocol.identifiers import is_traceparent
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
+from bus.retry import Retry
 
 __all__ = [
     "DEFAULT_MAX_HOPS",
@@ -63,7 +64,7 @@ class RequestOptions(TypedDict, total=False):
     key: str
     idempotency_key: str
     priority: int | str
-    retry: RetryPolicy
+    retry: Retry | RetryPolicy
     max_hops: int
     conversation_id: str
     correlation_id: str
@@ -105,7 +106,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float | None = None
     idempotency_key: str | None = None
     priority: int | str | None = None
-    retry: RetryPolicy | None = None
+    retry: Retry | RetryPolicy | None = None
     reply_to: str | None = None
     max_hops: int | None = None
     conversation_id: str | None = None
@@ -162,7 +163,8 @@ _STRINGS = (
     "message_id",
 )
 _COUNTS = ("max_hops", "sequence")
-_STRUCTS: dict[str, type[msgspec.Struct]] = {"retry": RetryPolicy, "authority": Authority, "security": Security}
+_STRUCTS: dict[str, type[msgspec.Struct]] = {"authority": Authority, "security": Security}
+_MOST_ATTEMPTS = 100
 
 
 def compose(
@@ -278,8 +280,16 @@ def _compose_routing(
         not_before=None if not_before_ms is None else format_ms(not_before_ms),
         priority=_priority(draft.priority),
         reply_to=draft.reply_to,
-        retry=draft.retry,
+        retry=_retry(draft.retry),
     )
+
+
+def _retry(retry: Retry | RetryPolicy | None) -> RetryPolicy | None:
+    if not isinstance(retry, Retry):
+        return retry
+    if retry.attempts > _MOST_ATTEMPTS:
+        raise ContractError(f"{retry.attempts} attempts; a message asks for at most {_MOST_ATTEMPTS}", "retry")
+    return retry.policy()
 
 
 def _not_before_ms(draft: Draft, now_ms: int) -> int | None:
@@ -357,6 +367,13 @@ def _is_text(value: object) -> bool:
 
 
 def _check_structs(draft: Draft) -> None:
+    retry: object = draft.retry
+    if isinstance(retry, RetryPolicy):
+        check_struct(retry, RetryPolicy, "retry")
+    elif retry is not None and not isinstance(retry, Retry):
+        raise ContractError(
+            f"is {type(retry).__name__} {retry!r:.80}, no Retry: write retry=Retry(attempts=3)", "retry"
+        )
     for name, cls in _STRUCTS.items():
         value = getattr(draft, name)
         if value is not None:

@@ -15,6 +15,7 @@ from bus.payloads.payload_types import payload
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, Authority, RetryPolicy, Security
 from bus.protocol.timestamps import format_ms
+from bus.retry import Retry
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
@@ -256,6 +257,21 @@ async def test_every_option_reaches_the_envelope() -> None:
     assert message.routing.expires_at == format_ms(START_MS + 1)
 
 
+async def test_a_message_carries_the_retry_that_handlers_take() -> None:
+    case = Case()
+    await case.bus.publish(Note(), retry=Retry(attempts=3, backoff="linear", base_s=0.001, cap_s=2))
+    asked = sealing.parse(case.log.records[0].value).routing.retry
+    assert asked == RetryPolicy(backoff="linear", base_ms=1, cap_ms=2000, max_attempts=3)
+
+
+async def test_a_retry_without_a_cap_is_carried_as_the_longest_that_can_be_written() -> None:
+    case = Case()
+    await case.bus.publish(Note(), retry=Retry(cap_s=float("inf")))
+    asked = sealing.parse(case.log.records[0].value).routing.retry
+    assert asked is not None
+    assert asked.cap_ms > 10**15
+
+
 # --- the door ---------------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -299,6 +315,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"retry": RetryPolicy(backoff="linear", base_ms=0, cap_ms=1, max_attempts=101)}, "/routing/retry/max_attempts"),
     ({"retry": RetryPolicy(backoff="no", base_ms=0, cap_ms=1, max_attempts=1)}, "retry"),  # type: ignore[arg-type]
     ({"retry": {"backoff": "linear", "base_ms": 0, "cap_ms": 1, "max_attempts": 1}}, "retry"),
+    ({"retry": 3}, "retry"),
+    ({"retry": Retry(attempts=101)}, "retry"),
     ({"security": Security(trust_level=5)}, "security"),  # type: ignore[arg-type]
     ({"authority": Authority(can_read=(5,))}, "authority"),  # type: ignore[arg-type]
 ]

@@ -27,7 +27,7 @@ from bus.errors import (
 )
 from bus.payloads.payload_types import payload
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent, Metadata, RetryPolicy, Routing
+from bus.protocol.envelope import Agent, Metadata, Routing
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
@@ -408,7 +408,7 @@ async def test_attempts_are_counted_exactly_through_lane_and_tiers() -> None:
 async def test_a_message_may_ask_for_fewer_attempts() -> None:
     runs: list[int] = []
     async with app_of(failing(runs, 99), retry=Retry(attempts=6)).test() as bus:
-        await bus.publish(Job(), retry=RetryPolicy(backoff="constant", base_ms=100, cap_ms=100, max_attempts=2))
+        await bus.publish(Job(), retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1))
         await bus.advance(60)
         assert runs == [1, 2]
         assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]

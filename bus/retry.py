@@ -1,0 +1,74 @@
+"""Retry: how often and how soon a failed run is repeated. A value that handlers and messages give.
+
+Owns its fields, their checks, and the form in which a message carries it. `consumers.resilience.retry` decides by it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, get_args
+
+import msgspec
+
+from bus.protocol.envelope import BackoffKind, RetryPolicy
+
+__all__ = ["Retry", "asked_by"]
+
+_BACKOFFS: Final = get_args(BackoffKind)
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how soon a failed run is repeated; for a handler, and for a message.
+
+        @app.on(Order, retry=Retry(attempts=5, base_s=1, cap_s=60))
+        async def book(order: Order) -> None: ...
+
+        await bus.publish(Order(sku="tea"), retry=Retry(attempts=2))
+
+    At most *attempts* runs (1: no repetition). The wait before a repetition is *base_s* seconds ("constant"), grows by
+    *base_s* each time ("linear"), or doubles each time ("exponential"), up to *cap_s* seconds; a fifth of it is random.
+
+    The retry of a message can only make that of its handler shorter: fewer runs, and shorter waits. It has at most 100
+    attempts. Raises TypeError and ValueError, which name the argument.
+    """
+
+    attempts: int = 5
+    backoff: BackoffKind = "exponential"
+    base_s: float = 0.2
+    cap_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.attempts.__class__ is not int:
+            raise TypeError(_found("attempts", self.attempts, "a whole number of runs, such as 5"))
+        if self.attempts < 1:
+            raise ValueError(_found("attempts", self.attempts, "at least 1, the first run"))
+        if self.backoff not in _BACKOFFS:
+            raise ValueError(_found("backoff", self.backoff, f"one of {', '.join(_BACKOFFS)}"))
+        for name, seconds in (("base_s", self.base_s), ("cap_s", self.cap_s)):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(_found(name, seconds, "seconds, such as 0.5"))
+            if not 0 <= seconds <= math.inf:
+                raise ValueError(_found(name, seconds, "seconds, 0 or more"))
+        if self.cap_s < self.base_s:
+            raise ValueError(_found("cap_s", self.cap_s, f"at least base_s, which is {self.base_s:g}"))
+
+    def policy(self) -> RetryPolicy:
+        """Return the form in which a message carries it; the rules of the envelope judge its ranges."""
+        most_s = 2**53 / 1000 - 1
+        return RetryPolicy(
+            backoff=self.backoff,
+            base_ms=round(min(self.base_s, most_s) * 1000),
+            cap_ms=round(min(self.cap_s, most_s) * 1000),
+            max_attempts=self.attempts,
+        )
+
+
+def asked_by(policy: RetryPolicy) -> Retry:
+    """Return the *policy* that a message carries as a Retry."""
+    return Retry(
+        attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000
+    )
+
+
+def _found(name: str, found: object, expected: str) -> str:
+    return f"Retry needs {name} to be {expected}; found {type(found).__name__} {found!r}"
