@@ -1,0 +1,36 @@
+"""Priorities: of what is ready, the urgent is handled first; what waits long is not forgotten.
+
+sealbus worker priorities:app --concurrency 1
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.settings.loading import load
+from sealbus import App, payload
+
+
+@payload("ticket.opened")
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+app = App("support@svc")
+handled: list[str] = []
+
+
+@app.on(Ticket, order="none")
+async def handle(ticket: Ticket) -> None:
+    handled.append(ticket.name)
+
+
+async def test_the_urgent_ticket_overtakes_those_that_wait() -> None:
+    handled.clear()
+    settings = load(flags={"worker.concurrency": 1, "topics.partitions": 1}, env={}, file=None).settings
+    async with app.test(settings=settings) as bus:
+        for number in range(5):
+            await bus.publish(Ticket(name=f"ordinary {number}"), priority="low")
+        await bus.publish(Ticket(name="urgent"), priority="critical")
+        await bus.settle()
+        assert handled == ["urgent", *(f"ordinary {number}" for number in range(5))]
