@@ -5,18 +5,25 @@ DEMO := .venv-demo
 TEST := .venv-test
 MUTANTS := .venv-mutants
 BENCH := .venv-bench
+DOCS := .venv-docs
 # xdist 3.8 waits for ever where a dead worker is replaced (by scope, file or group): here it ends the run, as a failure.
 WORKERS ?= -n 2 --max-worker-restart 0
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
-.PHONY: help demo test test-all native quick check budget bench bench-quick bench-scale bench-profile bench-results faults faults-quick mutants kafka format clean
+.PHONY: help demo docs test test-all native quick check budget bench bench-quick bench-scale bench-profile bench-results faults faults-quick mutants kafka format clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: $(DEMO)/ready  ## Three agents do real work over the bus, with trouble injected.
 	PYTHONPATH=. $(DEMO)/bin/python -m consumers.cli demo
+
+docs: $(DOCS)/ready  ## The documentation as a site, with references read from the code: build/docs/site. Checks its links.
+	rm -rf build/docs
+	$(DOCS)/bin/python -m deploy.site build/docs
+	cd build/docs && ../../$(DOCS)/bin/zensical build
+	$(DOCS)/bin/python -m deploy.site --check build/docs/site
 
 test: $(TEST)/ready  ## What a user relies on, with one real Kafka: all but `slow`. ARGS="tests/bus -k name" runs a part.
 	@$(TEST)/bin/python -m deploy.native
@@ -81,7 +88,7 @@ format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff format $(SOURCES)
 
 clean:  ## Remove the environments and caches.
-	rm -rf $(DEMO) $(TEST) $(MUTANTS) $(BENCH) bus/native/_core.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
+	rm -rf $(DEMO) $(TEST) $(DOCS) $(MUTANTS) $(BENCH) bus/native/_core.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
 
 $(DEMO)/ready: constraints/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -93,6 +100,11 @@ $(TEST)/ready: constraints/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python -m pip install $(PIP_FLAGS) -r constraints/dev.txt
+	touch $@
+
+$(DOCS)/ready: constraints/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install $(PIP_FLAGS) -r constraints/docs.txt
 	touch $@
 
 $(BENCH)/ready: constraints/bench.txt

@@ -1,0 +1,226 @@
+"""The documentation as a site: the pages of `docs/`, and references read from the code.
+
+    python -m deploy.site build/docs         # pages and references, and the settings of the site's generator
+    python -m deploy.site --check build/site # exit 1 where a link of the built site leads nowhere
+
+`make docs` does both, with zensical in between. Owns what the references say; nothing in them is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+__all__ = ["broken_links", "main", "references", "write_pages"]
+
+ROOT = Path(__file__).parents[1]
+_SECTION = re.compile(r"^\[(\w+)\]")
+_SETTING = re.compile(r"^(\w+) = (.+)$")
+_CONFIG = """
+[project]
+site_name = "sealbus"
+site_description = "A message bus for software agents"
+docs_dir = "docs"
+site_dir = "site"
+"""
+
+
+def references() -> dict[str, str]:
+    """Return the reference pages: file name -> text."""
+    return {
+        "settings.md": _settings((ROOT / "config" / "default.toml").read_text("utf-8")),
+        "metrics.md": _metrics(),
+        "command-line.md": _command_line(),
+        "errors.md": _errors(),
+        "python.md": _python(),
+    }
+
+
+def write_pages(folder: Path) -> None:
+    """Write the site's sources below *folder*."""
+    pages = folder / "docs"
+    (pages / "reference").mkdir(parents=True, exist_ok=True)
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        # What lies outside `docs/` is not part of the site.
+        text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", page.read_text("utf-8"))
+        if page.name == "index.md":
+            text += "\n" + "".join(f"- [{_title(text)}](reference/{name})\n" for name, text in references().items())
+        (pages / page.name).write_text(text, "utf-8")
+    for name, text in references().items():
+        (pages / "reference" / name).write_text(text, "utf-8")
+    (folder / "zensical.toml").write_text(_CONFIG, "utf-8")
+
+
+def broken_links(site: Path) -> list[str]:
+    """Return `page: link` for each link between the pages of *site* that leads nowhere."""
+    broken = []
+    for page in sorted(site.rglob("*.html")):
+        for link in _links(page.read_text("utf-8")):
+            path = unquote(urlsplit(link).path)
+            if urlsplit(link).scheme or urlsplit(link).netloc or not path:
+                continue
+            target = site / path.lstrip("/") if path.startswith("/") else page.parent / path
+            if not (target.is_file() or (target / "index.html").is_file()):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    return broken
+
+
+def main() -> int:
+    """Write the sources, or check the built site; return the exit code."""
+    parser = argparse.ArgumentParser(description=inspect.getdoc(sys.modules[__name__]))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--check", action="store_true", help="check the links of a built site")
+    options = parser.parse_args()
+    if not options.check:
+        write_pages(options.folder)
+        return 0
+    broken = broken_links(options.folder)
+    pages = len(list(options.folder.rglob("*.html")))
+    print(*broken, f"{pages} pages, {len(broken)} links that lead nowhere", sep="\n")  # noqa: T201 - a program
+    return 1 if broken or not pages else 0
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if value and (tag, name) in {("a", "href"), ("img", "src")}]
+
+
+def _links(html: str) -> list[str]:
+    parser = _Links()
+    parser.feed(html)
+    return parser.found
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _settings(defaults: str) -> str:
+    """Return a table for each section of the default settings, with the comments above each."""
+    lines = ["# Settings", "", "Each may be set by a flag of some commands, a variable, or a TOML file, in this order."]
+    comments: list[str] = []
+    section = ""
+    for line in defaults.splitlines():
+        if line.startswith("#"):
+            comments.append(line.lstrip("# "))
+        elif found := _SECTION.match(line):
+            section, comments = found[1], []
+            lines += ["", f"## {section}", "", "| setting | variable | default | |", "|---|---|---|---|"]
+        elif found := _SETTING.match(line):
+            name, default = found[1], found[2].partition("  #")[0]
+            variable = f"`SEALBUS_{section.upper()}__{name.upper()}`"
+            lines.append(f"| `{section}.{name}` | {variable} | `{_cell(default)}` | {_cell(' '.join(comments))} |")
+            comments = []
+        else:
+            comments = []
+    return "\n".join(lines) + "\n"
+
+
+def _metrics() -> str:
+    from prometheus_client import Counter
+    from prometheus_client.metrics import MetricWrapperBase
+
+    from bus.telemetry.metrics import Metrics
+
+    metrics = Metrics()
+    labels: dict[str, tuple[str, ...]] = {
+        value._name: value._labelnames  # noqa: SLF001 - the library has no other way to ask
+        for value in vars(metrics).values()
+        if isinstance(value, MetricWrapperBase)
+    }
+    lines = ["# Metrics", "", "`sealbus worker --metrics-port 9100` serves them.", "", "| series | type | labels | |"]
+    lines.append("|---|---|---|---|")
+    for family in sorted(metrics.registry.collect(), key=lambda family: family.name):
+        name = f"{family.name}_total" if family.type == Counter._type else family.name  # noqa: SLF001
+        of = ", ".join(f"`{label}`" for label in labels.get(family.name, ()))
+        lines.append(f"| `{name}` | {family.type} | {of} | {_cell(family.documentation)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _command_line() -> str:
+    from consumers.cli import main as shell
+
+    lines = ["# Command line", ""]
+    for names, command, context in _commands(shell, click.Context(shell, info_name="sealbus")):
+        lines += [
+            f"{'#' * min(6, len(names) + 1)} {' '.join(names)}",
+            "",
+            "```text",
+            command.get_help(context),
+            "```",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _commands(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[list[str], click.Command, click.Context]]:
+    yield context.command_path.split(), command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                yield from _commands(inner, click.Context(inner, info_name=name, parent=context))
+
+
+def _errors() -> str:
+    import sealbus
+    from bus import errors
+
+    drawn = inspect.getdoc(errors) or ""
+    lines = ["# Errors", "", "```text", drawn, "```", "", "| error | retriable | |", "|---|---|---|"]
+    for name in sealbus.__all__:
+        found = getattr(sealbus, name)
+        if isinstance(found, type) and issubclass(found, Exception):
+            retriable = "yes" if getattr(found, "retriable", False) else "no"
+            lines.append(f"| `{name}` | {retriable} | {_cell((inspect.getdoc(found) or '').partition(chr(10))[0])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _python() -> str:
+    import sealbus
+
+    lines = ["# Python", "", "What `from sealbus import ...` offers.", ""]
+    for name in sealbus.__all__:
+        found = getattr(sealbus, name)
+        if isinstance(found, type) and issubclass(found, Exception):
+            continue
+        lines += [f"## {name}", "", *_described(name, found)]
+        if isinstance(found, type):
+            for member, value in sorted(vars(found).items()):
+                if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                    lines += [f"### {name}.{member}", "", *_described(member, value)]
+    return "\n".join(lines)
+
+
+def _described(name: str, found: Any) -> list[str]:
+    signature = ""
+    if not isinstance(found, property):
+        try:
+            signature = str(inspect.signature(found)).replace("self, ", "").replace("(self)", "()")
+        except (TypeError, ValueError):
+            signature = "(...)"
+    text = inspect.getdoc(found) or ""
+    return ["```python", f"{name}{signature}", "```", "", "```text", text, "```", ""]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

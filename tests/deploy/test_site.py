@@ -1,0 +1,52 @@
+"""The references say everything that there is, and the site's links are checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sealbus
+from bus.settings import loading
+from bus.telemetry.metrics import Metrics
+from consumers.cli import main as shell
+from deploy.site import broken_links, main, references, write_pages
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return references()
+
+
+def test_every_setting_metric_verb_and_name_is_there(pages: dict[str, str]) -> None:
+    loaded = loading.load(flags={}, env={}, file=None)
+    for name, _, _ in loading.describe(loaded):
+        assert f"`{name}`" in pages["settings.md"], name
+    for family in Metrics().registry.collect():
+        assert f"`{family.name}" in pages["metrics.md"]
+    for verb in shell.list_commands(None):  # type: ignore[arg-type]
+        assert f"## sealbus {verb}\n" in pages["command-line.md"]
+    for name in sealbus.__all__:
+        page = pages["errors.md"] if f"| `{name}`" in pages["errors.md"] else pages["python.md"]
+        assert re.search(rf"(## {name}\n)|(\| `{name}`)", page), name
+
+
+def test_links_out_of_the_documentation_are_left_out_and_all_others_lead_somewhere(tmp_path: Path) -> None:
+    write_pages(tmp_path)
+    for page in sorted((tmp_path / "docs").rglob("*.md")):
+        links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+        assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == [], page
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "index.html").write_text(
+        '<a href="../">up</a><a href="https://example.org">away</a>', "utf-8"
+    )
+    (tmp_path / "index.html").write_text('<a href="there/#part">ok</a><a href="gone/">gone</a>', "utf-8")
+    assert broken_links(tmp_path) == ["index.html: gone/"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["site", "--check", str(tmp_path)])
+        assert main() == 1
+    assert "2 pages, 1 links that lead nowhere" in capsys.readouterr().out
