@@ -1,11 +1,17 @@
-"""Handler errors: endings of a handler that are no decision of its own.
+"""Handler errors: endings of a handler that are no decision of its own, and a lifespan that could not be opened.
 
-It was cut, overran its deadline, or raised something that is no Exception.
+A handler was cut, overran its deadline, or raised something that is no Exception.
 """
 
 from __future__ import annotations
 
-__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError"]
+from bus.errors import BusError
+
+__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "LifespanError"]
+
+
+class LifespanError(BusError):
+    """A lifespan of an App failed while it was opened; `__cause__` is its error."""
 
 
 class HandlerGoneError(Exception):

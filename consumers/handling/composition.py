@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import MappingProxyType
@@ -15,9 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, text_of
 from consumers.context import Context
 from consumers.declaration import Declaration, Handling, Lifespan, Subscription
+from consumers.handler_errors import LifespanError
 from consumers.handling.threads import in_thread
 
 __all__ = ["NO_RESOURCES", "Resources", "compose_handlers", "name_of", "opened_lifespans"]
@@ -36,7 +38,11 @@ async def opened_lifespans(app: Declaration, given: Resources = NO_RESOURCES) ->
     async with AsyncExitStack() as stack:
         for lifespan in app.lifespans:
             if lifespan not in resources:
-                resources[lifespan] = await stack.enter_async_context(_manager(lifespan))
+                manager = _manager(lifespan)
+                try:
+                    resources[lifespan] = await stack.enter_async_context(manager)
+                except Exception as error:
+                    raise _failed(lifespan, error) from error
         yield resources
 
 
@@ -61,6 +67,15 @@ def _manager(lifespan: Lifespan) -> Any:
             "write an `async def` with one `yield`"
         )
     return manager
+
+
+def _failed(lifespan: Lifespan, error: Exception) -> LifespanError:
+    frames = traceback.extract_tb(error.__traceback__)
+    code = getattr(inspect.unwrap(lifespan), "__code__", None)
+    # The line in the lifespan itself, not deep in a library.
+    frame = next((frame for frame in reversed(frames) if code and frame.filename == code.co_filename), frames[-1])
+    place = f"{frame.filename}:{frame.lineno}"
+    return LifespanError(f"the lifespan {name_of(lifespan)} failed: {type(error).__name__}: {text_of(error)} ({place})")
 
 
 def _composed(subscription: Subscription, resources: Resources) -> Subscription:

@@ -27,12 +27,11 @@ from consumers.handling.slots import RunningHandler
 from consumers.worker.host import Host, check_groups, run_hosts, stop_hosts
 from consumers.worker.loop_watchdog import LoopWatch
 from consumers.worker.metrics_server import MetricsServer
-from consumers.worker.signals import ECHO_S, RepeatedSignal
+from consumers.worker.signals import ECHO_S, RepeatedSignal, ending_signals
 from consumers.worker.startup_checks import check_hash_seed
 
 __all__ = ["run_process"]
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TEARDOWN_S = 5.0
 _USUAL_THRESHOLDS = (700, 2_000)
 """The default thresholds of Python 3.11 and 3.12, and of later versions."""
@@ -149,7 +148,7 @@ def _stopping(limit_s: float, echo_s: float, stopping: Callable[[], None]) -> It
         _end_after(limit_s)
         loop.call_soon_threadsafe(stop.set)
 
-    before = {number: signal.signal(number, received) for number in _SIGNALS}
+    before = {number: signal.signal(number, received) for number in ending_signals()}
     try:
         yield stop
     finally:

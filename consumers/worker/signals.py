@@ -6,14 +6,26 @@ process, and the supervisor among them passes it on to its children. The receive
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["ECHO_S", "RepeatedSignal"]
+__all__ = ["ECHO_S", "RepeatedSignal", "ending_signals"]
 
 ECHO_S: Final = 0.05
 """A signal within so many seconds of the first is an echo: Ctrl-C is not pressed twice so fast."""
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a worker in order: SIGTERM, SIGINT, and SIGHUP (the terminal was closed).
+
+    `nohup` has SIGHUP ignored, and it stays so.
+    """
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, hangup
 
 
 class RepeatedSignal:

@@ -13,6 +13,7 @@ import pytest
 from bus.errors import ConfigurationError
 from consumers.context import Context
 from consumers.declaration import Handling
+from consumers.handler_errors import LifespanError
 from consumers.handlers import Handlers
 from sealbus import App, Draft, Reject, payload
 
@@ -171,7 +172,7 @@ async def test_lifespans_are_closed_backwards_also_when_a_later_one_fails() -> N
         raise OSError("no database")
         yield
 
-    with pytest.raises(OSError, match="no database"):
+    with pytest.raises(LifespanError, match=rf"second failed: OSError: no database \({__file__}:\d+\)"):
         async with app.test():
             pass
     assert notes == ["first opened"]  # a generator that is left by an error does not go on after its yield

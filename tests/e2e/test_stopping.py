@@ -79,3 +79,36 @@ def test_the_second_signal_ends_a_blocked_worker_at_once(stubborn: subprocess.Po
     stubborn.send_signal(signal.SIGTERM)
     assert stubborn.wait(5) == 143
     assert time.monotonic() - started_s < 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ignored", [False, True], ids=["closed terminal", "nohup"])
+def test_a_closed_terminal_ends_a_worker_in_order_unless_nohup_says_otherwise(ignored: bool, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
+    command = [
+        sys.executable,
+        "-m",
+        "consumers.cli",
+        "worker",
+        "stubborn_app:app",
+        "--bus",
+        f"sqlite:///{tmp_path}/l.db",
+    ]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with (tmp_path / "worker.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=log)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        wait_until(lambda: "working; " in (tmp_path / "worker.log").read_text(), 20, "the worker works")
+        process.send_signal(signal.SIGHUP)
+        if ignored:
+            time.sleep(0.3)
+            assert process.poll() is None
+            process.terminate()
+        assert process.wait(20) == 0
+        assert "worker.stopped" in (tmp_path / "worker.log").read_text()
+    finally:
+        process.kill()
+        process.wait()

@@ -18,14 +18,13 @@ from bus.clock import SystemClock
 from bus.telemetry.logs import get_logger
 from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
 from consumers.crashes.crash_guard import told
-from consumers.worker.signals import RepeatedSignal
+from consumers.worker.signals import RepeatedSignal, ending_signals
 
 if TYPE_CHECKING:
     from consumers.crashes.process_files import ProcessFiles
 
 __all__ = ["start", "supervise"]
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A child that ends with one of these codes before it ever worked would do so again.
 _HOPELESS: Final = frozenset({USAGE, UNREACHABLE, MISCONFIGURED})
 _NOT_STARTED: Final = 256
@@ -67,13 +66,13 @@ class _Supervisor:
         self._insistence = RepeatedSignal()
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        loop, ending = asyncio.get_running_loop(), ending_signals()
+        for number in ending:
             loop.add_signal_handler(number, self._received, number)
         try:
             codes = await asyncio.gather(*(self._keep(slot) for slot in range(len(self._commands))))
         finally:
-            for number in _SIGNALS:
+            for number in ending:
                 loop.remove_signal_handler(number)
         if self._killed:
             return 128 + self._killed
