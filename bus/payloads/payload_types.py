@@ -21,6 +21,7 @@ from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.encoding import Encoder
 from bus.payloads.known_fields import knows_field
+from bus.payloads.no_payload import name_missing, not_markable, not_marked
 from bus.payloads.reading import Reader, read_untyped
 from bus.protocol.envelope import DATA_ROOM
 from bus.protocol.identifiers import is_message_type, is_schema_version
@@ -260,10 +261,23 @@ def payload(
 ) -> Callable[[_StructType], _StructType]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
-    *upcasters* maps an older major to a function that turns its data into the next major's. Raises ContractError for an
-    illegal name or
-    version, TypeError for a class that is no Struct.
+        @payload("research.request", version="1.2.0")
+        class ResearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+            question: str
+            max_sources: int = 5
+
+    *name* is lower-case segments joined by dots; each type has a topic of its own. A *version* with another first
+    number is another schema: workers refuse it, unless *upcasters* maps an older first number to a function that turns
+    its data (a dict) into the next one's.
+
+    *risk* says how much proof receivers ask for: "low" (no history), "medium" (the chain of causes), "high" (a
+    signature as well, which needs a signer). *sign* False: not signed at low risk although there is a signer.
+
+    The Struct need not be frozen; what is sent is what it held when it was published. Raises ContractError for an
+    illegal name, version or risk, TypeError for what is no Struct.
     """
+    if not isinstance(name, str):
+        raise TypeError(name_missing(name))
     if not is_message_type(name):
         raise ContractError(
             f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`"
@@ -275,7 +289,7 @@ def payload(
 
     def mark(cls: _StructType) -> _StructType:
         if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
-            raise TypeError(f"@payload({name!r}) marks msgspec.Struct classes, not {cls!r}")
+            raise TypeError(not_markable(cls, name))
         if cls.__struct_config__.array_like:
             raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
         setattr(cls, _MARK, PayloadType(cls, name, version, risk, sign=sign, upcasters=upcasters or {}))
@@ -289,9 +303,7 @@ def payload_type(subject: object) -> PayloadType:
     cls = subject if isinstance(subject, type) else type(subject)
     mark = cls.__dict__.get(_MARK)
     if not isinstance(mark, PayloadType):
-        raise UnknownTypeError(
-            f"{cls.__qualname__} is no payload type, which is a msgspec.Struct marked with @payload(name, version=...)"
-        )
+        raise UnknownTypeError(not_marked(subject, _MARK))
     return mark
 
 
