@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
 
 import msgspec
 
@@ -22,6 +23,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.settings.loading import load
 from bus.settings.schema import Settings
+from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
@@ -31,18 +33,24 @@ from bus.trust.policy import Policy
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
-from producers.sealing.options import Draft, Options, RequestOptions
+from producers.sealing.options import Options, RequestOptions, draft_of
 from producers.sealing.sealed_record import sealed_as
-from producers.sealing.sealer import make_sealer
+from producers.sealing.sealer import make_sealer, sender_of
 from producers.stream import Source, publish_stream
 
-__all__ = ["Bus", "connect", "make_publisher"]
+__all__ = ["Bus", "Connection", "connect", "make_publisher"]
 
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)
 
 
 class Bus:
-    """An open connection of one agent, bound to the event loop that opened it."""
+    """An open connection of one agent, bound to the event loop that opened it; made by `connect`.
+
+    async with connect("sqlite:///x.db", agent="planner@svc") as bus:
+        receipt = await bus.publish(Order(sku="tea"), key="customer-3")
+        quote = await bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
+        async for outcome in bus.publish_many(Order(sku=sku) for sku in skus): ...
+    """
 
     def __init__(
         self,
@@ -65,13 +73,20 @@ class Bus:
     async def publish(
         self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> Receipt:
-        """Seal *payload* and append it durably, within *timeout_s* seconds.
+        """Seal *payload* and append it durably.
 
-        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`).
+            receipt = await bus.publish(Order(sku="tea"), key="customer-3", ttl_s=600)
+
+        *payload* is an instance of a class marked with `@payload`. *timeout_s* is how many seconds the log may take, by
+        default the setting `publish.timeout_s` (30). The *options* are documented in
+        `producers.sealing.options.Options`: to, key, ttl_s, delay_s, at, idempotency_key, priority, retry, ...
+
+        Raises PublishRejected (certainly not in the log; `pointer` and `reason` say what is wrong) or PublishUnknown
+        (may be: `resend(error.message)`). Both are a PublishError.
         """
         self._check_loop()
         sealed = (
-            self.publisher.sealer.seal(Draft(payload=payload, **options))
+            self.publisher.sealer.seal(draft_of(payload, options))
             if options
             else self.publisher.sealer.seal_plain(payload)
         )
@@ -87,9 +102,20 @@ class Bus:
     ) -> _Reply:
         """Publish *payload* and wait for its answer, a *reply*.
 
-        *timeout_s* is also the lifetime of the request. Raises RequestTimedOut (accepted, no answer), RequestFailed
-        (the request died: `reason`), UnexpectedReply (an answer of another type), and, if no answer came,
-        PublishRejected or PublishUnknown as `publish` does. A handler that returns None sends no answer.
+            try:
+                quote = await bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
+            except RequestError as error:
+                print("no quote:", error)
+
+        *timeout_s* is how many seconds to wait, and the lifetime of the request: by default 60 here, and 30 in a
+        handler's `context.request`, whose own time is limited. The *options* are those of `publish` but ttl_s,
+        reply_to, delay_s and at.
+
+        Whatever it ends with but an answer is a RequestError: PublishRejected and PublishUnknown as of `publish`,
+        RequestTimedOut (accepted, no answer; also a TimeoutError), RequestFailed (the request died: `reason`),
+        UnexpectedReply (an answer of another type). Raises ClosedError where the bus is closed meanwhile.
+
+        A handler that returns None sends no answer.
         """
         self._check_loop()
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
@@ -103,18 +129,37 @@ class Bus:
         return tuple(self.requests.waiting.late)
 
     def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
-        """Publish every payload (or `Draft`) of *source*.
+        """Publish every payload (or `Draft`, a payload with options of its own) of *source*.
 
-        Yields, in order, a Receipt, PublishRejected or PublishUnknown for each.
+            async for outcome in bus.publish_many(Order(number=n) for n in range(100_000)):
+                if not isinstance(outcome, Receipt):
+                    print(outcome)
+
+        *source* is an iterable or async iterable of any length, which is read as fast as the log takes it. Yields, in
+        order, a Receipt, PublishRejected or PublishUnknown for each; nothing is published that is not iterated over.
+        *timeout_s* is for each message, by default the setting `publish.timeout_s` (30).
         """
         self._check_loop()
+        if not isinstance(source, Iterable | AsyncIterable):
+            raise TypeError(
+                f"publish_many takes an iterable of payloads, such as a list or a generator, not "
+                f"{type(source).__name__}; one payload is for publish"
+            )
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
-        """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id."""
+        """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id.
+
+            except PublishUnknown as error:
+                receipt = await bus.resend(error.message)
+
+        Raises as `publish`.
+        """
         self._check_loop()
+        if not isinstance(message, Message):
+            raise TypeError(f"resend takes the `message` of a PublishUnknown, not {type(message).__name__}")
         topic = message_topic(message.metadata.namespace, message.message_type)
         return await self.publisher.send(sealed_as(message, topic), timeout_s=timeout_s)
 
@@ -149,19 +194,55 @@ def make_publisher(
 ) -> Publisher:
     """Build a publisher for *agent*.
 
-    Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace.
+    Raises ConfigurationError for an illegal agent, NameRefusedError for a namespace.
     """
     sealer = make_sealer(settings, agent, clock=clock, signer=signer)
     return Publisher(transport, settings, sealer=sealer, clock=clock, metrics=metrics)
 
 
-@asynccontextmanager
-async def connect(
+class Connection(AbstractAsyncContextManager[Bus, None]):
+    """What `connect` returns: the log is opened by `async with`, which gives the `Bus`."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[Bus]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> Bus:
+        return await self._opening.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opening.__aexit__(kind, error, trace)
+
+    # Type checkers find these mistakes by themselves, if they see nothing here.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                "connect(...) needs `async with connect(...) as bus:`; in programs without an event loop write "
+                "`with connect_sync(...) as bus:`"
+            )
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __await__(self) -> NoReturn:
+            raise TypeError("connect(...) is not awaited: write `async with connect(...) as bus:`")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(Bus, name):
+                raise AttributeError(
+                    f"the log is not open, so there is no {name!r} yet: write `async with connect(...) as bus:` and "
+                    f"use `bus.{name}`"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def connect(
     url: str | None = None,
     *,
     agent: str | Agent,
     namespace: str | None = None,
-    config: Path | None = None,
+    config: Path | str | None = None,
     env: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
@@ -169,27 +250,45 @@ async def connect(
     signer: Signer | None = None,
     verifier: Verifier | None = None,
     policy: Policy | None = None,
-) -> AsyncGenerator[Bus]:
-    """Open the log at *url* (`sqlite:///x.db`, `memory://`) and publish as *agent*.
+) -> Connection:
+    """Open the log at *url* as *agent*, and get a `Bus` to publish on.
 
-    *signer* signs published messages; *verifier* and *policy* judge answers to requests. Without *settings*, they are
-    loaded from *config*, the environment (*env*, by default the process's) and the defaults. Raises UnreachableError,
-    ConfigurationError.
+        async with connect("sqlite:///x.db", agent="planner@svc") as bus:
+            receipt = await bus.publish(Order(sku="tea"))
+
+    *url* is sqlite:///relative.db, sqlite:////absolute.db, memory:// or kafka://host:port,host:port; by default the
+    setting `bus.url`. *agent* is the id of who publishes. *namespace* is where topics and messages belong, by default
+    the setting `bus.namespace` (agents).
+
+    The other settings come from the TOML file *config*, the environment (*env*, by default the process's) and the
+    defaults, or all of them from *settings*. *metrics* counts into a Prometheus registry of the program:
+    `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests.
+
+    Programs without an event loop use `connect_sync`. Raises ConfigurationError, and UnreachableError on entering.
     """
-    if settings is None:
-        given: dict[str, object] = {"bus.url": url, "bus.namespace": namespace}
-        flags = {name: value for name, value in given.items() if value is not None}
-        settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
-    configure_unless_done("warning")
-    clock = clock or SystemClock()
-    transport = open_configured(settings, clock=clock)
-    try:
-        publisher = make_publisher(transport, settings, agent, clock=clock, metrics=metrics or Metrics(), signer=signer)
-        bus = Bus(publisher, transport, verifier=verifier, policy=policy)
+    sender = sender_of(agent)
+
+    @asynccontextmanager
+    async def opening() -> AsyncGenerator[Bus]:
+        given = settings
+        if given is None:
+            flags = given_to("connect", url=url, namespace=namespace)
+            file = None if config is None else Path(config)
+            given = load(flags=flags, env=os.environ if env is None else env, file=file).settings
+        configure_unless_done("warning")
+        time = clock or SystemClock()
+        transport = open_configured(given, clock=time)
         try:
-            yield bus
+            publisher = make_publisher(
+                transport, given, sender, clock=time, metrics=metrics or Metrics(), signer=signer
+            )
+            bus = Bus(publisher, transport, verifier=verifier, policy=policy)
+            try:
+                yield bus
+            finally:
+                await bus.requests.close()
+            await publisher.close()
         finally:
-            await bus.requests.close()
-        await publisher.close()
-    finally:
-        await transport.close()
+            await transport.close()
+
+    return Connection(opening())

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from bus import native
 from bus.clock import Clock
-from bus.errors import AppendUnknownError, BusError, DeadlineError
+from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
@@ -54,7 +54,7 @@ class Publisher:
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
         waiting: asyncio.Future[Sequence[Outcome]] | None = None
-        if timeout_s > 0 and sealed.record.topic in self._preparation.known:
+        if timeout_s.__class__ in {int, float} and timeout_s > 0 and sealed.record.topic in self._preparation.known:
             waiting = self.batcher.submit_now(
                 (sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record)
             )
@@ -129,7 +129,12 @@ class Publisher:
         await self.batcher.close()
 
 
-def check_timeout(timeout_s: float) -> None:
-    """Raise PublishRejected for a timeout that is not positive."""
-    if not timeout_s > 0:
-        raise PublishRejected(f"timeout_s: {timeout_s} is not more than 0")
+def check_timeout(timeout_s: object) -> None:
+    """Raise PublishRejected for a timeout that is no positive number of seconds."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        error = ContractError(f"is {type(timeout_s).__name__} {timeout_s!r:.80}, not seconds", "timeout_s")
+    elif not timeout_s > 0:
+        error = ContractError(f"{timeout_s} is not more than 0", "timeout_s")
+    else:
+        return
+    raise PublishRejected(str(error), error)

@@ -46,7 +46,7 @@ def connect_sync(
     *,
     agent: str | Agent,
     namespace: str | None = None,
-    config: Path | None = None,
+    config: Path | str | None = None,
     env: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     metrics: Metrics | None = None,
@@ -54,13 +54,13 @@ def connect_sync(
     verifier: Verifier | None = None,
     policy: Policy | None = None,
 ) -> Iterator[SyncBus]:
-    """Open the log at *url* and publish as *agent*, without `await`; the arguments are those of `connect`.
+    """Open the log at *url* as *agent*, and get a `SyncBus` to publish on, without `await`.
 
         with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
             receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
 
-    Open it once per process, after a server has forked its workers, and share it between threads. Raises
-    UnreachableError, ConfigurationError.
+    The arguments are those of `connect`. Open it once per process, after a server has forked its workers, and share it
+    between threads. Raises UnreachableError, ConfigurationError.
     """
     thread = _LoopThread()
     try:
@@ -86,7 +86,15 @@ def connect_sync(
 
 
 class SyncBus:
-    """An open connection of one agent, made by `connect_sync`. Every method waits for its outcome."""
+    """An open connection of one agent, made by `connect_sync`. Every method waits for its outcome.
+
+        with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
+            receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
+            quote = bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
+            outcomes = list(bus.publish_many(OrderPlaced(number=n) for n in range(1000)))
+
+    It may be used from every thread of the process that opened it.
+    """
 
     def __init__(self, bus: Bus, thread: _LoopThread) -> None:
         self._bus = bus
@@ -105,9 +113,11 @@ class SyncBus:
     def publish(
         self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
     ) -> Receipt:
-        """Seal *payload* and append it durably, within *timeout_s* seconds.
+        """Seal *payload* and append it durably, within *timeout_s* seconds, by default `publish.timeout_s` (30).
 
-        Raises PublishRejected (certainly not in the log) or PublishUnknown (may be: `resend(error.message)`).
+            receipt = bus.publish(OrderPlaced(number=7), key="customer-3", ttl_s=600)
+
+        The *options*, and what it raises, are those of `Bus.publish`.
         """
         return self._thread.call(self._bus.publish(payload, timeout_s=timeout_s, **options))
 
@@ -119,9 +129,11 @@ class SyncBus:
         timeout_s: float = 60.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Publish *payload* and wait at most *timeout_s* seconds for its answer, a *reply*.
+        """Publish *payload* and wait at most *timeout_s* seconds, by default 60, for its answer, a *reply*.
 
-        Raises the errors of `Bus.request`.
+            quote = bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
+
+        The *options*, and what it raises, are those of `Bus.request`: a RequestError.
         """
         return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
 

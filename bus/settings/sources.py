@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from bus.errors import ConfigurationError
 
-__all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file", "from_flags", "variable"]
+__all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file", "from_flags", "given_to", "variable"]
 
 CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 
@@ -67,7 +67,10 @@ _FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": 
 
 
 class Given(NamedTuple):
-    """A given value and its origin: "default", "file PATH", a variable's name or "flag --NAME"."""
+    """A given value and its origin.
+
+    "default", "file PATH", a variable's name, "flag --NAME" or "the url given to connect".
+    """
 
     value: object
     origin: str
@@ -116,7 +119,8 @@ def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str,
     """Read flags by their names without leading dashes.
 
     For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`. A name in two sections
-    needs its section. None means: not given. Raises `ConfigurationError` for an unknown flag.
+    needs its section. None means: not given. A value that is `Given` keeps its origin. Raises `ConfigurationError` for
+    an unknown flag.
     """
     names = _flag_names(known)
     given = {}
@@ -125,8 +129,16 @@ def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str,
         if written not in names:
             raise _unknown(f"--{written}", [f"--{name}" for name in names], "the flags")
         if value is not None:
-            given[names[written]] = Given(value, f"flag --{written}")
+            given[names[written]] = value if isinstance(value, Given) else Given(value, f"flag --{written}")
     return given
+
+
+def given_to(call: str, *, url: str | None = None, namespace: str | None = None) -> dict[str, object]:
+    """Return as flags what a program gives the function *call*, so that errors name the argument and no flag."""
+    given = {"url": url, "namespace": namespace}
+    return {
+        f"bus.{name}": Given(value, f"the {name} given to {call}") for name, value in given.items() if value is not None
+    }
 
 
 def _flag_names(known: Collection[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from bus.errors import UnreachableError
+from bus.nearest import nearest
 from bus.settings import loading
 from bus.telemetry import logs
 
@@ -132,14 +133,6 @@ def app_of(target: str | None) -> App | None:
     from consumers.cli.app_loading import load_app
 
     return load_app(target)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; the nearest is X` for an error message, or an empty text."""
-    import difflib
-
-    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; the nearest is {found[0]}" if found else ""
 
 
 def _check_file(url: str) -> None:

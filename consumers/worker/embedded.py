@@ -16,6 +16,7 @@ from bus.clock import SystemClock
 from bus.errors import text_of
 from bus.settings.loading import load
 from bus.settings.schema import Settings
+from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done, get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
@@ -49,8 +50,7 @@ async def running(
     raised instead; with *on_failure*, that is called and the body goes on.
     """
     if settings is None:
-        flags = {} if url is None else {"bus.url": url}
-        settings = load(flags=flags, env=os.environ, file=config).settings
+        settings = load(flags=given_to("the App", url=url), env=os.environ, file=config).settings
     configure_unless_done("warning")
     check_hash_seed(os.environ)
     check_groups(apps)

@@ -19,9 +19,10 @@ from bus.protocol.envelope import Agent
 from bus.protocol.signatures import Signer
 from bus.settings.loading import load
 from bus.settings.schema import Settings
+from bus.settings.sources import given_to
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
-from producers.sealing.options import Draft, Options
+from producers.sealing.options import Options, draft_of
 from producers.sealing.sealer import make_sealer
 
 __all__ = ["AsyncConnection", "Outbox"]
@@ -38,7 +39,7 @@ class Outbox:
     """Messages of one *agent*, published after the transaction that adds them commits.
 
     Without *settings*, they are loaded from *config*, the environment (*env*, by default the process's) and the
-    defaults. Raises PublishRejected for an illegal agent id, ConfigurationError.
+    defaults. Raises ConfigurationError, also for an illegal agent.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Outbox:
         signer: Signer | None = None,
     ) -> None:
         if settings is None:
-            flags = {"bus.namespace": namespace} if namespace is not None else {}
+            flags = given_to("Outbox", namespace=namespace)
             settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
         self._clock = clock or SystemClock()
         self._sealer = make_sealer(settings, agent, clock=self._clock, signer=signer)
@@ -105,7 +106,7 @@ class Outbox:
 
     def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
         """Return the row of a message, for other database drivers. Raises PublishRejected."""
-        sealed = self._sealer.seal(Draft(payload=payload, **options)) if options else self._sealer.seal_plain(payload)
+        sealed = self._sealer.seal(draft_of(payload, options)) if options else self._sealer.seal_plain(payload)
         return row_of(sealed, self._clock.now_ms())
 
 

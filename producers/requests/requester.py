@@ -28,13 +28,13 @@ from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, R
 from producers.publisher import Publisher
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import ReplyFilter, ReplyReader
-from producers.sealing.options import Draft, RequestOptions, asked_hops, hop_limit
+from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Requester"]
 
 _Reply = TypeVar("_Reply", bound=msgspec.Struct)
-_OWN_OPTIONS = ("ttl_s", "reply_to")
+_OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
 
@@ -103,7 +103,7 @@ class Requester:
         waiter = self.waiting.open(asked, deadline_s, cause.message_id if cause is not None else None)
         try:
             await self._open(waiter)
-            sealed = self._seal(Draft(payload=payload, **options), waiter, cause)
+            sealed = self._seal(draft_of(payload, options), waiter, cause)
             answer = await self._answer(sealed, waiter, timeout_s)
             return _opened(answer, sealed.message, reply, asked)
         finally:
@@ -135,7 +135,7 @@ class Requester:
             raise PublishRejected(f"refused before sending: {error}", error)
         for name in _OWN_OPTIONS:
             if name in options:
-                error = ContractError("is the bus's own in a request; its lifetime is timeout_s", name)
+                error = ContractError("is no option of a request, which is sent at once and lives for timeout_s", name)
                 raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _open(self, waiter: Waiter) -> None:

@@ -7,6 +7,7 @@ values are arguments. `bus.protocol.envelope_rules` checks forms and ranges when
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import TypedDict, TypeVar, get_args
@@ -15,6 +16,7 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.gates import MOST_HOPS
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import (
     PROTOCOL,
@@ -44,6 +46,7 @@ __all__ = [
     "asked_hops",
     "check_struct",
     "compose",
+    "draft_of",
     "hop_limit",
     "is_traced",
 ]
@@ -61,33 +64,58 @@ class RequestOptions(TypedDict, total=False):
     """Keyword options of `request`, all optional. The bus sets lifetime and reply address."""
 
     to: str | Agent
+    """The only agent that handles it, by id; `Agent(role="reviewer")`: those of a role. By default every group that
+    subscribes to the type.
+    """
     key: str
+    """Messages of one key are handled in the order of their offsets. By default the conversation."""
     idempotency_key: str
+    """Each group handles it once, however often it is published: repeats are answered with the first outcome."""
     priority: int | str
+    """0 to 9, or "low", "normal", "high", "critical": what waits in a worker starts in this order. By default 5."""
     retry: Retry | RetryPolicy
+    """A shorter retry than the handler's own: `Retry(attempts=2)`. By default the handler's."""
     max_hops: int
+    """How long the chain may get in which one message causes the next. By default its cause's, else 16; at most 64."""
     conversation_id: str
+    """The conversation it belongs to. By default its cause's, else its own id."""
     correlation_id: str
+    """The request or workflow it belongs to. By default its cause's, else the cause's id."""
     task_id: str
+    """The task it belongs to. By default its cause's."""
     parent_task_id: str
+    """The task that its task is a part of. By default its cause's."""
     run_id: str
+    """The run of a program that it belongs to. By default its cause's."""
     sequence: int
+    """Its number, 0 or more, among its sender's messages in the conversation."""
     intent: str
+    """What it is for, in words for people: at most 200 characters."""
     performative: Performative
+    """The kind of speech act, such as "request", "inform" or "propose"."""
     authority: Authority
+    """What its receiver may do with it."""
     security: Security
+    """How far its content can be trusted, by its sender's own account, which is an upper bound."""
     critical_fields: tuple[str, ...]
+    """Fields (JSON pointers, such as "/data/cents") that receivers must understand, or else refuse the message."""
     traceparent: str
+    """The trace it belongs to, in the form of W3C Trace Context. By default its cause's."""
     tracestate: str
+    """What goes with the trace. By default its cause's."""
     message_id: str
+    """Its id. By default a new one; receivers take two messages of one id for one message."""
     rests_on: tuple[Message, ...]
+    """Further messages, besides its cause, that it follows from: its proof names them. In handlers only."""
 
 
 class Options(RequestOptions, total=False):
-    """Keyword options of `publish`. Durations are seconds."""
+    """Keyword options of `publish`, all optional. Durations are seconds."""
 
     ttl_s: float
+    """Seconds until it expires: what is not handled by then becomes a dead letter. By default `publish.ttl_s`."""
     reply_to: str
+    """The topic for answers, `NAMESPACE._reply.AGENT`; `request` sets it, and waits for them."""
     delay_s: float
     """Seconds before which no handler gets it: it waits in the log, in each group's retry tiers, and never runs early.
 
@@ -98,7 +126,13 @@ class Options(RequestOptions, total=False):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload with its own options, for `publish_many`; *to* is an agent id or an `Agent` (for a role)."""
+    """A payload with options of its own, for `publish_many` and for what a handler returns.
+
+        drafts = (Draft(payload=Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
+        async for result in bus.publish_many(drafts): ...
+
+    The options are those of `publish`; None: not given.
+    """
 
     payload: msgspec.Struct
     to: str | Agent | None = None
@@ -126,6 +160,20 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     rests_on: tuple[Message, ...] = ()
     delay_s: float | None = None
     at: datetime | None = None
+
+
+_NAMES = (*Draft.__struct_fields__[1:], "timeout_s")
+
+
+def draft_of(payload: msgspec.Struct, options: Mapping[str, object]) -> Draft:
+    """Return *payload* with *options*; raise TypeError for an unknown one, naming the nearest."""
+    try:
+        return Draft(payload=payload, **options)  # type: ignore[arg-type]
+    except TypeError:
+        unknown = next((name for name in options if name not in _NAMES), None)
+        if unknown is None:
+            raise
+    raise TypeError(f"there is no option {unknown!r}{nearest(unknown, _NAMES)}; a message's content is its payload's")
 
 
 class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):

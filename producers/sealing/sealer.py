@@ -13,7 +13,7 @@ import msgspec
 
 from bus import native
 from bus.clock import Clock
-from bus.errors import ContractError, SigningError, UnknownTypeError
+from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -29,7 +29,7 @@ from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PublisherIdentity, check_struct, compose
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
-__all__ = ["Sealer", "make_sealer"]
+__all__ = ["Sealer", "make_sealer", "sender_of"]
 
 _ENTROPY_BYTES = 10
 _MOST_AT_ONCE = 400
@@ -100,7 +100,10 @@ class Sealer:
     ) -> SealedRecord:
         """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
         if kind.risk == "high" and self._signer is None:
-            text = f"{kind.name} is of high risk, which nobody accepts unsigned: give `connect` or the App a signer"
+            text = (
+                f"{kind.name} is of high risk, which nobody accepts unsigned. Keys come with a signer: give `connect` "
+                'or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
+            )
             raise ContractError(text, "/verification/signature", "signature_missing")
         now_ms = self._clock.now_ms()
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
@@ -207,15 +210,8 @@ class Sealer:
 
 
 def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
-    """Build a sealer for *agent*. Raises PublishRejected for an illegal agent id, NameRefusedError for a namespace."""
-    sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
-    if sender.id is None or not is_text_id(sender.id):
-        error = ContractError("an agent id has 1 to 256 characters without control characters", "/metadata/sender/id")
-        raise PublishRejected(str(error), error)
-    try:
-        check_struct(sender, Agent, "/metadata/sender")
-    except ContractError as error:
-        raise PublishRejected(str(error), error) from error
+    """Build a sealer for *agent*. Raises ConfigurationError for an illegal agent, NameRefusedError for a namespace."""
+    sender = sender_of(agent)
     check_namespace(settings.bus.namespace)
     limits = settings.publish
     origin = PublisherIdentity(
@@ -226,6 +222,26 @@ def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer:
         max_hops=limits.max_hops,
     )
     return Sealer(settings, origin=origin, clock=clock, signer=signer)
+
+
+def sender_of(agent: object) -> Agent:
+    """Return *agent*, an id or an Agent, as a sender. Raises ConfigurationError, which says what an agent is."""
+    sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
+    if not isinstance(sender, Agent):
+        raise ConfigurationError(
+            f"agent is {type(agent).__name__} {agent!r:.80}: give the id of the agent that publishes, such as "
+            'agent="planner@svc"'
+        )
+    try:
+        check_struct(sender, Agent, "agent")
+    except ContractError as error:
+        raise ConfigurationError(str(error)) from error
+    if sender.id is None or not is_text_id(sender.id):
+        raise ConfigurationError(
+            f"illegal agent id {sender.id!r:.80}: 1 to 256 characters without control characters, such as "
+            'agent="planner@svc"'
+        )
+    return sender
 
 
 def _refused(payload: msgspec.Struct, error: ContractError) -> PublishRejected:

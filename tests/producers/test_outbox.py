@@ -128,7 +128,7 @@ async def test_creating_the_table_again_changes_nothing(shop: Shop) -> None:
 
 
 def test_an_agent_that_receivers_would_refuse_has_no_outbox() -> None:
-    with pytest.raises(PublishRejected):
+    with pytest.raises(ConfigurationError):
         Outbox("", env={})
 
 

@@ -1,0 +1,181 @@
+"""The first hour: what a newcomer does wrong, and the words of the answer that name the cure.
+
+Each line of a table is a mistake and what its message must say, in Python and on the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from sealbus import App, Bus, Draft, Outbox, Retry, connect, connect_sync, payload
+
+
+@payload("job.run")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    seconds: int = 1
+
+
+@payload("money.paid", risk="high")
+class Payment(msgspec.Struct, frozen=True):
+    cents: int = 1
+
+
+class Unmarked(msgspec.Struct):
+    name: str = ""
+
+
+class Inherited(Job):
+    pass
+
+
+@dataclasses.dataclass
+class Order:
+    sku: str
+    count: int = 1
+
+
+class Model:
+    """Such as pydantic makes them."""
+
+    model_fields: ClassVar[dict[str, object]] = {}
+    sku: str
+
+
+async def handler(job: Job) -> None: ...
+
+
+any_: Any = None
+wrong: Any = "3"
+
+PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
+    ("payload without brackets", lambda: payload(Job), ("the name of a message type", '@payload("job")', "above Job")),
+    ("payload of a number", lambda: payload(5), ("@payload needs the name", "not int")),
+    ("payload in capitals", lambda: payload("Job.Run"), ("'Job.Run'", "lower-case segments joined by dots")),
+    ("payload of one number", lambda: payload("a.b", version="1"), ("'1'", "x.y.z")),
+    ("payload of no risk", lambda: payload("a.b", risk="hgih"), ("'hgih'", "low, medium, high")),
+    (
+        "payload of a dataclass",
+        lambda: payload("a.b")(Order),
+        ("not dataclass Order; write", "class Order(msgspec.Struct, frozen=True): sku: str; count: int"),
+    ),
+    (
+        "payload of a pydantic model",
+        lambda: payload("a.b")(Model),
+        ("not pydantic model Model; write", "class Model(msgspec.Struct, frozen=True)", "sku: str"),
+    ),
+    ("App.on without brackets", lambda: App("a@svc").on(handler), ("the function handler", "@app.on(MyPayload)")),
+    ("App.on of an unmarked class", lambda: App("a@svc").on(Unmarked), ("Unmarked", '@payload("my.type") above it')),
+    ("App.on of an inheriting class", lambda: App("a@svc").on(Inherited), ("Inherited", "of Job is not inherited")),
+    ("App without an agent", lambda: App(None), ("agent is None", "App('researcher@svc')")),
+    ("App of an empty agent", lambda: App(""), ("illegal agent id ''", "1 to 256 characters")),
+    ("Retry of a text", lambda: Retry(attempts=wrong), ("attempts", "a whole number", "found str '3'")),
+    ("Retry of no attempt", lambda: Retry(attempts=0), ("attempts", "at least 1", "found int 0")),
+    ("Retry of no backoff", lambda: Retry(backoff="exp"), ("backoff", "one of constant, linear, exponential", "'exp'")),
+    ("Retry of a text's seconds", lambda: Retry(base_s=wrong), ("base_s", "seconds, such as 0.5", "found str '3'")),
+    ("Retry with a low cap", lambda: Retry(base_s=9, cap_s=1), ("cap_s", "at least base_s, which is 9", "found int 1")),
+    ("a handler's retry that is none", lambda: App("a@svc").on(Job, retry=3), ("int 3", "retry=Retry(attempts=5)")),
+    ("connect without an agent", lambda: connect("memory://", agent=any_), ("agent is NoneType None", "planner@svc")),
+    ("connect with an empty agent", lambda: connect("memory://", agent=""), ("illegal agent id ''", "planner@svc")),
+    ("an outbox without an agent", lambda: Outbox(any_), ("agent is NoneType None", "planner@svc")),
+    (
+        "an ordinary with",
+        lambda: connect("memory://", agent="a").__enter__(),
+        ("async with connect(...) as bus", "with connect_sync(...) as bus"),
+    ),
+    (
+        "no with at all",
+        lambda: connect("memory://", agent="a").publish(Job(name="x")),
+        ("the log is not open", "async with connect(...) as bus", "bus.publish"),
+    ),
+    (
+        "connect that is awaited",
+        lambda: connect("memory://", agent="a").__await__(),
+        ("not awaited", "async with connect(...) as bus"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "words"), [line[1:] for line in PYTHON], ids=[line[0] for line in PYTHON])
+def test_a_mistake_in_a_program_names_its_cure(mistake: Callable[[], object], words: tuple[str, ...]) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - what it says is tested
+        mistake()
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+OPENING: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"url": "redis://x"}, ("the url given to connect", "'redis://x'", "sqlite://..., memory:// or kafka://host:port")),
+    ({"url": "x.db"}, ("the url given to connect", "'x.db'", "sqlite://")),
+    ({"url": "sqlite://x.db"}, ("sqlite:///relative.db",)),
+    ({"url": "memory://", "namespace": "My_Team"}, ("the namespace given to connect", "'My_Team'", "lower-case")),
+    ({"url": "memory://", "config": "none.toml"}, ("none.toml", "cannot be read")),
+    ({"url": "memory://", "env": {"SEALBUS_BUS_URL": "x"}}, ("SEALBUS_BUS_URL", "the nearest known one is SEALBUS_")),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), OPENING, ids=lambda value: repr(value)[:40])
+async def test_what_cannot_be_opened_names_the_argument(given: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - what it says is tested
+        async with connect(**{"agent": "a@svc", "env": {}, **given}):
+            pass
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+async def streamed(bus: Bus, source: Any) -> None:
+    async for outcome in bus.publish_many(source):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+job = Job(name="x")
+CALLS: list[tuple[str, Callable[[Any], Awaitable[object]], tuple[str, ...]]] = [
+    (
+        "a dict",
+        lambda bus: bus.publish({"name": "x", "n": 1}),
+        ("dict is no payload", "class MyPayload(msgspec.Struct, frozen=True): name: str; n: int"),
+    ),
+    ("a dataclass", lambda bus: bus.publish(Order("x")), ("dataclass Order is no payload", "sku: str; count: int")),
+    ("a class", lambda bus: bus.publish(Job), ("Job is a class", "an instance of it")),
+    ("None", lambda bus: bus.publish(None), ("None is no payload",)),
+    ("an unmarked Struct", lambda bus: bus.publish(Unmarked()), ('@payload("my.type") above it',)),
+    ("a Draft", lambda bus: bus.publish(Draft(payload=job)), ("publish_many", "its options by name")),
+    ("a wrong field", lambda bus: bus.publish(Job(name=any_)), ("/data/name", "expected `str`")),
+    ("high risk", lambda bus: bus.publish(Payment()), ("Keys come with a signer", 'risk="medium"')),
+    ("ttl", lambda bus: bus.publish(job, ttl=5), ("no option 'ttl'", "the nearest is ttl_s")),
+    ("prio", lambda bus: bus.publish(job, prio=5), ("no option 'prio'", "the nearest is priority")),
+    ("timeout", lambda bus: bus.publish(job, timeout=5), ("no option 'timeout'", "the nearest is timeout_s")),
+    ("a text as ttl_s", lambda bus: bus.publish(job, ttl_s="5"), ("ttl_s", "str", "seconds")),
+    ("a text as timeout_s", lambda bus: bus.publish(job, timeout_s="5"), ("timeout_s", "str '5'", "seconds")),
+    ("a retry of 3", lambda bus: bus.publish(job, retry=3), ("retry", "int 3", "retry=Retry(attempts=3)")),
+    ("a priority", lambda bus: bus.publish(job, priority="hgih"), ("'hgih'", "low, normal, medium, high, critical")),
+    ("delay and at", lambda bus: bus.publish(job, delay_s=-1), ("delay_s", "0 or more")),
+    ("a request's reply", lambda bus: bus.request(job, "Job"), ("str is no payload", "@payload")),
+    ("a request's lifetime", lambda bus: bus.request(job, Job, ttl_s=5), ("ttl_s", "lives for timeout_s")),
+    ("a request's delay", lambda bus: bus.request(job, Job, delay_s=5), ("delay_s", "sent at once")),
+    ("a request's option", lambda bus: bus.request(job, Job, idempotency="x"), ("the nearest is idempotency_key",)),
+    ("one payload as many", lambda bus: streamed(bus, job), ("an iterable of payloads", "one payload is for publish")),
+    ("many dicts", lambda bus: streamed(bus, [{"name": "x"}]), ("dict is no payload",)),
+    ("resend of a payload", lambda bus: bus.resend(job), ("the `message` of a PublishUnknown", "not Job")),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), [line[1:] for line in CALLS], ids=[line[0] for line in CALLS])
+async def test_a_wrong_call_of_a_bus_names_its_cure(
+    call: Callable[[Any], Awaitable[object]], words: tuple[str, ...]
+) -> None:
+    async with connect("memory://", agent="a@svc", env={}) as bus:
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - what it says is tested
+            await call(bus)
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+def test_a_bus_for_programs_without_a_loop_names_the_cure_too() -> None:
+    with pytest.raises(Exception, match="agent is NoneType None"), connect_sync("memory://", agent=any_):
+        pass
+    with connect_sync("memory://", agent="a@svc", env={}) as bus, pytest.raises(TypeError, match="nearest is ttl_s"):
+        bus.publish(job, ttl=5)
