@@ -52,6 +52,7 @@ __all__ = ["publish"]
 @click.option("--correlation", type=TEXT_ID, help="The id of the request or workflow it belongs to.")
 @click.option("--task", type=TEXT_ID, help="The task it belongs to.")
 @click.option("--timeout", type=DURATION, help="How long to wait for the log.")
+@click.option("--ignore-unknown", is_flag=True, help="Leave out fields that the type does not have, and warn.")
 @with_session
 def publish(
     session: CommandSession,
@@ -71,12 +72,13 @@ def publish(
     correlation: str | None,
     task: str | None,
     timeout: float | None,
+    ignore_unknown: bool,
 ) -> int:
     """Publish JSON lines from FILE or standard input.
 
     Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same
-    order: where the message lies in the log, or why it was rejected. Lines that are wrong do not stop the others. Lines
-    leave as soon as they arrive.
+    order: where the message lies in the log, or why it was rejected. Lines that are wrong do not stop the others; so is
+    a line with a field that its type does not have. Lines leave as soon as they arrive.
 
     \b
     Examples:
@@ -118,7 +120,14 @@ def publish(
                 )
             if schema_version is not None or not creates_topics(settings, bus.transport.features):
                 await _require_topic(bus, message_type)
-            feed = Feed(bus.publisher, kind, options, typed=schema_version is None, stream=file)
+            feed = Feed(
+                bus.publisher,
+                kind,
+                options,
+                typed=schema_version is None,
+                stream=file,
+                ignore_unknown=ignore_unknown,
+            )
             interrupts.soften = feed.stop
             return await _publish(bus, feed, timeout, message_type)
 

@@ -1,6 +1,6 @@
 """The source of `sealbus publish`: lines of JSON turned into drafts, in order, one at a time.
 
-Owns checking a line (strict JSON, an object, the shape of its type) and matching outcomes to line numbers.
+Owns checking a line (strict JSON, an object, its type's shape and fields) and matching outcomes to line numbers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from bus.errors import ContractError
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
 from bus.telemetry.terminal import printable
 from consumers.cli.io.lines import Line, SlowLines
-from consumers.cli.session import nearest
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Draft, Options
@@ -31,13 +31,21 @@ __all__ = ["Feed"]
 _SPACIOUS: Final = 4
 _DATA_DEPTH: Final = 2
 _MAX_WARNINGS: Final = 5
+_MOST_SHOWN: Final = 80
 
 
 class Feed:
     """A source for `publish_many`; *lines* holds the line number of every outstanding outcome."""
 
     def __init__(
-        self, publisher: Publisher, kind: PayloadType, options: Options, *, typed: bool, stream: BinaryIO
+        self,
+        publisher: Publisher,
+        kind: PayloadType,
+        options: Options,
+        *,
+        typed: bool,
+        stream: BinaryIO,
+        ignore_unknown: bool = False,
     ) -> None:
         self.lines: deque[int] = deque()
         self.size = _size_of(stream)
@@ -51,6 +59,7 @@ class Feed:
         self._once = "idempotency_key" in options
         self._count = 0
         self._fields = _field_names(kind.cls) if typed else None
+        self._ignore_unknown = ignore_unknown
         self._ignored: dict[str, int] = {}
 
     @property
@@ -98,15 +107,45 @@ class Feed:
             raise ContractError(error.text, f"/data{error.pointer}", "schema_violation") from error
         if self._template is not None:
             return self._publisher.sealer.seal_data(self._template, self._kind, data)
-        payload = self._kind.decode(data)
-        if self._fields is not None and not value.keys() <= self._fields:
-            self._note(value.keys() - self._fields, line.number)
+        unknown = value.keys() - self._fields if self._fields is not None else set()
+        if unknown and not self._ignore_unknown:
+            raise self._unknown(unknown)
+        try:
+            payload = self._kind.decode(data)
+        except ContractError as error:
+            raise self._misspelt(error, unknown) from error
+        if unknown:
+            self._note(unknown, line.number)
         return Draft(payload=payload, **self._options) if self._options else payload
+
+    def _unknown(self, names: set[str]) -> ContractError:
+        """Return the error for fields that the type does not have, which are most likely misspelt."""
+        name = min(names)
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        text = (
+            f"{self._kind.name} has no field {name[:_MOST_SHOWN]!r}{more}{nearest(name, self._fields or ())}; "
+            "--ignore-unknown leaves such fields out"
+        )
+        return ContractError(text, f"/data/{_escaped(name)}", "schema_violation")
+
+    @staticmethod
+    def _misspelt(error: ContractError, unknown: set[str]) -> ContractError:
+        """Return *error*, with the unknown field that is near to a missing one."""
+        missing = error.pointer.removeprefix("/data/")
+        if "missing required" not in error.text or not (given := nearest(missing, unknown)):
+            return error
+        text = f"{error.text}{given.replace('the nearest is', 'the nearest that was given is')[: _MOST_SHOWN * 2]}"
+        return ContractError(text, error.pointer, error.reason)
 
     def _note(self, names: set[str], line: int) -> None:
         for name in sorted(names):
             if len(self._ignored) < _MAX_WARNINGS:
                 self._ignored.setdefault(name, line)
+
+
+def _escaped(name: str) -> str:
+    """Return *name* as a part of a JSON pointer."""
+    return name[:_MOST_SHOWN].replace("~", "~0").replace("/", "~1")
 
 
 def _refuse_duplicates(content: bytes) -> None:

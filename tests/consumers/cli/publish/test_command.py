@@ -40,10 +40,29 @@ def test_the_last_of_very_many_names_given_twice_is_found_at_once(folder: Any) -
     assert time.monotonic() - started_s < 10
 
 
-def test_a_field_nobody_knows_is_named(folder: Any) -> None:
-    result = folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1,"labbel":"x\\u001b[31m"}')
+def test_a_field_nobody_knows_is_refused_by_the_nearest(folder: Any) -> None:
+    lines = '{"number":1,"labbel":"x\\u001b[31m"}\n{"number":2,"label":"y"}'
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin=lines)
+    refused, sent = folder.objects(result.stdout)
+    assert result.exit_code == 1
+    assert (refused["outcome"], refused["line"], refused["pointer"]) == ("rejected", 1, "/data/labbel")
+    assert "job.run has no field 'labbel'; the nearest is label; --ignore-unknown" in refused["error"]
+    assert sent["topic"] == "agents.job.run"
+
+
+def test_a_field_nobody_knows_is_left_out_on_demand(folder: Any) -> None:
+    asked = ("publish", "job.run", "--app", "agents:app", "--ignore-unknown")
+    result = folder.call(*asked, stdin='{"number":1,"labbel":"x\\u001b[31m"}')
     assert result.exit_code == 0
     assert "has no field 'labbel'; it was left out; the nearest is label" in result.stderr
+
+
+@pytest.mark.parametrize(("options", "said"), [((), "the nearest is number"), (("--ignore-unknown",), "is nmuber")])
+def test_a_required_field_that_is_misspelt_is_named(folder: Any, options: tuple[str, ...], said: str) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", *options, stdin='{"nmuber":1}')
+    assert result.exit_code == 1
+    assert said in result.stdout
+    assert "nmuber" in result.stdout
 
 
 @pytest.mark.medium
