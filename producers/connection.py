@@ -30,10 +30,11 @@ from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.policy import Policy
+from producers.middleware import Publishing, PublishMiddleware, around, publish_each
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
-from producers.sealing.options import Options, RequestOptions, draft_of
+from producers.sealing.options import Draft, Options, RequestOptions, draft_of
 from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
 from producers.stream import Source, publish_stream
@@ -59,7 +60,9 @@ class Bus:
         *,
         verifier: Verifier | None = None,
         policy: Policy | None = None,
+        middleware: Sequence[PublishMiddleware] = (),
     ) -> None:
+        self._middleware = middleware
         self._loop = asyncio.get_running_loop()
         self.publisher = publisher
         self.transport = transport
@@ -85,6 +88,8 @@ class Bus:
         (may be: `resend(error.message)`). Both are a PublishError.
         """
         self._check_loop()
+        if self._middleware:
+            return await self._publishing(timeout_s)(draft_of(payload, options))
         sealed = (
             self.publisher.sealer.seal(draft_of(payload, options))
             if options
@@ -147,7 +152,17 @@ class Bus:
             )
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
+        if self._middleware:
+            return publish_each(self._publishing(timeout), source)
         return publish_stream(self.publisher, source, timeout_s=timeout)
+
+    def _publishing(self, timeout_s: float | None) -> Publishing:
+        """Return the publish of a draft, with the middleware around it."""
+
+        async def publish(draft: Draft) -> Receipt:
+            return await self.publisher.send(self.publisher.sealer.seal(draft), timeout_s=timeout_s)
+
+        return around(publish, self._middleware)
 
     async def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
         """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id.
@@ -250,6 +265,7 @@ def connect(
     signer: Signer | None = None,
     verifier: Verifier | None = None,
     policy: Policy | None = None,
+    middleware: Sequence[PublishMiddleware] = (),
 ) -> Connection:
     """Open the log at *url* as *agent*, and get a `Bus` to publish on.
 
@@ -263,6 +279,15 @@ def connect(
     The other settings come from the TOML file *config*, the environment (*env*, by default the process's) and the
     defaults, or all of them from *settings*. *metrics* counts into a Prometheus registry of the program:
     `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests.
+
+    *middleware* is put around `publish` and each message of `publish_many`, outermost first: functions that take the
+    next publish and return one. What a handler sends is seen by the App's own middleware.
+
+        def in_task(following: Publishing) -> Publishing:
+            async def publish(draft: Draft) -> Receipt:
+                return await following(msgspec.structs.replace(draft, task_id=current_task.get()))
+
+            return publish
 
     Programs without an event loop use `connect_sync`. Raises ConfigurationError, and UnreachableError on entering.
     """
@@ -282,7 +307,7 @@ def connect(
             publisher = make_publisher(
                 transport, given, sender, clock=time, metrics=metrics or Metrics(), signer=signer
             )
-            bus = Bus(publisher, transport, verifier=verifier, policy=policy)
+            bus = Bus(publisher, transport, verifier=verifier, policy=policy, middleware=tuple(middleware))
             try:
                 yield bus
             finally:
