@@ -7,6 +7,7 @@ sent and what died. No sleeping, no threads, no server.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import msgspec
 
 from bus.clock import ManualClock
-from bus.errors import ConfigurationError, ContractError, UnknownTypeError
+from bus.errors import ConfigurationError, ContractError, UnknownTypeError, text_of
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -190,7 +191,7 @@ class AppBus:
             count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
             ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
-            raise AssertionError(f"{count}:\n{told}") from (cause and cause.with_traceback(_own_part(cause)))
+            raise AssertionError(f"{count}:\n{told}") from cause
 
     async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
@@ -422,7 +423,7 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
             try:
                 return await following(payload, context)
             except Exception as error:
-                failures[context.message.message_id] = error
+                failures[context.message.message_id] = _kept(error)
                 raise
 
         return handler
@@ -432,6 +433,16 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
         for name, subscription in app.subscriptions.items()
     }
     return msgspec.structs.replace(app, subscriptions=MappingProxyType(subscriptions))
+
+
+def _kept(error: Exception) -> Exception:
+    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message."""
+    try:
+        kept = copy.copy(error)
+    except Exception:  # noqa: BLE001 - a constructor with other arguments than it stores
+        kept = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
+    kept.__cause__, kept.__suppress_context__ = error.__cause__, True
+    return kept.with_traceback(_own_part(error))
 
 
 def _own_part(error: Exception) -> TracebackType | None:

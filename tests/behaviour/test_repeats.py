@@ -505,7 +505,7 @@ async def test_what_a_blocking_handler_raises_past_its_timeout_is_no_complaint_o
         await asyncio.sleep(0)
         release.set()
         await settling
-        assert [letter.error for letter in bus.dead] == ["HandlerTimeoutError"]
+        assert [letter.error.partition(":")[0] for letter in bus.dead] == ["HandlerTimeoutError"]
     gc.collect()
     assert complaints == []
 

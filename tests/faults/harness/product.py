@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import bus
-import consumers.app
+import consumers.declaration
 
 __all__ = ["STRICT_ORDER", "has_failpoints", "has_inbox", "has_strict_order", "setting_names"]
 
@@ -29,7 +29,7 @@ def setting_names() -> frozenset[str]:
 
 def has_strict_order() -> bool:
     """Whether a subscription can keep order through retries."""
-    return "key_strict" in typing.get_args(consumers.app.Order)
+    return "key_strict" in typing.get_args(consumers.declaration.Order)
 
 
 STRICT_ORDER: typing.Any = "key_strict" if has_strict_order() else "key"
