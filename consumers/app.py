@@ -7,15 +7,16 @@ Owns whose handlers they are: agent, group, namespace, roles, keys. `consumers.h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 
 from bus.errors import ConfigurationError
-from bus.payloads.payload_types import Registry
+from bus.payloads.payload_types import Registry, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_text_id
 from bus.protocol.signatures import Signer, Verifier
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from producers.connection import Bus
 
 __all__ = ["App"]
+
+_Opened = TypeVar("_Opened")
 
 
 class App(Handlers):
@@ -91,7 +94,7 @@ class App(Handlers):
         self.policy: Policy = policy or AllowAll()
         self.signer = signer
         self.verifier = verifier
-        self._types: list[type[msgspec.Struct]] = list(types)
+        self._types = _payload_classes(types)
 
     @property
     def declaration(self) -> Declaration:
@@ -121,8 +124,7 @@ class App(Handlers):
         """Every payload type that this app handles or sends."""
         return self.declaration.registry
 
-    @asynccontextmanager
-    async def running(
+    def running(
         self,
         url: str | None = None,
         *others: App,
@@ -130,7 +132,7 @@ class App(Handlers):
         settings: Settings | None = None,
         metrics: Metrics | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
-    ) -> AsyncGenerator[Bus]:
+    ) -> AbstractAsyncContextManager[Bus, None]:
         """Run this app, and *others*, inside a program that has an event loop, beside what the program does.
 
             async with app.running("sqlite:///x.db") as bus:
@@ -149,9 +151,9 @@ class App(Handlers):
         """
         from consumers.worker.embedded import running
 
-        apps = [app.declaration for app in (self, *others)]
-        async with running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure) as bus:
-            yield bus
+        apps = _declarations(self, others, "app.running(url, other)")
+        opening = running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure)
+        return _AsyncWith(opening, "app.running(...)")
 
     async def run(
         self,
@@ -172,7 +174,7 @@ class App(Handlers):
 
     def test(
         self, *others: App, settings: Settings | None = None, provide: Mapping[Lifespan, object] | None = None
-    ) -> AbstractAsyncContextManager[AppBus]:
+    ) -> AbstractAsyncContextManager[AppBus, None]:
         """Run this app, and *others*, on a log in memory, with a clock that only the test moves.
 
             async with app.test() as bus:
@@ -185,4 +187,45 @@ class App(Handlers):
         """
         from consumers.testing import run_in_memory
 
-        return run_in_memory([app.declaration for app in (self, *others)], settings, provide or {})
+        apps = _declarations(self, others, "app.test(other, settings=...)")
+        return _AsyncWith(run_in_memory(apps, settings, provide or {}), "app.test()")
+
+
+class _AsyncWith(AbstractAsyncContextManager[_Opened, None]):
+    """Opens *opening* with `async with`; says so where `with` is written."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[_Opened], call: str) -> None:
+        self._opening = opening
+        self._call = call
+
+    async def __aenter__(self) -> _Opened:
+        return await self._opening.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opening.__aexit__(kind, error, trace)
+
+    # Type checkers find this mistake by themselves, if they see nothing here.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"{self._call} needs `async with`, in an `async def`")
+
+        def __exit__(self, *_: object) -> None: ...
+
+
+def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
+    for other in others:
+        if not isinstance(other, App):
+            raise ConfigurationError(f"{type(other).__name__} is no App: write {call}")
+    return [app.declaration, *(other.declaration for other in others)]
+
+
+def _payload_classes(types: Iterable[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
+    if isinstance(types, type) or not isinstance(types, Iterable):
+        raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
+    found = list(types)
+    for cls in found:
+        payload_type(cls)
+    return found

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, TypeVar, Union
 import msgspec
 
 from bus.errors import ConfigurationError, UnknownTypeError
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType, payload_type
 from consumers.context import Context
 from consumers.handling.composition import name_of
@@ -87,6 +88,7 @@ def _check_provided(name: str, parameters: Mapping[str, Parameter], provide: Map
         if given not in parameters and not open_ended:
             raise ConfigurationError(
                 f"provide names {given!r}, which {name} does not take; it takes {', '.join(parameters) or 'nothing'}"
+                f"{nearest(given, parameters)}"
             )
     for parameter in parameters.values():
         if (

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_
 import msgspec
 
 from bus.errors import ConfigurationError
+from bus.nearest import nearest
 from bus.payloads.payload_types import payload_type
 from consumers.context import Context
 from consumers.declaration import Dedup, Lifespan, Middleware, Order, Subscription
@@ -82,6 +83,8 @@ class Handlers:
     """
 
     def __init__(self, *, middleware: Iterable[Middleware] = ()) -> None:
+        if not isinstance(middleware, Iterable):
+            raise ConfigurationError(f"middleware is a list of functions: write middleware=[{name_of(middleware)}]")
         self.middleware: list[Middleware] = list(middleware)
         """What is put around every handler, outermost first."""
         self._subscriptions: dict[str, Subscription] = {}
@@ -242,7 +245,12 @@ class Handlers:
             raise _second(kind.name, known[kind.name])
         for name, value, choices in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
             if value not in choices:
-                raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}")
+                near = nearest(str(value), choices)
+                raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}{near}")
+        if provide is not None and not isinstance(provide, Mapping):
+            raise ConfigurationError(
+                f"provide is {type(provide).__name__}: name what is given, as in provide={{'pool': database}}"
+            )
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(
                 f"retry is {type(retry).__name__} {retry!r}, not a Retry: write retry=Retry(attempts=5)"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, UnknownTypeError
 from consumers.context import Context
 from consumers.declaration import Handling
 from consumers.handler_errors import LifespanError
@@ -357,3 +357,30 @@ async def _later(order: Order) -> NotThereYet: ...  # type: ignore[name-defined]
 )
 def test_what_is_wide_enough_or_not_known_yet_is_taken(function: Any) -> None:
     App("shop@svc").on(Order)(function)
+
+
+def _sync_with() -> None:
+    with App("shop@svc").test():  # type: ignore[attr-defined]
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mistake", "cure"),
+    [
+        (lambda: App("shop@svc", middleware=_right), r"write middleware=\[_right\]"),
+        (lambda: App("shop@svc", middleware=[3]), r"functions \(next\) -> handler, and holds 3"),
+        (lambda: App("shop@svc", types=Order), r"write types=\[Order\]"),
+        (lambda: App("shop@svc", types=[int]), "int is no payload"),
+        (lambda: App("shop@svc").on(Order, order="keys"), "the nearest is key"),
+        (lambda: App("shop@svc").on(Order, provide=["pool"]), "name what is given, as in provide="),
+        (lambda: App("shop@svc").on(Order, timeout_s="5s"), "not seconds"),
+        (lambda: App("shop@svc").on(Order, retry=5), r"write retry=Retry\(attempts=5\)"),
+        (lambda: App("shop@svc").test({"bus.url": "memory://"}), r"write app.test\(other, settings=...\)"),
+        (lambda: App("shop@svc").running("memory://", "other"), r"write app.running\(url, other\)"),
+        (_sync_with, r"app.test\(\) needs `async with`"),
+        (lambda: App(None), r"such as App\('researcher@svc'\)"),
+    ],
+)
+def test_a_mistake_is_told_with_its_cure(mistake: Callable[[], object], cure: str) -> None:
+    with pytest.raises((ConfigurationError, TypeError, UnknownTypeError), match=cure):
+        mistake()
