@@ -37,10 +37,11 @@ from consumers.context import Context
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.declaration import Declaration, Handling, Subscription
 from consumers.handling.composition import NO_RESOURCES, Resources, opened_lifespans
-from consumers.handling.slots import HandlerSlot
+from consumers.handling.slots import HandlerSlot, RunningHandler
 from consumers.inbox.base import Inbox
 from consumers.resilience.retry import Retry
 from consumers.worker.host import check_groups, make_worker
+from consumers.worker.loop_watchdog import LoopWatch
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
@@ -395,6 +396,7 @@ async def run_in_memory(
                 resources = await stack.enter_async_context(opened_lifespans(app, provide))
                 await start(_watched(app, failures), resources)
             publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
+            stack.enter_context(LoopWatch(lambda task: _work_of(workers, task)))
             bus = AppBus(
                 apps,
                 transport=transport,
@@ -413,6 +415,10 @@ async def run_in_memory(
                 await bus.close()
     finally:
         await transport.close()
+
+
+def _work_of(workers: Sequence[Worker], task: asyncio.Task[Any]) -> RunningHandler | None:
+    return next((work for worker in workers if (work := worker.slots.work_of(task)) is not None), None)
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:

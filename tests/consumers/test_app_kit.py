@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from bus.errors import ConfigurationError
 from sealbus import App, Context, DependencyDown, RequestFailed, payload
@@ -132,3 +134,21 @@ async def test_a_played_dependency_may_be_down_for_a_while() -> None:
         prices.answer = Quote(cents=9)
         await bus.advance(60)
         assert bus.sent(Booked) == [Booked(cents=9)]
+
+
+@pytest.mark.medium
+async def test_a_handler_that_blocks_the_loop_is_named() -> None:
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order) -> None:
+        time.sleep(1.6)  # noqa: ASYNC251 - that is the mistake
+
+    async with app.test() as bus:
+        with capture_logs() as logs:
+            await bus.publish(Order())
+            await bus.settle()
+    (line,) = [line for line in logs if line["event"] == "loop.blocked"]
+    assert line["type"] == "order.placed"
+    assert "book" in line["handler"]
+    assert f'{__file__}", line {book.__code__.co_firstlineno + 2}' in line["stack"]
