@@ -44,6 +44,7 @@ __all__ = ["publish"]
 @click.option("--role", type=TEXT_ID, help="The role that shall handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
 @click.option("--ttl", type=DURATION, help="How long it may take until it is handled, such as 10m.")
+@click.option("--delay", type=DURATION, help="Handle it no earlier, such as 1h; it waits in the log.")
 @click.option(
     "--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only."
 )
@@ -66,6 +67,7 @@ def publish(
     role: str | None,
     key: str | None,
     ttl: float | None,
+    delay: float | None,
     idempotency_key: str | None,
     priority: int | str | None,
     conversation: str | None,
@@ -84,6 +86,7 @@ def publish(
     Examples:
       echo '{"repository": "acme/app"}' | sealbus publish research.request --ttl 10m
       sealbus publish job.run jobs.ndjson --app agents:app > receipts.ndjson
+      echo '{"name": "tea"}' | sealbus publish alarm.set --app alarms:app --delay 5m
       my-program | sealbus publish sensor.reading --schema-version 1.0.0 --key sensor-7
 
     \b
@@ -91,7 +94,7 @@ def publish(
     """
     app = app_of(target)
     settings = session.settings(app)
-    _check_ttl(ttl, settings)
+    _check_lifetime(ttl, delay, settings)
     kind = untyped(message_type, schema_version) if schema_version else registry_of(app).get(message_type)
     if kind is None:
         known = [known.name for known in registry_of(app)]
@@ -103,6 +106,7 @@ def publish(
         "to": Agent(id=to, role=role) if role is not None else to,
         "key": key,
         "ttl_s": ttl,
+        "delay_s": delay,
         "idempotency_key": idempotency_key,
         "priority": priority,
         "conversation_id": conversation,
@@ -134,11 +138,18 @@ def publish(
     return execute(body)
 
 
-def _check_ttl(ttl: float | None, settings: Settings) -> None:
+def _check_lifetime(ttl: float | None, delay: float | None, settings: Settings) -> None:
     limit = settings.publish.max_ttl_s
     if ttl is not None and ttl > limit:
         raise click.BadParameter(
             f"{ttl:.0f} s is longer than publish.max_ttl_s allows ({limit:.0f} s)", param_hint="--ttl"
+        )
+    lifetime = settings.publish.ttl_s if ttl is None else ttl
+    if delay is not None and delay + lifetime > limit:
+        raise click.BadParameter(
+            f"{delay:.0f} s, and {lifetime:.0f} s to live after it, are longer than publish.max_ttl_s allows "
+            f"({limit:.0f} s)",
+            param_hint="--delay",
         )
 
 

@@ -156,6 +156,15 @@ def test_what_is_asked_for_is_sealed(folder: Any) -> None:
     assert (routing["idempotency_key"], routing["key"], routing["priority"], record["key"]) == ("i", "k", 7, "k")
 
 
+def test_a_delay_is_sealed(folder: Any) -> None:
+    done = folder.call("publish", "job.run", "--app", "agents:app", "--delay", "5m", stdin='{"number":1}')
+    assert done.exit_code == 0
+    result = folder.call("tail", "job.run", "--output", "json")
+    value = json.loads(result.stdout)["value"]
+    assert value["routing"]["not_before"] > value["metadata"]["timestamp"]
+    assert value["metadata"]["critical_fields"] == ["/routing/not_before"]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -164,6 +173,8 @@ def test_what_is_asked_for_is_sealed(folder: Any) -> None:
         ("--ttl", "soon"),
         ("--ttl", "30d"),
         ("--ttl", "1e999"),
+        ("--delay", "7d"),
+        ("--delay", "soon"),
         ("--priority", "10"),
         ("--priority", "9" * 5000),
         ("--key", ""),
