@@ -5,14 +5,20 @@ Each line of a table is a mistake and what its message must say, in Python and o
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import os
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from sealbus import App, Bus, Draft, Outbox, Retry, connect, connect_sync, payload
+from consumers.cli import main
+from sealbus import App, Bus, Draft, Outbox, Reject, Retry, connect, connect_sync, payload
 
 
 @payload("job.run")
@@ -179,3 +185,132 @@ def test_a_bus_for_programs_without_a_loop_names_the_cure_too() -> None:
         pass
     with connect_sync("memory://", agent="a@svc", env={}) as bus, pytest.raises(TypeError, match="nearest is ttl_s"):
         bus.publish(job, ttl=5)
+
+
+AGENTS = """
+import msgspec
+from sealbus import App, Reject, payload
+
+@payload("job.run")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    seconds: int = 1
+
+app = App("worker@svc")
+
+@app.on(Job)
+async def run(job: Job) -> None:
+    raise Reject("not this one")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a user's app, a log with one message, and its dead letter."""
+    path = tmp_path_factory.mktemp("first-hour")
+    (path / "first_hour.py").write_text(AGENTS, "utf-8")
+    return path
+
+
+@pytest.fixture
+def shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in os.environ if name.startswith("SEALBUS_")]:
+        monkeypatch.delenv(name)
+
+    def call(*arguments: str, stdin: str = "") -> tuple[int, str]:
+        result = CliRunner().invoke(main, arguments, input=stdin)
+        return result.exit_code, result.output
+
+    if not (folder / "sealbus.db").exists():
+        assert call("publish", "job.run", "--app", "first_hour:app", stdin='{"name": "x"}')[0] == 0
+    return call
+
+
+PUBLISH = "publish job.run --app first_hour:app"
+COMMANDS: list[tuple[str, str, int, tuple[str, ...]]] = [
+    ("workr", "", 2, ("no such command 'workr'", "the nearest is worker")),
+    ("topcs list", "", 2, ("the nearest is topics",)),
+    ("dlq lst", "", 2, ("no such command 'lst'", "the nearest is list")),
+    ("topics show", "", 2, ("no such command 'show'", "there are apply, check, list")),
+    ("xyzzy", "", 2, ("no such command 'xyzzy'", "there are", "publish")),
+    ("--bus sqlite:///x.db tail job.run", "", 2, ("--bus goes behind the command", "tail TOPIC --bus")),
+    ("tail job.run --folow", "", 2, ("--follow",)),
+    ("publish job.run --prioritty 3", "", 2, ("--priority",)),
+    (PUBLISH, '{"nmae": "x"}', 1, ("/data/nmae", "job.run has no field 'nmae'", "the nearest is name")),
+    (PUBLISH, '{"name": "x", "secnods": 3}', 1, ("/data/secnods", "the nearest is seconds", "--ignore-unknown")),
+    (f"{PUBLISH} --ignore-unknown", '{"nmae": "x"}', 1, ("missing required field `name`", "was given is nmae")),
+    (f"{PUBLISH} --ignore-unknown", '{"name": "x", "secnods": 3}', 0, ("left out; the nearest is seconds",)),
+    (PUBLISH, '{"name": 5}', 1, ("/data/name", "expected `str`")),
+    (PUBLISH, "[1]", 1, ("the payload is no object",)),
+    ("publish job.rum --app first_hour:app", "", 2, ("no type 'job.rum'", "the nearest is job.run")),
+    ("publish job.run", "", 2, ("no type 'job.run'", "--app MODULE:APP")),
+    ("publish Job.Run", "", 2, ("no message type", "lower-case")),
+    (f"{PUBLISH} --ttl soon", "", 2, ("'soon' is no duration", "10s, 5m, 1h, 7d")),
+    (f"{PUBLISH} --priority hgih", "", 2, ("0 to 9", "high")),
+    (f"{PUBLISH} --bus memory://", "", 2, ("a log in memory ends with this command", "sqlite:///x.db")),
+    ("tail job.rum", "", 78, ("the nearest is agents.job.run", "sealbus topics list")),
+    ("tail job.run --from begining", "", 2, ("beginning, end and an offset",)),
+    ("tail job.run --output jsn", "", 2, ("table, json", "the nearest is json")),
+    ("tail job.run --bus redis://x", "", 78, ("flag --bus", "sqlite://..., memory:// or kafka://host:port")),
+    ("tail job.run --bus sqlite:///none.db", "", 69, ("there is no log at none.db", "sealbus publish")),
+    ("types show job.rum --app first_hour:app", "", 1, ("the nearest is job.run",)),
+    ("types show job.run", "", 1, ("--app MODULE:APP adds your own",)),
+    ("groups wrker", "", 1, ("there is no group 'wrker'", "sealbus groups")),
+    ("groups worker --park job.run/0/0", "", 2, ("--park needs --why",)),
+    ("groups --park job.run/0/0 --why x", "", 2, ("--park needs a GROUP",)),
+    ("worker first_hour:ap", "", 2, ("has no 'ap'", "first_hour:app")),
+    ("worker first_hour", "", 2, ("not MODULE:APP", "agents:app")),
+    ("worker first_hour:app --concurrency many", "", 78, ("--concurrency", "'many'", "a whole number")),
+    ("topics check first_hour:ap", "", 2, ("first_hour:app",)),
+    ("dlq list --since yesterday", "", 2, ("'yesterday' is no time", "2h or 3d", "2026-01-31")),
+    ("dlq list --since 2026-01-31", "", 0, ("0 dead letters",)),
+    ("dlq list --reason rejectd", "", 2, ("the nearest is rejected",)),
+    ("dlq list --state opn", "", 2, ("open, redriven, parked, purged", "the nearest is open")),
+    ("dlq show job.run", "", 2, ("TOPIC PARTITION OFFSET", "sealbus dlq list")),
+    ("dlq show job.rum/0/0", "", 78, ("the nearest is agents.job.run",)),
+    ("dlq show job.run/0/7", "", 1, ("there is no dead letter at agents.job.run.dlq/0/7", "sealbus dlq list")),
+    ("verify --now noon", "", 2, ("'noon' is no time", "2026-01-31T12:00:00Z")),
+    ("outbox list mysql://x", "", 78, ("postgresql://", "sqlite:///")),
+    ("config show --orgin", "", 2, ("--origin",)),
+]
+
+
+@pytest.mark.parametrize(("line", "stdin", "code", "words"), COMMANDS, ids=[each[0] for each in COMMANDS])
+def test_a_mistake_on_the_command_line_names_its_cure(
+    shell: Callable[..., tuple[int, str]], line: str, stdin: str, code: int, words: tuple[str, ...]
+) -> None:
+    found, output = shell(*line.split(), stdin=stdin)
+    assert [word for word in words if word not in output] == [], output
+    assert found == code, output
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--type", "job.rum"), "no dead letters of type job.rum; the nearest is job.run"),
+        (("--group", "worker-svc"), "no dead letters of group worker-svc; the nearest is worker-svc-"),
+        (("--sender", "cli@sealbs"), "no dead letters of sender cli@sealbs; the nearest is cli@sealbus"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["list", "redrive", "purge"])
+def test_a_filter_that_takes_no_dead_letter_names_the_nearest(
+    shell: Callable[..., tuple[int, str]], folder: Path, verb: str, options: tuple[str, ...], hint: str
+) -> None:
+    if shell("dlq", "list")[1].startswith("0 dead letters"):
+        asyncio.run(let_it_die(f"sqlite:///{folder}/sealbus.db"))
+    code, output = shell("dlq", verb, *options)
+    assert (code, hint in output) == (0, True), output
+
+
+async def let_it_die(url: str) -> None:
+    app, ran = App("worker@svc"), asyncio.Event()
+
+    @app.on(Job)
+    async def run(job: Job) -> None:
+        ran.set()
+        raise Reject("not this one")
+
+    async with app.running(url):
+        await ran.wait()

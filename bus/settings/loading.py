@@ -108,8 +108,15 @@ def _convert(name: str, given: sources.Given) -> object:
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
         raise _wrong(
-            name, given, (_range(kind) if isinstance(value, float) else "") or str(error).removeprefix("Expected ")
+            name, given, (_range(kind) if isinstance(value, float) else "") or _in_words(str(error))
         ) from error
+
+
+def _in_words(expected: str) -> str:
+    """Return what msgspec expected, for people who write no Python."""
+    words = {"`int`, got `str`": "a whole number", "`float`, got `str`": "a number"}
+    expected = expected.removeprefix("Expected ")
+    return words.get(expected, expected)
 
 
 def _tiers(value: object) -> list[str]:

@@ -10,11 +10,12 @@ import click
 from bus.settings import loading
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
+from consumers.cli.shell import VerbGroup
 
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def config() -> None:
     """Show and check settings.
 

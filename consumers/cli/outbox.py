@@ -26,6 +26,7 @@ from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, with_session
+from consumers.cli.shell import VerbGroup
 from producers.connection import make_publisher
 from producers.outbox.open import open_rows
 from producers.outbox.relay import BATCH, INTERVAL_S, Relay, Round
@@ -40,7 +41,7 @@ _PAUSE_S: Final = 2.0
 _log = get_logger("outbox")
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def outbox() -> None:
     """Publish what applications have put into their databases, and see what waits there.
 

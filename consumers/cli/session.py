@@ -20,6 +20,7 @@ from bus.errors import UnreachableError
 from bus.nearest import nearest
 from bus.settings import loading
 from bus.telemetry import logs
+from consumers.cli.io.parameter_types import OneOf
 
 if TYPE_CHECKING:
     from bus.payloads.payload_types import Registry
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from bus.transports.base import Transport
     from consumers.app import App
 
-__all__ = ["CommandSession", "app_of", "app_option", "nearest", "registry_of", "with_session"]
+__all__ = ["COMMON", "CommandSession", "app_of", "app_option", "nearest", "registry_of", "with_session"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,6 +142,9 @@ def _check_file(url: str) -> None:
         raise UnreachableError(f"there is no log at {path}: a worker or `sealbus publish` creates it")
 
 
+COMMON: Final = ("--bus", "--namespace", "--config", "--output", "--log-level", "--verbose", "-v")
+"""The options of every verb."""
+
 _OPTIONS: Final = (
     click.option(
         "--bus",
@@ -153,12 +157,10 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--output",
-        type=click.Choice(["table", "json"]),
+        type=OneOf(["table", "json"]),
         default="table",
         help="For people, or one JSON object per line.",
     ),
-    click.option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Log from this level on."
-    ),
+    click.option("--log-level", type=OneOf(["debug", "info", "warning", "error"]), help="Log from this level on."),
     click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug."),
 )

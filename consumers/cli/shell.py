@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, TextIO, cast
 import click
 
 from bus.errors import BusError
+from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
 
-__all__ = ["Shell", "Verb", "version_option"]
+__all__ = ["Shell", "Verb", "VerbGroup", "version_option"]
 
 
 class Verb(NamedTuple):
@@ -31,7 +32,20 @@ class Verb(NamedTuple):
     summary: str
 
 
-class Shell(click.Group):
+class VerbGroup(click.Group):
+    """A group that answers an unknown command with the nearest one, or with all that there are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            told = nearest(args[0], names) or f"; there are {', '.join(names)}"
+            raise click.UsageError(f"no such command {args[0]!r}{told}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Shell(VerbGroup):
     """A group whose commands are imported when called."""
 
     def __init__(self, name: str, *, verbs: Mapping[str, Verb], **options: Any) -> None:
@@ -57,7 +71,17 @@ class Shell(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # For commands that start themselves again in other processes.
         ctx.meta["sealbus.arguments"] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from consumers.cli.session import COMMON
+
+            if error.option_name not in COMMON:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} goes behind the command: `{ctx.info_name} tail TOPIC {error.option_name} ...`",
+                ctx,
+            ) from error
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line.

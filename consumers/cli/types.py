@@ -14,11 +14,12 @@ from bus.payloads.payload_types import PayloadType
 from consumers.cli.io.payload_examples import example_of
 from consumers.cli.io.printing import encode_json, print_json, print_table
 from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.shell import VerbGroup
 
 __all__ = ["types"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def types() -> None:
     """Show message types: the built-in ones, and with --app your own.
 

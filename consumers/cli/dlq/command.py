@@ -15,12 +15,14 @@ import click
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.letter_view import as_json, as_text, row
+from consumers.cli.dlq.near_misses import near_misses
 from consumers.cli.dlq.places import find_letter, parse_place
 from consumers.cli.dlq.purge import purge
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import bars, print_json, print_table
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.shell import VerbGroup
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
@@ -29,7 +31,7 @@ from consumers.deadletters.selection import Selection
 __all__ = ["dlq"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def dlq() -> None:
     """Dead letters: messages that a group could not or must not handle. Look at them, send them back, put them away.
 
@@ -80,10 +82,13 @@ def list_(session: CommandSession, *, selection: Selection, limit: int) -> int:
                     (heapq.heappush if len(newest) < limit else heapq.heappushpop)(
                         newest, (letter.failed_ms, counts.total(), letter)
                     )
+            hints = [] if counts else await near_misses(transport, settings, selection)
         _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
         reasons = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in counts.most_common())
         shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
         click.echo(f"{counts.total()} dead letters{shown}" + (f": {reasons}" if reasons else ""), err=True)
+        for hint in hints:
+            click.echo(f"hint: {hint}", err=True)
         if not session.as_json:
             for line in bars(("REASON", "STATE"), by_state):
                 click.echo(line, err=True)

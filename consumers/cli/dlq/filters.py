@@ -13,7 +13,7 @@ import click
 
 from bus.protocol.reasons import REASONS
 from consumers.cli.dlq.places import parse_place
-from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST, OneOf
 from consumers.deadletters.selection import Selection
 
 __all__ = ["with_selection"]
@@ -26,20 +26,23 @@ _OPTIONS: Final = (
     click.option(
         "--reason",
         "reasons",
-        type=click.Choice(sorted(REASONS)),
+        type=OneOf(sorted(REASONS)),
         metavar="REASON",
         multiple=True,
         help="Only with this reason; may be given more than once.",
     ),
     click.option("--sender", metavar="ID", help="Only from this sender."),
     click.option(
-        "--since", "since_ms", type=PAST, help="Only those that died since then: 2h (ago) or 2026-01-31T12:00:00Z."
+        "--since",
+        "since_ms",
+        type=PAST,
+        help="Only those that died since then: 2h or 3d (ago), 2026-01-31, 2026-01-31T12:00:00Z.",
     ),
     click.option("--until", "until_ms", type=PAST, help="Only those that died until then."),
     click.option(
         "--state",
         "states",
-        type=click.Choice(["open", "redriven", "parked", "purged"]),
+        type=OneOf(["open", "redriven", "parked", "purged"]),
         multiple=True,
         help="Only in this state; may be given more than once.",
     ),

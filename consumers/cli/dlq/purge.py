@@ -13,6 +13,7 @@ import click
 from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from consumers.cli.dlq.filters import with_selection
+from consumers.cli.dlq.near_misses import near_misses
 from consumers.cli.dlq.places import pinned
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import bars, print_json
@@ -82,7 +83,10 @@ def _plan(
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings, create=False)
             meant = await pinned(transport, settings, selection)
-            found.append((await Purge(transport, settings, meant).plan(), meant))
+            counts = await Purge(transport, settings, meant).plan()
+            found.append((counts, meant))
+            for hint in [] if counts else await near_misses(transport, settings, selection):
+                click.echo(f"hint: {hint}", err=True)
         return 0
 
     code = execute(body)

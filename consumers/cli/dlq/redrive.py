@@ -17,6 +17,7 @@ from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.filters import with_selection
+from consumers.cli.dlq.near_misses import near_misses
 from consumers.cli.dlq.places import pinned
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
@@ -146,7 +147,10 @@ def _plan(
             # Report a missing topic for states before the confirmation, not after it.
             await prepare_journal(transport, settings, create=False)
             meant = await pinned(transport, settings, selection)
-            found.append((await Redrive(transport, settings, SystemClock(), meant, orders).plan(), meant))
+            plan = await Redrive(transport, settings, SystemClock(), meant, orders).plan()
+            found.append((plan, meant))
+            for hint in [] if plan.counts else await near_misses(transport, settings, selection):
+                click.echo(f"hint: {hint}", err=True)
         return 0
 
     code = execute(body)

@@ -6,6 +6,7 @@ Owns refusing a wrong value with a sentence, before anything is opened (exit cod
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -13,19 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bus.nearest import nearest
 from bus.protocol.identifiers import is_message_type, is_schema_version, is_text_id
 from bus.settings import durations
 
-__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PAST", "PRIORITY", "RATE", "TEXT_ID", "VERSION"]
+__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PAST", "PRIORITY", "RATE", "TEXT_ID", "VERSION", "OneOf"]
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
+    _Choice = click.Choice[str]
 else:
     # Generic only in newer versions of click.
     _ParamType = click.ParamType
+    _Choice = click.Choice
 
 _PRIORITIES = ("low", "normal", "medium", "high", "critical")
 _LONG_S = 50 * 365 * 86_400.0
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -33,6 +38,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 class _Kind(_ParamType):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
         return self.name.upper()
+
+
+class OneOf(_Choice):
+    """One of some words; a wrong one is answered with the nearest."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices and (near := nearest(str(value), self.choices)):
+            self.fail(f"{value!r} is none of {', '.join(self.choices)}{near}", param, ctx)
+        return str(super().convert(value, param, ctx))
 
 
 class _Duration(_Kind):
@@ -108,6 +122,7 @@ class _Moment(_Kind):
     """Milliseconds since 1970."""
 
     name = "time"
+    _examples = "for instance 2026-01-31T12:00:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -115,7 +130,7 @@ class _Moment(_Kind):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no RFC 3339 time, such as 2026-01-31T12:00:00Z", param, ctx)
+            self.fail(f"{value!r} is no time: write {self._examples}", param, ctx)
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write Z or an offset at its end", param, ctx)
         try:
@@ -126,16 +141,18 @@ class _Moment(_Kind):
 
 
 class _Past(_Moment):
-    """Milliseconds since 1970; a duration means that long ago."""
+    """Milliseconds since 1970; a duration means that long ago, a date its beginning in UTC."""
 
     name = "time"
+    _examples = "2h or 3d for that long ago, or a date such as 2026-01-31 or 2026-01-31T12:00:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, str):
             try:
                 ago_s = durations.seconds(value)
             except ValueError:
-                return super().convert(value, param, ctx)
+                day = f"{value}T00:00:00Z" if _DATE.fullmatch(value) else value
+                return super().convert(day, param, ctx)
             return max(0, time.time_ns() // 1_000_000 - round(min(ago_s, _LONG_S) * 1000))
         return super().convert(value, param, ctx)
 

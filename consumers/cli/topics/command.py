@@ -19,6 +19,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.shell import VerbGroup
 from consumers.cli.topics import drift
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["topics"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def topics() -> None:
     """List, create and compare topics.
 

@@ -19,7 +19,7 @@ from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
-from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge
@@ -40,7 +40,7 @@ class _TextOrBytes(NamedTuple):
 @app_option
 @click.option(
     "--risk",
-    type=click.Choice(["low", "medium", "high"]),
+    type=OneOf(["low", "medium", "high"]),
     help="How much proof is asked for.  [default: the type's, else medium]",
 )
 @click.option("--now", type=MOMENT, help="Judge lifetimes at this time instead of the present.")

@@ -1,0 +1,39 @@
+"""What an operator may have meant whose filters take no dead letter.
+
+Owns looking for the nearest type, group and sender among the letters that there are. Only a selection without any
+result costs another look.
+"""
+
+from __future__ import annotations
+
+from bus.errors import BusError
+from bus.nearest import nearest
+from bus.settings.schema import Settings
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic
+from bus.transports.base import Transport
+from consumers.deadletters.letters import list_dead_letters
+from consumers.deadletters.selection import Selection
+
+__all__ = ["near_misses"]
+
+
+async def near_misses(transport: Transport, settings: Settings, selection: Selection) -> list[str]:
+    """Return a hint for each filter of *selection* that no dead letter has; none without such filters."""
+    given = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
+    if not any(given.values()):
+        return []
+    known: dict[str, set[str]] = {name: set() for name in given}
+    try:
+        async for letter in list_dead_letters(transport, settings.bus.namespace):
+            topic = read_topic(letter.record.topic)
+            known["type"].add(topic.message_type if topic is not None else "")
+            known["group"].add(letter.group)
+            known["sender"].add(letter.sender)
+    except BusError:
+        return []
+    return [
+        f"there are no dead letters of {name} {printable(value)}{printable(nearest(value, known[name]))}"
+        for name, value in given.items()
+        if value and value not in known[name]
+    ]
