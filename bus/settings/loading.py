@@ -20,7 +20,7 @@ from bus.protocol.identifiers import is_namespace
 from bus.settings import durations, sources
 from bus.settings.schema import DAY_S, DURATION, Settings
 
-__all__ = ["Loaded", "describe", "load"]
+__all__ = ["NAMES", "Loaded", "describe", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -41,6 +41,10 @@ _TYPES: Final[Mapping[str, Any]] = {
     for section, struct in _SECTIONS.items()
     for field in msgspec.structs.fields(struct)
 }
+
+
+NAMES: Final = tuple(_TYPES)
+"""The name of every setting, "section.name"."""
 
 
 _NO_FLAGS: Final[Mapping[str, object]] = MappingProxyType({})

@@ -25,6 +25,7 @@ _VERBS = {
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),
+    "completion": Verb("consumers.cli.completion", "completion", "Complete commands in bash, zsh or fish."),
 }
 
 main = Shell(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import click
 
 from bus.settings import loading
+from consumers.cli.io.known_names import complete_settings
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, with_session
+from consumers.cli.session import CommandSession, nearest, with_session
 from consumers.cli.shell import VerbGroup
 
 __all__ = ["config"]
@@ -30,17 +31,24 @@ def config() -> None:
 
 
 @config.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_settings)
 @click.option("--origin", is_flag=True, help="Also where each value comes from.")
 @with_session
-def show(session: CommandSession, origin: bool) -> int:
-    """Show every setting in force; secrets are masked.
+def show(session: CommandSession, names: tuple[str, ...], origin: bool) -> int:
+    """Show every setting in force, or those called NAME (worker, worker.concurrency); secrets are masked.
 
     \b
     Examples:
       sealbus config show
+      sealbus config show worker retry.attempts --origin
       sealbus config show --origin --output json
     """
-    described = loading.describe(session.load())
+    _check_names(names)
+    described = [
+        entry
+        for entry in loading.describe(session.load())
+        if not names or entry[0] in names or entry[0].partition(".")[0] in names
+    ]
     if session.as_json:
         for name, value, source in described:
             print_json({"name": name, "value": value, **({"origin": source} if origin else {})})
@@ -49,6 +57,13 @@ def show(session: CommandSession, origin: bool) -> int:
     else:
         print_table(("SETTING", "VALUE"), [entry[:2] for entry in described])
     return 0
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    known = {*loading.NAMES, *(name.partition(".")[0] for name in loading.NAMES)}
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"there is no setting {name!r}{nearest(name, known)}", param_hint="NAME")
 
 
 @config.command()

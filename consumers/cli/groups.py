@@ -19,6 +19,7 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from consumers.cli.interrupts import execute
+from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
 from consumers.cli.session import CommandSession, nearest, with_session
@@ -52,7 +53,7 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.argument("group", required=False)
+@click.argument("group", required=False, shell_complete=complete_groups)
 @click.option(
     "--skip-lost",
     is_flag=True,

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, TextIO, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from bus.errors import BusError
 from bus.nearest import nearest
@@ -67,6 +68,12 @@ class Shell(VerbGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._verbs[name].summary) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # Not click's way, which imports every verb for its help.
+        verbs = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=self._verbs[name].summary) for name in verbs), *options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # For commands that start themselves again in other processes.

@@ -11,6 +11,7 @@ import msgspec
 
 from bus.errors import UnknownTypeError
 from bus.payloads.payload_types import PayloadType
+from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.payload_examples import example_of
 from consumers.cli.io.printing import encode_json, print_json, print_table
 from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
@@ -64,7 +65,7 @@ def list_(session: CommandSession, target: str | None) -> int:
 
 
 @types.command()
-@click.argument("name", metavar="TYPE")
+@click.argument("name", metavar="TYPE", shell_complete=complete_types)
 @app_option
 @with_session
 def show(session: CommandSession, name: str, target: str | None) -> int:

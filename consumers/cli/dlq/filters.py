@@ -13,6 +13,7 @@ import click
 
 from bus.protocol.reasons import REASONS
 from consumers.cli.dlq.places import parse_place
+from consumers.cli.io.known_names import complete_dead_types, complete_groups
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST, OneOf
 from consumers.deadletters.selection import Selection
 
@@ -21,8 +22,14 @@ __all__ = ["with_selection"]
 R = TypeVar("R")
 
 _OPTIONS: Final = (
-    click.option("--type", "message_type", type=MESSAGE_TYPE, help="Only of this message type."),
-    click.option("--group", help="Only of this group."),
+    click.option(
+        "--type",
+        "message_type",
+        type=MESSAGE_TYPE,
+        shell_complete=complete_dead_types,
+        help="Only of this message type.",
+    ),
+    click.option("--group", shell_complete=complete_groups, help="Only of this group."),
     click.option(
         "--reason",
         "reasons",

@@ -20,6 +20,7 @@ from bus.topics.names import message_topic
 from bus.topics.specs import creates_topics
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
@@ -33,7 +34,7 @@ __all__ = ["publish"]
 
 
 @click.command()
-@click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE)
+@click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE, shell_complete=complete_types)
 @click.argument("file", type=INPUT, default="-")
 @app_option
 @click.option(

@@ -23,6 +23,7 @@ from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.known_names import complete_topics
 from consumers.cli.io.printing import LineWriter, raw_json
 from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
@@ -53,7 +54,7 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 
 
 @click.command()
-@click.argument("name", metavar="TOPIC_OR_TYPE")
+@click.argument("name", metavar="TOPIC_OR_TYPE", shell_complete=complete_topics)
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option(
     "-n", "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin with the last N records."
