@@ -7,10 +7,12 @@ judges.
 from __future__ import annotations
 
 import base64
+import shutil
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 import click
 import msgspec
@@ -19,7 +21,7 @@ from bus.errors import NameRefusedError, TopicMissingError
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.topics.names import message_topic
+from bus.topics.names import message_topic, read_topic
 from bus.transports.base import Record, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
@@ -32,6 +34,13 @@ from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 __all__ = ["resolve_topic", "tail"]
 
 _MOST_DIGITS = 100
+_WIDE, _LEAST_DATA = 200, 40
+_OWN: Final = {
+    "_audit": "entry of the operators' journal",
+    "_deadletters": "state of dead letters",
+    "_registry": "entry of the registry",
+}
+"""What lies in the bus's own topics, which hold no messages."""
 
 
 class _Sender(msgspec.Struct):
@@ -48,6 +57,7 @@ class _Glance(msgspec.Struct):
 
 class _TailedEnvelope(msgspec.Struct):
     metadata: _Glance
+    data: msgspec.Raw = msgspec.Raw(b"")
 
 
 _glance = msgspec.json.Decoder(_TailedEnvelope).decode
@@ -75,9 +85,11 @@ def tail(
     verifying: bool,
     target: str | None,
 ) -> int:
-    """Show the records of a topic, oldest first: time, partition/offset, type, sender, id.
+    """Show the records of a topic, oldest first: time, partition/offset, type, sender, id, and the payload, cut to the
+    width of the terminal.
 
-    TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq).
+    TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq). Nothing is
+    cut with --output json.
 
     \b
     Examples:
@@ -165,18 +177,20 @@ class _Show:
         self._writer = writer
         self._checks = checks
         self._as_json = as_json
+        # Wide where the output is no terminal.
+        self._columns = shutil.get_terminal_size((_WIDE, 0)).columns
 
     def records(self, records: Iterable[Record]) -> None:
         for record in records:
             self._count += 1
-            verdict = judge(record, self._checks) if self._checks is not None else None
+            verdict = judge(record, self._checks) if self._checks is not None and not _own(record) else None
             if verdict is not None and verdict.verdict == DEAD:
                 self.bad += 1
                 self._reasons[verdict.reason] += 1
             if self._as_json:
                 self._writer.write_json(_fields(record, verdict))
             else:
-                self._writer.write(_line(record, verdict).encode())
+                self._writer.write(_line(record, verdict, self._columns).encode())
 
     def summarize(self) -> None:
         """Print on standard error how many records there were, and what was wrong with them."""
@@ -188,16 +202,32 @@ class _Show:
         click.echo(text, err=True)
 
 
-def _look(record: Record, verdict: FileVerdict | None) -> tuple[str, str, str]:
-    """Return type, sender and id: from the parsed message if there is one, otherwise at a glance."""
-    if verdict is not None and verdict.message is not None:
-        metadata = verdict.message.metadata
-        return metadata.message_type, metadata.sender.id or "", metadata.message_id
+class _Look(NamedTuple):
+    """What a line shows of a message."""
+
+    message_type: str = ""
+    sender: str = ""
+    message_id: str = ""
+    data: bytes = b""
+
+
+def _look(record: Record, verdict: FileVerdict | None) -> _Look:
+    """Look at the parsed message if there is one, otherwise at a glance."""
+    if verdict is not None and (message := verdict.message) is not None:
+        metadata = message.metadata
+        return _Look(metadata.message_type, metadata.sender.id or "", metadata.message_id, message.data)
     try:
-        seen = _glance(record.value or b"").metadata
+        envelope = _glance(record.value or b"")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "", "", ""
-    return seen.message_type, seen.sender.id, seen.message_id
+        return _Look()
+    seen = envelope.metadata
+    return _Look(seen.message_type, seen.sender.id, seen.message_id, bytes(envelope.data))
+
+
+def _own(record: Record) -> str:
+    """Say what *record* is where its topic is one of the bus's own; empty elsewhere."""
+    name = read_topic(record.topic)
+    return _OWN.get(record.topic.partition(".")[2], "") if name is not None and name.kind == "own" else ""
 
 
 def _moment(record: Record) -> str:
@@ -208,15 +238,24 @@ def _moment(record: Record) -> str:
         return str(record.timestamp_ms)
 
 
-def _line(record: Record, verdict: FileVerdict | None) -> str:
-    message_type, sender, message_id = (printable(text) for text in _look(record, verdict))
-    about = (
-        f"{message_type}  {sender}  {message_id}"
-        if message_id
-        else f"{len(record.value or b'')} bytes that are no message"
-    )
+def _line(record: Record, verdict: FileVerdict | None, columns: int) -> str:
+    if own := _own(record):
+        about, data = own if record.value is not None else f"{own}, deleted", record.value or b""
+    else:
+        look = _look(record, verdict)
+        about, data = f"{look.message_type}  {look.sender}  {look.message_id}", look.data
+        if not look.message_id:
+            about = f"{len(record.value or b'')} bytes that are no message"
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
-    return f"{_moment(record)}  {record.partition}/{record.offset}  {about}{judged}"
+    line = f"{_moment(record)}  {record.partition}/{record.offset}  {printable(about)}{judged}"
+    return f"{line}  {_cut(data, max(_LEAST_DATA, columns - len(line) - 2))}".rstrip()
+
+
+def _cut(data: bytes, columns: int) -> str:
+    """Return the beginning of *data* as text of at most *columns* characters."""
+    # No character has more than four bytes, and each becomes at least one.
+    text = printable(data[: columns * 4].decode("utf-8", "backslashreplace"))
+    return text if len(text) <= columns and len(data) <= columns * 4 else f"{text[: columns - 3]}..."
 
 
 def _fields(record: Record, verdict: FileVerdict | None) -> dict[str, object]:
