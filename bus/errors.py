@@ -78,19 +78,32 @@ __all__ = [
 
 
 class BusError(Exception):
-    """Root of everything that sealbus raises on purpose."""
+    """Root of everything that sealbus raises on purpose.
+
+        except BusError as error:
+            again = error.retriable
+
+    *retriable* says whether the same call, repeated, can help.
+    """
 
     retriable: ClassVar[bool] = False
 
 
 class ConfigurationError(BusError):
-    """A setting is unknown, missing or has a value it cannot have."""
+    """A setting or an argument is unknown, missing or has a value it cannot have.
+
+    The text names it, where it comes from, what was found and what is expected. Nothing has been opened or sent.
+    """
 
 
 class ContractError(BusError):
     """A message or payload breaks the contract.
 
-    *pointer* (RFC 6901) names the offending field; *reason* is one of the closed set in `bus.protocol.reasons`.
+        except ContractError as error:
+            print(error.pointer, error.reason, error.text)      # "/data/cents", "schema_violation", "expected ..."
+
+    *pointer* (RFC 6901) names the offending field, or an option; *reason* is one of the closed set in
+    `bus.protocol.reasons`.
     """
 
     def __init__(self, text: str, pointer: str = "", reason: str = "malformed") -> None:
@@ -111,7 +124,12 @@ class SigningError(BusError):
 
 
 class WrongLoopError(BusError, RuntimeError):
-    """A Bus was used outside the event loop, or the process, that opened it. Nothing was sent."""
+    """A Bus was used outside the event loop, or the process, that opened it. Nothing was sent.
+
+        asyncio.run_coroutine_threadsafe(bus.publish(order), loop).result()      # from another thread
+
+    `connect_sync` gives a bus that all threads of a process may use.
+    """
 
 
 class NameRefusedError(BusError):
@@ -123,7 +141,10 @@ class TransportError(BusError):
 
 
 class UnreachableError(TransportError):
-    """There is no log behind the URL at present."""
+    """There is no log behind the URL at present.
+
+    Retriable: it may come back. The text says what was tried, such as a file that is not there or a port that is shut.
+    """
 
     retriable = True
 
@@ -165,7 +186,7 @@ class GroupBusyError(TransportError):
 
 
 class ClosedError(TransportError):
-    """The transport or subscription was closed."""
+    """The bus, its transport or a subscription was closed: use it inside its `async with` block."""
 
 
 class AppendUnknownError(BusError):
@@ -194,7 +215,13 @@ class HandlerError(BusError):
 
 
 class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
-    """Transient: try again by the retry policy, or after *after_s* seconds if that is later."""
+    """Transient: run the handler again by its `Retry`, or after *after_s* seconds if that is later.
+
+        if response.status == 429:
+            raise RetryLater("rate limited", after_s=30)
+
+    It spends an attempt. So does any other exception of a handler, without a delay of its own.
+    """
 
     retriable = True
     after_s: float | None = None
@@ -207,7 +234,14 @@ class RetryLater(HandlerError):  # noqa: N818 - a signal, not a fault
 
 
 class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
-    """A dependency is down: the message waits, no attempt is spent, nothing is dead-lettered."""
+    """A dependency is down: the message waits, no attempt is spent, nothing is dead-lettered.
+
+        except ConnectionError as error:
+            raise DependencyDown("billing-api") from error
+
+    All messages of its type wait, one at a time tries whether the dependency called *name* is back. *name* is a label
+    of metrics, so give few different ones.
+    """
 
     retriable = True
     name = "unnamed"
@@ -222,12 +256,20 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
 class SettingMissing(DependencyDown):
     """The configuration lacks what the handler needs.
 
+        if (key := os.environ.get("PAYMENTS_KEY")) is None:
+            raise SettingMissing("PAYMENTS_KEY")
+
     The message is not to blame: it waits, and is handled once the setting exists.
     """
 
 
 class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
-    """Permanent: this message can never be handled; it becomes a dead letter with reason `rejected`."""
+    """Permanent: this message can never be handled; it becomes a dead letter with reason `rejected`.
+
+        raise Reject("address without a domain")
+
+    No attempt follows. Whoever asked gets a RequestFailed.
+    """
 
 
 def text_of(error: BaseException) -> str:
