@@ -48,7 +48,7 @@ def test_a_worker_handles_everything_once_and_drains(folder: Any) -> None:
     tail = folder.call("tail", "job.run", "--all", "--verify")
     assert (tail.exit_code, tail.stderr) == (0, f"{COUNT} records, {COUNT} good, 0 bad\n")
     assert len(tail.stdout.splitlines()) == COUNT
-    assert all(line.endswith("sealed ok") for line in tail.stdout.splitlines())
+    assert all("  sealed ok  {" in line for line in tail.stdout.splitlines())
 
 
 def test_two_processes_share_the_work_and_end_together(folder: Any) -> None:
