@@ -21,7 +21,7 @@ from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
-from producers.sealing.options import Draft, Options, RequestOptions
+from producers.sealing.options import Options, RequestOptions, draft_of
 
 __all__ = ["Context"]
 
@@ -42,7 +42,13 @@ _QUEUED = _Queued()
 
 
 class Context:
-    """One run of a handler. Do not keep it after the handler returns."""
+    """One run of a handler. Do not keep it after the handler returns.
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> None:
+        context.send(Booked(sku=order.sku), key=order.sku)      # leaves when the run succeeds
+        await context.send_now(Progress(percent=10))            # leaves now
+    """
 
     __slots__ = (
         "_begin",
@@ -101,7 +107,7 @@ class Context:
                 "begins"
             )
         data = encode_payload(payload)
-        self.outputs.append(Output(Draft(payload=payload, **options), data))
+        self.outputs.append(Output(draft_of(payload, options), data))
         return _QUEUED
 
     async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
@@ -109,7 +115,7 @@ class Context:
 
         Raises PublishRejected, PublishUnknown.
         """
-        sealed = self._publisher.sealer.seal(Draft(payload=payload, **options), cause=self.message)
+        sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     async def request(
@@ -122,7 +128,10 @@ class Context:
     ) -> _Reply:
         """Ask another agent at once and wait for its answer, a *reply*.
 
-        It waits at most *timeout_s* seconds and never beyond this run's own deadline.
+            quote = await context.request(QuoteRequest(sku=order.sku), Quote, timeout_s=20)
+
+        It waits at most *timeout_s* seconds (by default 30 here, and 60 in `Bus.request`) and never beyond this run's own
+        deadline.
 
         Raises as `Bus.request`. A run that waits keeps its slot. Where every slot of every worker
         (`worker.concurrency`) waits for answers that the same workers have to give, nothing moves until the first
