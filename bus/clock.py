@@ -126,7 +126,7 @@ class Interval:
         self._clock = clock
         self._done_s: dict[str, float] = {}
 
-    def is_time(self, chore: str, every_s: float) -> bool:
+    def is_due(self, chore: str, every_s: float) -> bool:
         """Tell whether *chore* is due; if so, count it as done."""
         now_s = self._clock.monotonic_s()
         if chore in self._done_s and now_s - self._done_s[chore] < every_s:

@@ -34,7 +34,7 @@ def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
     If two processes switch a new file at once, one gets BUSY at once, without SQLite's own waiting.
     """
-    _insist(connection, "PRAGMA journal_mode = WAL", timeout_s, (_TURN_S, _TURN_S))
+    _retry_locked(connection, "PRAGMA journal_mode = WAL", timeout_s, (_TURN_S, _TURN_S))
 
 
 def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
@@ -43,7 +43,7 @@ def begin_writing(connection: sqlite3.Connection, timeout_s: float) -> None:
     SQLite's own waiting polls ever more rarely, in the end every 100 ms. A busy writer returns within a few
     milliseconds. One of several busy processes could thus find the file locked at each poll, for longer than a lease.
     """
-    _insist(connection, "BEGIN IMMEDIATE TRANSACTION", timeout_s, (_SHORTEST_LOOK_S, _LONGEST_LOOK_S))
+    _retry_locked(connection, "BEGIN IMMEDIATE TRANSACTION", timeout_s, (_SHORTEST_LOOK_S, _LONGEST_LOOK_S))
 
 
 def gives_room_back(connection: sqlite3.Connection, path: str) -> bool:
@@ -64,7 +64,9 @@ def gives_room_back(connection: sqlite3.Connection, path: str) -> bool:
     return not busy
 
 
-def _insist(connection: sqlite3.Connection, statement: str, timeout_s: float, pauses_s: tuple[float, float]) -> None:
+def _retry_locked(
+    connection: sqlite3.Connection, statement: str, timeout_s: float, pauses_s: tuple[float, float]
+) -> None:
     give_up_s = time.monotonic() + timeout_s
     while True:
         try:

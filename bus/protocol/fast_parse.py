@@ -38,7 +38,7 @@ _TO_TIME: Final = ',"timestamp":"'
 _TO_IDEMPOTENCY: Final = '","idempotency_key":"'
 _TO_KEY: Final = '","key":"'
 
-_MOST_MOULDS: Final = 512
+_MOST_LAYOUTS: Final = 512
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,8 +74,8 @@ class KnownLayouts(Generic[T]):
     """The layouts that one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
     def __init__(self) -> None:
-        self._moulds: dict[Shared, EnvelopeLayout[T]] = {}
-        self._glimpsed: set[Shared] = set()
+        self._layouts: dict[Shared, EnvelopeLayout[T]] = {}
+        self._seen_once: set[Shared] = set()
         self._wanted: Shared | None = None
         self._caster = (
             None
@@ -90,11 +90,11 @@ class KnownLayouts(Generic[T]):
         """
         if self._wanted is None:
             return
-        mould = _make_mould(message, kind, known)
-        if mould is not None and mould.shared == self._wanted:
-            if len(self._moulds) >= _MOST_MOULDS:
-                self._moulds.clear()
-            self._moulds[mould.shared] = mould
+        layout = _layout_of(message, kind, known)
+        if layout is not None and layout.shared == self._wanted:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[layout.shared] = layout
         self._wanted = None
 
     def cast(self, value: bytes) -> FastParsed[T] | None:
@@ -102,26 +102,26 @@ class KnownLayouts(Generic[T]):
         self._wanted = None
         if self._caster is None:
             return None
-        found: str | FastParsed[T] | None = self._caster.cast(value, self._moulds, DATA_ROOM)
+        found: str | FastParsed[T] | None = self._caster.cast(value, self._layouts, DATA_ROOM)
         if isinstance(found, str):
-            self._miss(found)
+            self._note_miss(found)
             return None
         return found
 
-    def _miss(self, shared: Shared) -> None:
+    def _note_miss(self, shared: Shared) -> None:
         """Note that no layout matched; a layout is learnt when its text is seen a second time.
 
         Fields that differ in every message would otherwise fill the memory with one layout each.
         """
-        if shared in self._glimpsed:
+        if shared in self._seen_once:
             self._wanted = shared
             return
-        if len(self._glimpsed) >= _MOST_MOULDS:
-            self._glimpsed.clear()
-        self._glimpsed.add(shared)
+        if len(self._seen_once) >= _MOST_LAYOUTS:
+            self._seen_once.clear()
+        self._seen_once.add(shared)
 
 
-def _make_mould(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayout[T] | None:
+def _layout_of(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayout[T] | None:
     """Return the layout of an accepted *message*; None if the message is not plain."""
     metadata, routing, statement, verification = (
         message.metadata,

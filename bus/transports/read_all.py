@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from bus.transports.base import PartitionRange, Record, Transport
 
-__all__ = ["begun_anew", "scan"]
+__all__ = ["new_partition_starts", "scan"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
@@ -34,7 +34,7 @@ async def scan(
             offset = records[-1].offset + 1
 
 
-def begun_anew(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
+def new_partition_starts(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:
     """Return the start offset of each partition that is new or recreated since *offsets* were taken.
 
     A partition counts as recreated if its end lies below the known offset: the topic was deleted and created again.

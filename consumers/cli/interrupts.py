@@ -45,10 +45,10 @@ class Interrupts:
 
 def execute(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
     """Run *body* and return its exit code; 130 or 143 if a signal ended it."""
-    return asyncio.run(_guarded(body))
+    return asyncio.run(_guard(body))
 
 
-async def _guarded(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
+async def _guard(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
     interrupts = Interrupts(task)

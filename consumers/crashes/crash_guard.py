@@ -260,7 +260,7 @@ class CrashGuard:
             self._failed(error)
 
     def _failed(self, error: OSError) -> None:
-        if self._said.is_time("failed", 60.0):
+        if self._said.is_due("failed", 60.0):
             _log.error(
                 "deaths.not_counted",
                 error=str(error),

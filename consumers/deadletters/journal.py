@@ -44,7 +44,7 @@ __all__ = [
     "prepare_journal",
     "process_of",
     "unended_runs",
-    "whereabouts",
+    "this_process",
 ]
 
 QUIET_S: Final = 20.0
@@ -231,7 +231,7 @@ SILENCE_MS: Final = round(3 * QUIET_S * 1000)
 """A run on another machine that has written nothing for so many milliseconds was cut off."""
 
 
-def whereabouts() -> dict[str, Any]:
+def this_process() -> dict[str, Any]:
     """Return where this run works, for its journal entry."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "process": process_of(os.getpid())}
 
@@ -268,7 +268,7 @@ def is_at_work(
 def one_at_work(earlier: Mapping[str, Begun], wrote_ms: Mapping[str, int], now_ms: int) -> str:
     """Return one of the *earlier* runs that still works, or ""; *wrote_ms* says when each last recorded a state."""
     for run, begun in earlier.items():
-        if is_at_work(begun, wrote_ms=wrote_ms.get(run, 0), now_ms=now_ms, here=whereabouts()):
+        if is_at_work(begun, wrote_ms=wrote_ms.get(run, 0), now_ms=now_ms, here=this_process()):
             return str(begun)
     return ""
 

@@ -17,7 +17,7 @@ import msgspec
 from bus.errors import BusError
 from bus.settings.schema import Settings
 from bus.transports.base import Transport
-from consumers.deadletters.journal import Journal, is_at_work, log_time_ms, unended_runs, whereabouts
+from consumers.deadletters.journal import Journal, is_at_work, log_time_ms, this_process, unended_runs
 from consumers.deadletters.letter_state import LetterState, follow, load_states, state_of
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.deadletters.selection import Selection
@@ -57,7 +57,7 @@ class Purge:
         result = Purged(run=journal.run)
         states = await load_states(self._transport, self._namespace)
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
-        here = whereabouts()
+        here = this_process()
         await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
         unended = await unended_runs(self._transport, self._namespace, "purge")
         for run, begun in unended.items():

@@ -25,14 +25,14 @@ from bus.topics.names import dead_letter_topic, redrive_topic
 from bus.topics.specs import creates_topics, group_topics
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.read_all import scan
-from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, unended_runs, whereabouts
+from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, this_process, unended_runs
 from consumers.deadletters.letter_state import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.deadletters.redrive_rules import (
     Count,
     Leave,
-    Pace,
     Park,
+    RateLimit,
     RedriveCounts,
     RedrivenDeath,
     RedriveOrders,
@@ -87,7 +87,7 @@ class Redrive:
             unended=[str(begun) for begun in unended.values()],
             unreachable=self._destinations.unreachable,
         )
-        async for letter, verdict in self._judged(None, create=False):
+        async for letter, verdict in self._judge(None, create=False):
             plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
             self._remember(letter, verdict)
         return plan
@@ -114,7 +114,7 @@ class Redrive:
                     result.outcome = "withdrawn"
                     return result
                 await self._take_over(journal, result, earlier)
-                pace = Pace(rate=rate, watchful=stop_after is not None)
+                pace = RateLimit(rate=rate, watchful=stop_after is not None)
                 result.outcome = await self._send_all(
                     journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress
                 )
@@ -130,7 +130,7 @@ class Redrive:
         result: Result,
         *,
         stop: asyncio.Event,
-        pace: Pace,
+        pace: RateLimit,
         stop_after: int | None,
         on_progress: Callable[[Result], object],
     ) -> str:
@@ -158,7 +158,7 @@ class Redrive:
             "selection": self._selection.describe(),
             "stop_after": stop_after or 0,
             "why": journal.why,
-            **whereabouts(),
+            **this_process(),
         }
 
     async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
@@ -175,7 +175,7 @@ class Redrive:
         """Return the outcome of the run when it must end here."""
         if watch is None or stop_after is None:
             return None
-        settled = await watch.settled(stop)
+        settled = await watch.wait_settled(stop)
         result.failures = await watch.failures()
         if result.failures >= stop_after:
             return "stopped"
@@ -194,7 +194,7 @@ class Redrive:
     async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
         """Find out what runs that were cut off have sent, and note it."""
         unresolved = {place: state for place, state in self._states.items() if state.sending}
-        arrived = {group: await self._arrived(group) for group in {state.group for state in unresolved.values()}}
+        arrived = {group: await self._read_arrived(group) for group in {state.group for state in unresolved.values()}}
         news = {}
         for place, state in unresolved.items():
             came = death_noted(state) in arrived[state.group]
@@ -209,14 +209,14 @@ class Redrive:
                 "abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False]
             )
 
-    async def _arrived(self, group: str) -> set[RedrivenDeath]:
+    async def _read_arrived(self, group: str) -> set[RedrivenDeath]:
         """Return the deaths that records in the redrive topic of *group* undo, in all their forms."""
         topic = redrive_topic(self._namespace, group)
         if topic not in await self._transport.admin.topics():
             return set()
         return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
 
-    async def _judged(
+    async def _judge(
         self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None, *, create: bool
     ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
         async for letter in list_dead_letters(
@@ -235,12 +235,12 @@ class Redrive:
                 yield letter, verdict
 
     async def _pieces(
-        self, ends: Mapping[tuple[str, int], int], pace: Pace, stop: asyncio.Event, result: Result
+        self, ends: Mapping[tuple[str, int], int], pace: RateLimit, stop: asyncio.Event, result: Result
     ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
         """Yield letters with something to do, in pieces of the pace's size, until *stop* is set."""
         piece: list[tuple[DeadLetter, Verdict]] = []
         size, wanted = 0, pace.next_piece()
-        async for letter, verdict in self._judged(ends, stop, create=True):
+        async for letter, verdict in self._judge(ends, stop, create=True):
             if isinstance(verdict, Leave):
                 result.left += verdict.why == "unreachable"
                 continue

@@ -26,7 +26,7 @@ __all__ = [
     "RedrivenDeath",
     "Leave",
     "RedriveOrders",
-    "Pace",
+    "RateLimit",
     "Park",
     "RedriveCounts",
     "Result",
@@ -155,7 +155,7 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRe
     return reappend(original, control, redrive_topic(namespace, letter.group))
 
 
-class Pace(msgspec.Struct, kw_only=True):
+class RateLimit(msgspec.Struct, kw_only=True):
     """How many letters are sent next: as many as the rate allows.
 
     With *watchful*, few at first and more while no failure is seen.

@@ -55,7 +55,7 @@ class Watch:
             ends = self._behind.setdefault(death.group, {})
             ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
 
-    async def settled(self, stop: asyncio.Event) -> bool:
+    async def wait_settled(self, stop: asyncio.Event) -> bool:
         """Wait until the groups have settled all that was sent.
 
         Returns False when *stop* was set or they make no progress.

@@ -125,7 +125,7 @@ class _Crew:
             settings.bus.url,
         ]
         self._folder = folder
-        self._running = [self._started(), self._started()]
+        self._running = [self._start(), self._start()]
         self.killed = 0
 
     def kill_one(self) -> None:
@@ -134,7 +134,7 @@ class _Crew:
         victim.kill()
         victim.wait()
         self.killed += 1
-        self._running.append(self._started())
+        self._running.append(self._start())
 
     def end(self) -> None:
         """Let them finish."""
@@ -143,7 +143,7 @@ class _Crew:
         for process in self._running:
             process.wait()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         with (self._folder / "workers.log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own command line
                 self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -192,7 +192,7 @@ async def _tell(settings: Settings, folder: Path, count: int, chance: random.Ran
     crew = _Crew(settings, folder)
     try:
         await _publish(settings, orders, console)
-        answers = await _answered(settings, crew, len(single), console)
+        answers = await _wait_for_answers(settings, crew, len(single), console)
     finally:
         crew.end()
     rows = await ledger.ask(
@@ -224,7 +224,7 @@ async def _publish(settings: Settings, orders: list[Payment], console: Console) 
                 raise ConfigurationError("the log in a temporary folder did not take a message")
 
 
-async def _answered(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
+async def _wait_for_answers(settings: Settings, crew: _Crew, count: int, console: Console) -> dict[str, list[bytes]]:
     """Return every answer in the log, by payment.
 
     Waits for *count* payments, and kills a worker whenever some are done.

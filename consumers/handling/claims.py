@@ -264,9 +264,9 @@ class InboxClient:
                 return await ask()
             except InboxError as error:
                 after = error
-        return await self._insist(partition, ask, after)
+        return await self._retry(partition, ask, after)
 
-    async def _insist(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
+    async def _retry(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
         """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
         if not error.retriable:
             raise error
@@ -276,7 +276,7 @@ class InboxClient:
             while True:
                 pause_s = next(pauses_s)
                 # All messages at hand wait here for the same reason: log one line.
-                if self._said.is_time("unreachable", pause_s):
+                if self._said.is_due("unreachable", pause_s):
                     _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
                 if partition.closed:

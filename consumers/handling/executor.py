@@ -167,7 +167,7 @@ class Executor:
         assert isinstance(delivery, Accepted)  # noqa: S101 - a refused one has its outcome without a run
         claim: ActiveClaim | None = None
         if delivery.asked is not None:
-            answered = await self._answered(lane, delivery, delivery.asked, slot)
+            answered = await self._answer(lane, delivery, delivery.asked, slot)
             if not isinstance(answered, ActiveClaim):
                 return answered
             claim = answered
@@ -187,7 +187,7 @@ class Executor:
         finally:
             self._exclusive.leave(alone=False)
 
-    async def _answered(
+    async def _answer(
         self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: HandlerSlot
     ) -> Outcome | ActiveClaim:
         """Go on with the inbox's answer: return the claim to run *delivery* with, or its outcome without a run.
@@ -248,7 +248,7 @@ class Executor:
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
-                outputs = await self._sealed(delivery.message, drafts, returned, hold)
+                outputs = await self._seal(delivery.message, drafts, returned, hold)
             if not outputs and self._store_later(hold, lane, delivery):
                 return AWAIT_INBOX
             if hold is not None and not await self._store(hold, outputs, delivery, slot):
@@ -285,7 +285,7 @@ class Executor:
         if context is not None:
             context.over = True
 
-    async def _sealed(
+    async def _seal(
         self, message: Message, drafts: Sequence[Output], returned: object, hold: ActiveClaim | None
     ) -> Sequence[NewRecord]:
         """Seal the outputs of a run as records. Raises ContractError, PublishRejected.

@@ -28,7 +28,7 @@ __all__ = [
     "NOBODY",
     "SHORTEST_WAIT_S",
     "WAIT_S",
-    "Asker",
+    "Claimant",
     "Decision",
     "Row",
     "decide",
@@ -79,7 +79,7 @@ class Row(msgspec.Struct, frozen=True):
     """The id of the message that was claimed last."""
 
 
-class Asker(NamedTuple):
+class Claimant(NamedTuple):
     """The claiming incarnation of a worker, and whether that process is running the message now."""
 
     owner: int
@@ -98,7 +98,7 @@ class Decision(NamedTuple):
     claim: Claim
 
 
-def decide(row: Row | None, asker: Asker, holder_rest_s: float | None) -> Decision:
+def decide(row: Row | None, asker: Claimant, holder_rest_s: float | None) -> Decision:
     """Decide the claim of *asker* on *row*.
 
     *holder_rest_s*: the seconds for which the lease of the row's owner still runs; not more than 0: dead; or CLOSED.
@@ -143,7 +143,7 @@ def released(row: Row | None, *, owner: int, token: int) -> Row | None:
     return _freed(row)
 
 
-def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
+def _reclaimed(row: Row, asker: Claimant, holder_rest_s: float | None) -> Decision:
     """Decide about a row that was claimed before."""
     if row.state == "free":
         row = _reopened(row, asker)
@@ -156,12 +156,12 @@ def _reclaimed(row: Row, asker: Asker, holder_rest_s: float | None) -> Decision:
     return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, KeepsCrashing(row.deaths))
 
 
-def _ended_in_order(row: Row, asker: Asker, holder_rest_s: float | None) -> bool:
+def _ended_in_order(row: Row, asker: Claimant, holder_rest_s: float | None) -> bool:
     # An owner that does not run what it holds has ended that run, and could not record it.
     return row.owner == asker.owner or holder_rest_s is CLOSED
 
 
-def _blank(asker: Asker) -> Row:
+def _blank(asker: Claimant) -> Row:
     return Row(content_hash=asker.content_hash, state="free", owner=NOBODY, token=0, keep_until_ms=asker.keep_until_ms)
 
 
@@ -177,12 +177,12 @@ def _died(row: Row) -> Row:
     )
 
 
-def _reopened(row: Row, asker: Asker) -> Row:
+def _reopened(row: Row, asker: Claimant) -> Row:
     """Forgive deaths once per redrive; suspicion stays."""
     return msgspec.structs.replace(row, deaths=0, reopened=asker.reopen) if asker.reopen > row.reopened else row
 
 
-def _claimed(row: Row, asker: Asker) -> Decision:
+def _claimed(row: Row, asker: Claimant) -> Decision:
     if row.suspect and not asker.alone:
         # Claimed before it runs alone, its worker's death by another suspect would count against it.
         return Decision(row, Suspect())

@@ -118,10 +118,10 @@ class Receiver:
             if partition is None or partition.draining or partition.closed or partition in fetch.passed_over:
                 continue
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
-                self._partitions.rest(partition, record.offset, wait_s)
+                self._partitions.defer(partition, record.offset, wait_s)
                 fetch.passed_over.add(partition)
             elif partition.frontier.span >= partition.most_open:
-                self._partitions.fill(partition, record.offset)
+                self._partitions.pause_full(partition, record.offset)
                 fetch.passed_over.add(partition)
             elif fetch.left_bytes <= 0:
                 self._partitions.leave(partition, record.offset)

@@ -51,7 +51,7 @@ class RecordVerifier:
         self._view = view
         self._clock = clock
         self._retry_clock = retry_clock
-        self._moulds: KnownLayouts[_Passed] = KnownLayouts()
+        self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,
@@ -88,7 +88,7 @@ class RecordVerifier:
         header_size = header_bytes(record.headers)
         if header_size > gates.MOST_HEADER_BYTES:
             return None
-        cast = self._moulds.cast(value)
+        cast = self._layouts.cast(value)
         if cast is None:
             return None
         # Recipient, namespace, authenticity, version and hops are the layout's; the rest is each record's own.
@@ -235,7 +235,7 @@ class RecordVerifier:
         if message.routing.not_before is not None:
             return
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
-            self._moulds.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
+            self._layouts.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
 
 
 def _refused(

@@ -56,7 +56,7 @@ class CircuitBreakers:
         if delay_s is not None and not known and error.name in self._breakers.open:
             _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])
             self._show(error.name, is_open=True)
-        self._follow()
+        self._apply()
         return delay_s
 
     def watch(self) -> None:
@@ -83,7 +83,7 @@ class CircuitBreakers:
             for name in before - set(self._breakers.open):
                 _log.info("breaker.closed", dependency=name)
                 self._show(name, is_open=False)
-            self._follow()
+            self._apply()
 
     def release(self, message: Message | None) -> None:
         """Note that *message* did not run, or that its run says nothing about a dependency.
@@ -93,7 +93,7 @@ class CircuitBreakers:
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
 
-    def _follow(self) -> None:
+    def _apply(self) -> None:
         self.any_down = bool(self._breakers.open) or self._breakers.doubted
         self._let_wait(self._breakers.waiting_types)
         if self._breakers.open and self._looking is None:
@@ -104,7 +104,7 @@ class CircuitBreakers:
         for name in self._breakers.forget(self._clock.monotonic_s()):
             _log.info("breaker.forgotten", dependency=name)
             self._show(name, is_open=False)
-        self._follow()
+        self._apply()
 
     def _show(self, dependency: str, *, is_open: bool) -> None:
         # A handler chooses the name: a new name per message must not become a new series per message.

@@ -260,7 +260,7 @@ class Dispositions:
             await self._bury(delivery, failure)
             return
         reach("retried")
-        self._in_flight.moved(delivery, tier.name)
+        self._in_flight.retried(delivery, tier.name)
         reach("settled")
 
     async def _bury(self, delivery: Delivery, failure: Failure) -> None:

@@ -67,7 +67,7 @@ class Partitions:
         """The message types that wait for a dependency."""
         return self._waiting
 
-    def know(self, tiers: Iterable[Tier]) -> None:
+    def add_tiers(self, tiers: Iterable[Tier]) -> None:
         """Add *tiers* that are read besides those of the settings."""
         self._tiers |= {tier.name: tier for tier in tiers}
 
@@ -75,7 +75,7 @@ class Partitions:
         """Return every partition held now."""
         return list(self._held.values())
 
-    def chosen(self, assignments: Iterable[Assignment]) -> list[Partition]:
+    def held_among(self, assignments: Iterable[Assignment]) -> list[Partition]:
         """Return the held ones of *assignments*."""
         return [self._held[assignment] for assignment in assignments if assignment in self._held]
 
@@ -168,13 +168,13 @@ class Partitions:
             return max(_FEWEST, min(MAX_SPAN, self._max_in_flight // sum(counts[kind] for kind in self._strict)))
         return MAX_SPAN
 
-    def rest(self, partition: Partition, offset: int, delay_s: float) -> None:
+    def defer(self, partition: Partition, offset: int, delay_s: float) -> None:
         """Fetch the head of a tier again at *offset* in *delay_s* seconds, when it is due."""
         self._rewind(partition, offset)
         self.hold(partition, True)
         self._clock.call_later(delay_s, lambda: self.hold(partition, False))
 
-    def fill(self, partition: Partition, offset: int) -> None:
+    def pause_full(self, partition: Partition, offset: int) -> None:
         """Fetch *offset* again when the frontier has moved: the span of *partition* is full."""
         self._rewind(partition, offset)
         self._mark_full(partition)

@@ -101,7 +101,7 @@ class InFlight:
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
         self._land(delivery)
 
-    def moved(self, delivery: Delivery, tier: str) -> None:
+    def retried(self, delivery: Delivery, tier: str) -> None:
         """Settle *delivery*: its retry record is durable in *tier*."""
         self._metrics.retried.labels(delivery.label, self._group, tier).inc()
         self._land(delivery)

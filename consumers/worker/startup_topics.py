@@ -15,12 +15,12 @@ from bus.transports.base import Admin, TopicSpec
 from consumers.group_plan import GroupPlan, leftover_tiers
 from consumers.resilience.retry import Tier
 
-__all__ = ["find_leftover", "provide"]
+__all__ = ["find_orphan_tiers", "create_missing"]
 
 _log = get_logger("worker")
 
 
-async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
+async def create_missing(admin: Admin, specs: Sequence[TopicSpec]) -> None:
     """Create the missing ones of *specs*, and log which others differ from their spec.
 
     Raises what `Admin.create_topics` does.
@@ -41,7 +41,7 @@ async def provide(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             )
 
 
-async def find_leftover(admin: Admin, plan: GroupPlan) -> dict[str, Tier]:
+async def find_orphan_tiers(admin: Admin, plan: GroupPlan) -> dict[str, Tier]:
     """Return, by topic, the tiers that the group of *plan* has in the log but not in its settings; log them."""
     left = leftover_tiers(await admin.topics(), plan)
     if left:

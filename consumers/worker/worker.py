@@ -26,7 +26,7 @@ from consumers.inbox.base import Inbox
 from consumers.state.assignments import names_of
 from consumers.worker import lag
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
-from consumers.worker.startup_topics import find_leftover, provide
+from consumers.worker.startup_topics import create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
 from producers.publisher import Publisher
 
@@ -108,7 +108,7 @@ class Worker:
         if create_topics:
             names = {kind.name for kind in self.app.registry}
             own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
-            await provide(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
+            await create_missing(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
         if self.inbox is not None:
             await self.inbox.open()
         try:
@@ -127,8 +127,8 @@ class Worker:
         )
 
     async def _join(self) -> None:
-        left = await find_leftover(self._transport.admin, self._plan)
-        self._partitions.know(left.values())
+        left = await find_orphan_tiers(self._transport.admin, self._plan)
+        self._partitions.add_tiers(left.values())
         topics = (*self._plan.topics, *left)
         self._partitions.subscription = await self._transport.subscribe(
             self._plan.group, topics, self, member=self._member
@@ -222,7 +222,7 @@ class Worker:
             refused = await self._joined().commit(moved)
             reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
-            for partition in self._partitions.chosen(moved.keys() - set(refused)):
+            for partition in self._partitions.held_among(moved.keys() - set(refused)):
                 partition.committed = moved[partition.assignment]
         if refused:
             _log.warning("worker.commit_fenced", partitions=names_of(refused))
@@ -267,7 +267,7 @@ class Worker:
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Finish what runs for *assignments*, commit, then let them go."""
-        leaving = self._partitions.chosen(assignments)
+        leaving = self._partitions.held_among(assignments)
         left = await drain(self.slots, leaving, self._settings.worker.drain_timeout_s, self._clock, self._count_cut)
         try:
             await self.commit()
@@ -280,7 +280,7 @@ class Worker:
 
     def lost(self, assignments: Sequence[Assignment]) -> None:
         """Drop *assignments*, which another member owns already: their running handlers must not count."""
-        gone = self._partitions.chosen(assignments)
+        gone = self._partitions.held_among(assignments)
         self._forget(assignments)
         self._count_cut(len(running_for(self.slots, gone)))
         cut(self.slots, gone)
@@ -309,9 +309,9 @@ class Worker:
         while True:
             await self._clock.sleep(interval_s)
             await self.keep_up()
-            if self._claims is not None and rarely.is_time("give back", _LEFTOVERS_S):
+            if self._claims is not None and rarely.is_due("give back", _LEFTOVERS_S):
                 await self._claims.release_leftovers()
-            if self._claims is not None and rarely.is_time("purge", _PURGE_S):
+            if self._claims is not None and rarely.is_due("purge", _PURGE_S):
                 await self._claims.purge()
 
     async def keep_up(self) -> None:

@@ -76,7 +76,7 @@ class Batcher:
         if size is None:
             size = sum(size_of(record) for record in records)
         item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
-        if await self._room.take(size, timeout_s=timeout_s):
+        if await self._room.acquire(size, timeout_s=timeout_s):
             self._enqueue(item)
         elif self._closed:
             item.fail(ClosedError("the bus is closed"))
@@ -88,7 +88,7 @@ class Batcher:
         self, records: Sequence[NewRecord], *, deadline_s: float, size: int
     ) -> asyncio.Future[Sequence[Outcome]] | None:
         """Submit if there is room without waiting; otherwise return None."""
-        if not self._room.take_now(size):
+        if not self._room.acquire_nowait(size):
             return None
         item = _Item(records, size, deadline_s, asyncio.get_running_loop().create_future())
         self._enqueue(item)
@@ -194,7 +194,7 @@ class Batcher:
                 item.size = 0
 
     def _forget(self, items: Sequence[_Item]) -> None:
-        self._room.give_back(sum(item.size for item in items))
+        self._room.release(sum(item.size for item in items))
 
     def _arm(self, due_s: float) -> None:
         if self._timer is not None:

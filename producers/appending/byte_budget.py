@@ -37,7 +37,7 @@ class ByteBudget:
         self._waiting: deque[_Place] = deque()
         self._closed = False
 
-    def take_now(self, size: int) -> bool:
+    def acquire_nowait(self, size: int) -> bool:
         """Take *size* bytes if they are free and no other caller waits.
 
         Small requests that overtake would keep a large one waiting for ever.
@@ -47,16 +47,16 @@ class ByteBudget:
         self._taken += size
         return True
 
-    async def take(self, size: int, *, timeout_s: float) -> bool:
+    async def acquire(self, size: int, *, timeout_s: float) -> bool:
         """Take *size* bytes when it is this caller's turn.
 
         Returns False after *timeout_s*, or if the budget is closed.
         """
-        if self.take_now(size):
+        if self.acquire_nowait(size):
             return True
         return not self._closed and await self._wait(size, timeout_s)
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Return *size* bytes to the budget."""
         self._taken -= size
         self._grant()
@@ -75,7 +75,7 @@ class ByteBudget:
             granted = await place.granted
         except asyncio.CancelledError:
             if not place.granted.cancelled() and place.granted.result():
-                self.give_back(size)
+                self.release(size)
             else:
                 self._leave(place)
             raise
@@ -84,7 +84,7 @@ class ByteBudget:
         if not granted:
             self._leave(place)
         elif self._closed:
-            self.give_back(size)
+            self.release(size)
         return granted and not self._closed
 
     def _leave(self, place: _Place) -> None:

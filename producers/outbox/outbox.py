@@ -102,7 +102,7 @@ class Outbox:
                 f"no outbox over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg, or insert "
                 "`seal(...)`"
             )
-        return _inserted(connection, row)
+        return _insert(connection, row)
 
     def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
         """Return the row of a message, for other database drivers. Raises PublishRejected."""
@@ -110,6 +110,6 @@ class Outbox:
         return row_of(sealed, self._clock.now_ms())
 
 
-async def _inserted(connection: AsyncConnection, row: NewRow) -> str:
+async def _insert(connection: AsyncConnection, row: NewRow) -> str:
     await connection.execute(postgres.INSERT, *msgspec.structs.astuple(row))
     return row.message_id

@@ -69,13 +69,13 @@ class PostgresRows:
         self._one_at_a_time = asyncio.Lock()
 
     async def open(self) -> None:
-        async with self._connected(at_start=True) as connection:
+        async with self._connect(at_start=True) as connection:
             await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
             if not await connection.fetchval(_EXISTS):
                 await connection.execute(_CREATE)
 
     async def lead(self) -> bool:
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             if not self._leads:
                 leads = await connection.fetchval(_LEAD, _RELAY_LOCK)
                 if leads is None:
@@ -87,11 +87,11 @@ class PostgresRows:
         return self._leads
 
     async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             return [PendingRow(*row) for row in await connection.fetch(_PENDING, most, list(but))]
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             if not self._leads:
                 return False
             async with connection.transaction():
@@ -100,7 +100,7 @@ class PostgresRows:
         return True
 
     async def backlog(self) -> Sequence[Backlog]:
-        async with self._connected(at_start=True) as connection:
+        async with self._connect(at_start=True) as connection:
             if not await connection.fetchval(_EXISTS):
                 raise ConfigurationError(
                     f"{self._where} has no table sealbus_outbox: `await outbox.create(connection)` makes it"
@@ -118,7 +118,7 @@ class PostgresRows:
                 self._lose()
 
     @asynccontextmanager
-    async def _connected(self, *, at_start: bool = False) -> AsyncGenerator[Any]:
+    async def _connect(self, *, at_start: bool = False) -> AsyncGenerator[Any]:
         async with self._one_at_a_time:
             with translating(self._where, at_start=at_start):
                 if self._connection is None or self._connection.is_closed():

@@ -76,7 +76,7 @@ class SqliteRows:
         self._leads_until_s = 0.0
 
     async def open(self) -> None:
-        await self._run(_prepared)
+        await self._run(_prepare)
 
     async def lead(self) -> bool:
         if self._clock.monotonic_s() < self._leads_until_s:
@@ -125,7 +125,7 @@ class SqliteRows:
 
     def _take_lease(self, connection: sqlite3.Connection) -> bool:
         # Prepare here too: the file may not be the one that was opened.
-        _prepared(connection)
+        _prepare(connection)
         now_s = self._clock.monotonic_s()
         row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
         # Monotonic seconds restart at a reboot: a far-away time, on either side, counts as long ago.
@@ -211,6 +211,6 @@ class SqliteRows:
             self._connection = None
 
 
-def _prepared(connection: sqlite3.Connection) -> None:
+def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(_TABLE)
     connection.execute(_RELAY)

@@ -22,12 +22,12 @@ from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import PartitionRange, Record, Transport
-from bus.transports.read_all import begun_anew
+from bus.transports.read_all import new_partition_starts
 from bus.trust.policy import AllowAll, Policy
 from bus.vocabulary.core import ErrorReported
 from producers.requests.pending import Answer, PendingRequest, PendingRequests
 
-__all__ = ["ReplyReader", "ReplyFilter", "believe", "open_reply"]
+__all__ = ["ReplyReader", "ReplyFilter", "verify_reply", "open_reply"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
@@ -79,7 +79,7 @@ def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadTyp
     return verdict.message if isinstance(verdict, gates.Passed) else None
 
 
-def believe(message: Message, asked: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int) -> Answer:
+def verify_reply(message: Message, asked: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int) -> Answer:
     """Return the answer in *message*, which correlates with the request *asked*. Raises ContractError."""
     _check_relation(message, asked)
     kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
@@ -155,7 +155,7 @@ class ReplyReader:
         self._offsets: dict[int, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def expect(self, kind: PayloadType) -> None:
+    def accept_type(self, kind: PayloadType) -> None:
         """Expect answers of *kind*."""
         self._kinds[kind.name] = kind
 
@@ -233,7 +233,7 @@ class ReplyReader:
             ranges = await self._ranges()
         except BusError:
             return
-        for partition, start in begun_anew(self._offsets, ranges).items():
+        for partition, start in new_partition_starts(self._offsets, ranges).items():
             if partition not in self._offsets:
                 self._begin(partition, start)
             else:
@@ -259,7 +259,7 @@ class ReplyReader:
             asked = self._waiting.asked(correlation_id)
             if asked is None:
                 raise ContractError("answers no request of this instance", "/metadata/correlation_id", _UNCORRELATED)
-            answer = believe(message, asked, record, self._view, now_ms=self._clock.now_ms())
+            answer = verify_reply(message, asked, record, self._view, now_ms=self._clock.now_ms())
         except ContractError as error:
             self._refuse(record, correlation_id, error.reason, str(error))
         # One bad record, or a verifier that fails on it, must not stop the reading of all others.

@@ -200,7 +200,7 @@ class Requester:
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
         sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin)
         self._check_answerable(sealed.message)
-        self._replies.expect(waiter.asked.kind)
+        self._replies.accept_type(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
             raise PublishRejected(f"refused before sending: {error}", error)

@@ -159,7 +159,7 @@ class EnvelopeTemplate:
         ttl_ms = self._lifetime_ms(ttl_s)
         if ttl_ms is None or native.core is None or not _are_texts(idempotency_key, key):
             return None
-        if not heritage.bears(self._max_hops):
+        if not heritage.allows_hops(self._max_hops):
             return None
         max_hops = heritage.max_hops if self._max_hops is None else None
         sealed: tuple[str, bytes, bytes] | None = native.core.seal_caused(
@@ -234,10 +234,10 @@ class TemplateCache:
         self._origin = origin
         self._max_message_bytes = max_message_bytes
         self._templates: dict[tuple[type, tuple[object, ...]], EnvelopeTemplate] = {}
-        self._glimpsed: set[tuple[type, tuple[object, ...]]] = set()
+        self._seen_once: set[tuple[type, tuple[object, ...]]] = set()
 
     def __len__(self) -> int:
-        return len(self.plain) + len(self._templates) + len(self._glimpsed)
+        return len(self.plain) + len(self._templates) + len(self._seen_once)
 
     def known(self, cls: type, options: tuple[object, ...]) -> EnvelopeTemplate | None:
         """Return the cached template for payloads of *cls* with these *options*, or None."""
@@ -257,10 +257,10 @@ class TemplateCache:
         if isinstance(payload, type):
             return None
         like = payload.__class__, options
-        if options and like not in self._glimpsed:
-            if len(self._glimpsed) >= _MOST_TEMPLATES:
-                self._glimpsed.clear()
-            self._glimpsed.add(like)
+        if options and like not in self._seen_once:
+            if len(self._seen_once) >= _MOST_TEMPLATES:
+                self._seen_once.clear()
+            self._seen_once.add(like)
             return None
         try:
             kind = payload_type(payload)

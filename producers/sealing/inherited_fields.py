@@ -51,7 +51,7 @@ class InheritedFields(msgspec.Struct, frozen=True, gc=False):
             self.chain,
         )
 
-    def bears(self, max_hops: int | None) -> bool:
+    def allows_hops(self, max_hops: int | None) -> bool:
         """Tell whether receivers accept the message's hops for *max_hops*, or for its cause's limit.
 
         Beyond 16 hops the exact way decides.

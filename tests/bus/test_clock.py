@@ -8,13 +8,13 @@ from bus.clock import Interval, ManualClock, Ration
 def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
     clock = ManualClock()
     rarely = Interval(clock)
-    assert rarely.is_time("a", 10)
-    assert not rarely.is_time("a", 10)
-    assert rarely.is_time("b", 10)
+    assert rarely.is_due("a", 10)
+    assert not rarely.is_due("a", 10)
+    assert rarely.is_due("b", 10)
     clock.advance(9.9)
-    assert not rarely.is_time("a", 10)
+    assert not rarely.is_due("a", 10)
     clock.advance(0.1)
-    assert rarely.is_time("a", 10)
+    assert rarely.is_due("a", 10)
 
 
 def test_of_a_ration_there_is_so_much_in_each_stretch_of_time() -> None:

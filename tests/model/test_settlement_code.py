@@ -164,7 +164,7 @@ class PaperInbox:
         self._life.ask()
         self.store.alive_until_s[self.owner] = self.store.clock.monotonic_s() + LEASE_S
         row = self.store.rows.get(key)
-        asker = rules.Asker(
+        asker = rules.Claimant(
             self.owner,
             content_hash,
             keep_until_ms,
@@ -439,7 +439,7 @@ def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
 
 def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:
     async def move(self: dispositions.Dispositions, delivery: Delivery, tier: Tier, *_: object) -> None:
-        self._in_flight.moved(delivery, tier.name)
+        self._in_flight.retried(delivery, tier.name)
 
     patch.setattr(dispositions.Dispositions, "_move", move)
 

@@ -1,4 +1,4 @@
-//! Proving a plain message by its mould, what `bus.protocol.fast_parse` does, in one pass: from a record's value to the message.
+//! Proving a plain message by its layout, what `bus.protocol.fast_parse` does, in one pass: from a record's value to the message.
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -45,7 +45,7 @@ fn find(text: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
 }
 
 /// `likely` is how long the tail of the message before was. Where the data end is only a guess in either case: it is right when what is before
-/// it proves to be one object, and what is behind it to be the whole of a mould.
+/// it proves to be one object, and what is behind it to be the whole of a layout.
 fn take_apart(value: &[u8], likely: usize) -> Option<Parts<'_>> {
     if !value.starts_with(FRONT) {
         return None;
@@ -105,7 +105,7 @@ fn take_apart(value: &[u8], likely: usize) -> Option<Parts<'_>> {
     })
 }
 
-/// What a plain message shares with others of its mould; None where it is no text.
+/// What a plain message shares with others of its layout; None where it is no text.
 fn shared_by<'py>(py: Python<'py>, parts: &Parts<'_>) -> Option<Bound<'py, PyString>> {
     let mut shared = Vec::with_capacity(parts.middle.len() + parts.rest.len() + 1);
     shared.extend_from_slice(parts.middle);
@@ -114,8 +114,8 @@ fn shared_by<'py>(py: Python<'py>, parts: &Parts<'_>) -> Option<Bound<'py, PyStr
     std::str::from_utf8(&shared).ok().map(|text| PyString::new(py, text))
 }
 
-/// What a mould is found by and what it says, as it was last used: nearly always it is the next message's, too.
-struct LastMould {
+/// What a layout is found by and what it says, as it was last used: nearly always it is the next message's, too.
+struct LastLayout {
     middle: Vec<u8>,
     rest: Vec<u8>,
     stated: Vec<u8>,
@@ -126,19 +126,19 @@ struct LastMould {
     read: Py<PyAny>,
 }
 
-impl LastMould {
-    fn of(mould: &Bound<'_, PyAny>, parts: &Parts<'_>) -> PyResult<LastMould> {
-        let py = mould.py();
-        let stated = mould.getattr(intern!(py, "stated_bytes"))?.cast_into::<PyTuple>()?;
-        Ok(LastMould {
+impl LastLayout {
+    fn of(layout: &Bound<'_, PyAny>, parts: &Parts<'_>) -> PyResult<LastLayout> {
+        let py = layout.py();
+        let stated = layout.getattr(intern!(py, "stated_bytes"))?.cast_into::<PyTuple>()?;
+        Ok(LastLayout {
             middle: parts.middle.to_vec(),
             rest: parts.rest.to_vec(),
             stated: stated.get_item(0)?.cast_into::<PyBytes>()?.as_bytes().to_vec(),
             stated_end: stated.get_item(1)?.cast_into::<PyBytes>()?.as_bytes().to_vec(),
-            metadata: mould.getattr(intern!(py, "metadata"))?.unbind(),
-            routing: mould.getattr(intern!(py, "routing"))?.unbind(),
-            known: mould.getattr(intern!(py, "known"))?.unbind(),
-            read: mould.getattr(intern!(py, "kind"))?.getattr(intern!(py, "read"))?.unbind(),
+            metadata: layout.getattr(intern!(py, "metadata"))?.unbind(),
+            routing: layout.getattr(intern!(py, "routing"))?.unbind(),
+            known: layout.getattr(intern!(py, "known"))?.unbind(),
+            read: layout.getattr(intern!(py, "kind"))?.getattr(intern!(py, "read"))?.unbind(),
         })
     }
 }
@@ -168,12 +168,12 @@ fn called<'py, const N: usize>(
     }
 }
 
-/// Casts messages in moulds.
+/// Casts messages in layouts.
 #[pyclass]
 pub struct Caster {
     making: Making,
     is_canonical: Py<PyAny>,
-    last: Option<LastMould>,
+    last: Option<LastLayout>,
     tail_length: usize,
 }
 
@@ -202,23 +202,23 @@ impl Caster {
         Ok(Caster { making, is_canonical: is_canonical.unbind(), last: None, tail_length: 0 })
     }
 
-    /// What becomes of a message and the moulds that are known (a dict from what its messages share to the mould).
+    /// What becomes of a message and the layouts that are known (a dict from what its messages share to the layout).
     ///
-    /// None: not plain, or not right. A str: it would need the mould of this name, which is missing. Else its cast: `room` is how many levels
+    /// None: not plain, or not right. A str: it would need the layout of this name, which is missing. Else its cast: `room` is how many levels
     /// its data may have.
     fn cast<'py>(
         &mut self,
         py: Python<'py>,
         value: &Bound<'py, PyBytes>,
-        moulds: &Bound<'py, PyDict>,
+        layouts: &Bound<'py, PyDict>,
         room: usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(parts) = take_apart(value.as_bytes(), self.tail_length) else { return Ok(None) };
         self.tail_length = parts.tail.len();
         if !self.last.as_ref().is_some_and(|last| last.middle == parts.middle && last.rest == parts.rest) {
             let Some(shared) = shared_by(py, &parts) else { return Ok(None) };
-            let Some(mould) = moulds.get_item(&shared)? else { return Ok(Some(shared.into_any())) };
-            self.last = Some(LastMould::of(&mould, &parts)?);
+            let Some(layout) = layouts.get_item(&shared)? else { return Ok(Some(shared.into_any())) };
+            self.last = Some(LastLayout::of(&layout, &parts)?);
         }
         let Some(known) = &self.last else { return Ok(None) };
         let Some(proven) = prove(&parts, known) else { return Ok(None) };
@@ -244,7 +244,7 @@ struct Proven {
 }
 
 /// None where the texts of a message are not plain, or its hashes not right.
-fn prove(parts: &Parts<'_>, known: &LastMould) -> Option<Proven> {
+fn prove(parts: &Parts<'_>, known: &LastLayout) -> Option<Proven> {
     let right = is_plain_text(parts.message_id, MAX_ID)
         && !parts.message_id.contains(&b' ')
         && (parts.conversation_id == parts.message_id || is_plain_text(parts.conversation_id, MAX_TEXT))
@@ -279,7 +279,7 @@ impl Making {
         &self,
         value: &Bound<'py, PyBytes>,
         parts: &Parts<'_>,
-        known: &LastMould,
+        known: &LastLayout,
         proven: &Proven,
         payload: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -57,11 +57,11 @@ class SqliteAdmin:
 
     async def move(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         self._ready()
-        await self._writer.run(partial(_moved, group=group, offsets=offsets, now_s=self._clock.monotonic_s()))
+        await self._writer.run(partial(_move_offsets, group=group, offsets=offsets, now_s=self._clock.monotonic_s()))
 
     async def expel(self, group: str, members: Collection[str]) -> None:
         self._ready()
-        await self._writer.run(partial(_expelled, group=group, members=members))
+        await self._writer.run(partial(_expel, group=group, members=members))
 
     async def brokers(self) -> Mapping[str, Mapping[str, str]]:
         self._ready()
@@ -152,7 +152,7 @@ def _committed(connection: sqlite3.Connection, group: str) -> dict[tuple[str, in
     return {(topic, partition): offset for topic, partition, offset in rows}
 
 
-def _moved(log: LogFile, group: str, offsets: Mapping[tuple[str, int], int], now_s: float) -> None:
+def _move_offsets(log: LogFile, group: str, offsets: Mapping[tuple[str, int], int], now_s: float) -> None:
     living = "SELECT 1 FROM members WHERE grp = ? AND abs(? - renewed_s) <= timeout_s"
     if log.connection.execute(living, (group, now_s)).fetchone() is not None:
         raise GroupBusyError(f"group {group!r} has members: stop its workers first")
@@ -163,7 +163,7 @@ def _moved(log: LogFile, group: str, offsets: Mapping[tuple[str, int], int], now
     )
 
 
-def _expelled(log: LogFile, group: str, members: Collection[str]) -> None:
+def _expel(log: LogFile, group: str, members: Collection[str]) -> None:
     for member, name in log.connection.execute("SELECT id, name FROM members WHERE grp = ?", (group,)).fetchall():
         if name in members:
             leave(log, member)

@@ -36,7 +36,7 @@ class Heartbeat:
     """Beats at an interval while there are members or waiting readers."""
 
     def __init__(self, clock: Clock, writer: LogWriter, heartbeat_s: float) -> None:
-        self.hub = Hub(self.poke)
+        self.hub = Hub(self.beat_now)
         self._clock = clock
         self._writer = writer
         self._heartbeat_s = heartbeat_s
@@ -44,7 +44,7 @@ class Heartbeat:
         self._signal = Signal()
         self._background = Background("sealbus-heart", self._live)
 
-    def poke(self) -> None:
+    def beat_now(self) -> None:
         """Beat now: a member came or went."""
         self._signal.set()
 
@@ -59,7 +59,7 @@ class Heartbeat:
     def start(self) -> None:
         """Start beating, at once."""
         self._background.start()
-        self.poke()
+        self.beat_now()
 
     async def stop(self) -> None:
         await self._background.stop()

@@ -83,7 +83,7 @@ class SqliteSubscription:
         while True:
             self._signal.clear()
             self._check()
-            records = await self._fetched(max_records, max_bytes) if max_records > 0 and not self.in_doubt() else ()
+            records = await self._fetch(max_records, max_bytes) if max_records > 0 and not self.in_doubt() else ()
             if records:
                 return records
             if not await self._signal.wait(self._clock, deadline_s - self._clock.monotonic_s()):
@@ -130,7 +130,7 @@ class SqliteSubscription:
         # In doubt until the next heartbeat tells what is still held. Partitions that no other member took stay here.
         # Otherwise a handler that always blocks too long would run again and again and never be committed.
         if self._is_silent():
-            self._heart.poke()
+            self._heart.beat_now()
             return True
         return False
 
@@ -202,11 +202,11 @@ class SqliteSubscription:
             held.leaving = True
             held.version += 1
         if leaving:
-            task = asyncio.get_running_loop().create_task(self._drained(leaving), name="sealbus-revoke")
+            task = asyncio.get_running_loop().create_task(self._drain(leaving), name="sealbus-revoke")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
-    async def _drained(self, leaving: Sequence[_Held]) -> None:
+    async def _drain(self, leaving: Sequence[_Held]) -> None:
         try:
             await self._listener.revoked([held.assignment for held in leaving])
         # The next poll raises it; uncommitted records are delivered again elsewhere.
@@ -236,7 +236,7 @@ class SqliteSubscription:
 
     # Reading.
 
-    async def _fetched(self, max_records: int, max_bytes: int) -> list[Record]:
+    async def _fetch(self, max_records: int, max_bytes: int) -> list[Record]:
         ready = [held for held in self._held.values() if not held.paused and not held.leaving]
         if not ready:
             return []

@@ -73,7 +73,7 @@ class SqliteTransport:
         self._session_timeout_s = session_timeout_s
         log = LogFile(path, shared_files=shared_files)
         self._writer: LogWriter = (
-            InlineWriter(log, self._committed) if in_memory else ThreadWriter(log, self._committed, self._announce)
+            InlineWriter(log, self._note_commit) if in_memory else ThreadWriter(log, self._note_commit, self._announce)
         )
         self._reader: ReadConnection = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
         self._heart = Heartbeat(clock, self._writer, heartbeat_s)
@@ -100,7 +100,7 @@ class SqliteTransport:
         )
         timer = self._clock.call_later(timeout_s, partial(_expire, job))
         try:
-            outcomes: Sequence[Outcome] = await self._finished(job)
+            outcomes: Sequence[Outcome] = await self._finish(job)
         except (TransportError, AppendUnknownError) as error:
             return _failed(drafts, error)
         finally:
@@ -202,14 +202,14 @@ class SqliteTransport:
             )
         return known
 
-    async def _finished(self, job: WriteJob) -> Sequence[Outcome]:
+    async def _finish(self, job: WriteJob) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = await job.future
         if not self.features.between_processes:
             # The record was written without a wait: let other tasks run.
             await asyncio.sleep(0)
         return outcomes
 
-    def _committed(self, touched: Iterable[int]) -> None:
+    def _note_commit(self, touched: Iterable[int]) -> None:
         self._heart.hub.wake(touched)
 
     def _announce(self, touched: Iterable[int], ports: Sequence[int]) -> None:

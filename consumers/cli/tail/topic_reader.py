@@ -13,7 +13,7 @@ from typing import Final
 
 from bus.errors import BusError
 from bus.transports.base import Record, Transport
-from bus.transports.read_all import begun_anew
+from bus.transports.read_all import new_partition_starts
 
 __all__ = ["follow", "history", "positions"]
 
@@ -108,7 +108,7 @@ class _Followed:
             await asyncio.sleep(_WAIT_S)
             # The reading tasks report what is wrong with the log.
             with contextlib.suppress(BusError):
-                starts = begun_anew(self._offsets, await self._transport.admin.ranges(self._topic))
+                starts = new_partition_starts(self._offsets, await self._transport.admin.ranges(self._topic))
                 added = starts.keys() - self._offsets.keys()
                 self._offsets |= starts
                 self.tasks += [asyncio.create_task(self._watch(partition)) for partition in added]

@@ -18,7 +18,7 @@ from consumers.inbox.base import Ask, Claim, End
 from consumers.inbox.claim_rules import FIRST, NOBODY
 from consumers.inbox.postgres import statements
 
-__all__ = ["BulkClaims", "BulkResults", "Together", "answer"]
+__all__ = ["BulkClaims", "BulkResults", "BulkStatements", "answer"]
 
 _MOST = 512
 
@@ -48,7 +48,7 @@ class BulkResults(NamedTuple):
     alone: Callable[[], None]
 
 
-class Together:
+class BulkStatements:
     """Claims and results of one inbox, many by one statement.
 
     *running* maps the identities that this process runs to tokens, *asking* holds those it has asked for; *begin* runs
@@ -149,14 +149,14 @@ class _Gathering(Generic[T]):
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-                written, error = await self._tried(batch)
+                written, error = await self._try(batch)
                 for job in batch:
                     # An error for each: one raised twice would carry two tracebacks.
                     self._answer(job, InboxError(*error.args) if error is not None else job.identity in written)
         finally:
             self._is_under_way = False
 
-    async def _tried(self, batch: Sequence[T]) -> tuple[set[bytes], InboxError | None]:
+    async def _try(self, batch: Sequence[T]) -> tuple[set[bytes], InboxError | None]:
         try:
             return await self._write(batch), None
         except InboxError as error:

@@ -22,10 +22,10 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
 from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Key, SomeAsk, SomeEnd, Transaction
-from consumers.inbox.claim_rules import Asker
+from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.postgres import statements
-from consumers.inbox.postgres.bulk import BulkClaims, BulkResults, Together, answer
+from consumers.inbox.postgres.bulk import BulkClaims, BulkResults, BulkStatements, answer
 from consumers.inbox.postgres.transaction import PostgresTransaction, Sessions
 from consumers.inbox.row_encoding import encode_outputs, key_digest, key_text
 
@@ -61,7 +61,7 @@ class PostgresInbox:
         self._lease = Lease(lease_s, clock.monotonic_s())
         self._running: dict[bytes, int] = {}
         self._asking: set[bytes] = set()
-        self._together = Together(self._alive, self._running, self._asking, self._begun)
+        self._together = BulkStatements(self._alive, self._running, self._asking, self._begun)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool: Any = None
         self._sessions: Sessions | None = None
@@ -101,7 +101,7 @@ class PostgresInbox:
         message_id: str = "",
     ) -> Claim:
         identity, text = statements.named(key)
-        asker = Asker(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone, message_id=message_id)
+        asker = Claimant(self._owner, content_hash, keep_until_ms, reopen=reopen, alone=alone, message_id=message_id)
         task = self._begun(self._claim(identity, text, asker))
         try:
             return await asyncio.shield(task)
@@ -114,7 +114,7 @@ class PostgresInbox:
         for ask in asks:
             (identity, text), answered = statements.named(ask.key), partial(answer, told, ask)
             ask.identity = identity
-            asker = Asker(
+            asker = Claimant(
                 self._owner,
                 ask.content_hash,
                 ask.keep_until_ms,
@@ -210,7 +210,7 @@ class PostgresInbox:
         if self._sessions is not None:
             self._sessions.terminate()
 
-    async def _claim(self, identity: bytes, text: str, asker: Asker) -> Claim:
+    async def _claim(self, identity: bytes, text: str, asker: Claimant) -> Claim:
         if identity in self._asking:
             return ClaimedElsewhere(claim_rules.SHORTEST_WAIT_S)
         self._asking.add(identity)
@@ -219,7 +219,7 @@ class PostgresInbox:
             async with self._alive() as connection:
                 # A row may be purged between the two.
                 while claim is None:
-                    claim = await self._claimed_first(connection, identity, text, asker) or await self._decided(
+                    claim = await self._claimed_first(connection, identity, text, asker) or await self._decide(
                         connection, identity, asker
                     )
             if isinstance(claim, Claimed):
@@ -228,7 +228,7 @@ class PostgresInbox:
         finally:
             self._asking.discard(identity)
 
-    async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Asker) -> Claim | None:
+    async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Claimant) -> Claim | None:
         """Claim where there is no row yet, which is nearly always so: one statement."""
         decision = claim_rules.decide(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
@@ -236,7 +236,7 @@ class PostgresInbox:
         inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
         return decision.claim if inserted is not None else None
 
-    async def _decided(self, connection: Any, identity: bytes, asker: Asker) -> Claim | None:
+    async def _decide(self, connection: Any, identity: bytes, asker: Claimant) -> Claim | None:
         async with connection.transaction(isolation="read_committed"):
             row = await statements.locked_row(connection, identity)
             asker = asker._replace(running=identity in self._running)

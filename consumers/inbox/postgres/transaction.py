@@ -56,22 +56,22 @@ class PostgresTransaction:
         self._turn = asyncio.Lock()
 
     async def start(self) -> None:
-        await self.guarded(self._transaction.start)
+        await self.guard(self._transaction.start)
 
     async def execute(self, statement: str, *arguments: Any) -> None:
-        await self.guarded(lambda: self.connection.execute(statement, *arguments))
+        await self.guard(lambda: self.connection.execute(statement, *arguments))
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in await self.guarded(lambda: self.connection.fetch(statement, *arguments))]
+        return [tuple(row) for row in await self.guard(lambda: self.connection.fetch(statement, *arguments))]
 
     async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
-        row = await self.guarded(lambda: self.connection.fetchrow(statement, *arguments))
+        row = await self.guard(lambda: self.connection.fetchrow(statement, *arguments))
         return None if row is None else tuple(row)
 
     async def commit(self) -> None:
         """Make everything durable; afterwards it is over, also where that failed."""
         try:
-            await self.guarded(self._transaction.commit)
+            await self.guard(self._transaction.commit)
         finally:
             await self._end()
 
@@ -87,7 +87,7 @@ class PostgresTransaction:
         finally:
             await self._end()
 
-    async def guarded(self, run: Callable[[], Awaitable[T]]) -> T:
+    async def guard(self, run: Callable[[], Awaitable[T]]) -> T:
         """Return what *run* returns.
 
         Errors about the statement pass through; others are the store's, and end the transaction.
@@ -157,7 +157,7 @@ class Sessions:
         with translating(self._where):
             connection = await self._pool.acquire()
         transaction = PostgresTransaction(
-            connection, self._ended, self._where, timeout_s=self._timeout_s, is_at_work=self._is_at_work
+            connection, self._end, self._where, timeout_s=self._timeout_s, is_at_work=self._is_at_work
         )
         self._transactions.add(transaction)
         try:
@@ -180,7 +180,7 @@ class Sessions:
         """Close the pool at once."""
         self._pool.terminate()
 
-    async def _ended(self, transaction: PostgresTransaction) -> None:
+    async def _end(self, transaction: PostgresTransaction) -> None:
         self._transactions.discard(transaction)
         with contextlib.suppress(*failures()):
             await self._pool.release(transaction.connection, timeout=self._timeout_s)

@@ -18,7 +18,7 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
 from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, End, Key, SomeAsk, SomeEnd, Transaction
-from consumers.inbox.claim_rules import Asker
+from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.row_encoding import encode_outputs, key_text
 from consumers.inbox.sqlite import bulk
@@ -207,7 +207,7 @@ class SqliteInbox:
 
     def _claim(self, ask: Ask, batch: JobBatch) -> None:
         key, row = ask.identity, batch.rows.get(ask.identity)
-        asker = Asker(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone, ask.message_id)
+        asker = Claimant(self._owner, ask.content_hash, ask.keep_until_ms, False, ask.reopen, ask.alone, ask.message_id)
         rest_s = claim_rules.CLOSED
         if row is not None and row.state == "claimed":
             if row.owner == asker.owner:

@@ -1,4 +1,4 @@
-"""What a mould accepts, the exact way accepts as the same message; whatever it does not know is left to that."""
+"""What a layout accepts, the exact way accepts as the same message; whatever it does not know is left to that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bus.protocol.sealing import Message
 pytestmark = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
 
-@payload("mould.asked", version="1.0.0")
+@payload("layout.asked", version="1.0.0")
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str
     weight: float = 0.5
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
 
 
-@payload("mould.loose", version="1.0.0")
+@payload("layout.loose", version="1.0.0")
 class Loose(msgspec.Struct, frozen=True):
     anything: dict[str, Any]
 
@@ -44,7 +44,7 @@ def sealed(data: bytes = b'{"question":"why?"}', routing: dict[str, Any] | None 
         "conversation_id": "talk",
         "hops": 0,
         "message_id": "m-1",
-        "message_type": "mould.asked",
+        "message_type": "layout.asked",
         "namespace": "agents",
         "protocol": "sealbus/1",
         "schema_version": "1.0.0",
@@ -72,27 +72,27 @@ PLAIN = {
             "retry": RetryPolicy(backoff="linear", base_ms=10, cap_ms=20, max_attempts=5),
         },
     ),
-    "loose": sealed(b'{"anything":{"a":[1,null,0.5,1e+21]}}', message_type="mould.loose"),
+    "loose": sealed(b'{"anything":{"a":[1,null,0.5,1e+21]}}', message_type="layout.loose"),
 }
 
 
 def learnt(*messages: Message) -> KnownLayouts[str]:
     """KnownLayouts of *messages*, each seen twice."""
-    moulds: KnownLayouts[str] = KnownLayouts()
+    layouts: KnownLayouts[str] = KnownLayouts()
     for message in (*messages, *messages):
-        if moulds.cast(message.value) is None:
+        if layouts.cast(message.value) is None:
             kind = REGISTRY.get(message.message_type)
             assert kind is not None
-            moulds.learn(message, kind, message.message_type)
-    return moulds
+            layouts.learn(message, kind, message.message_type)
+    return layouts
 
 
 ALL = learnt(*PLAIN.values())
 
 
-def agrees(moulds: KnownLayouts[str], value: bytes) -> bool:
+def agrees(layouts: KnownLayouts[str], value: bytes) -> bool:
     """Whether *value* is cast; what is cast is exactly what the exact way makes of it, and whole."""
-    cast = moulds.cast(value)
+    cast = layouts.cast(value)
     if cast is None:
         return False
     exact = sealing._parse_any(value)
@@ -107,23 +107,23 @@ def agrees(moulds: KnownLayouts[str], value: bytes) -> bool:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_third_of_its_kind_is_cast(name: str) -> None:
-    moulds: KnownLayouts[str] = KnownLayouts()
+    layouts: KnownLayouts[str] = KnownLayouts()
     message = PLAIN[name]
-    assert moulds.cast(message.value) is None
-    moulds.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
-    assert moulds.cast(message.value) is None
-    moulds.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
-    assert agrees(moulds, message.value)
+    assert layouts.cast(message.value) is None
+    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
+    assert layouts.cast(message.value) is None
+    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
+    assert agrees(layouts, message.value)
 
 
 def test_ids_times_keys_and_data_may_differ() -> None:
-    moulds = learnt(PLAIN["bare"], PLAIN["full"])
-    assert agrees(moulds, sealed(b'{"count":7,"question":"and?","weight":0.25}', message_id="m-2").value)
-    assert agrees(moulds, sealed(conversation_id="a b", message_id="m~!").value)
+    layouts = learnt(PLAIN["bare"], PLAIN["full"])
+    assert agrees(layouts, sealed(b'{"count":7,"question":"and?","weight":0.25}', message_id="m-2").value)
+    assert agrees(layouts, sealed(conversation_id="a b", message_id="m~!").value)
     assert agrees(
-        moulds, sealed(timestamp="2027-02-28T23:59:59.999Z", routing={"expires_at": "2028-02-29T00:00:00.000Z"}).value
+        layouts, sealed(timestamp="2027-02-28T23:59:59.999Z", routing={"expires_at": "2028-02-29T00:00:00.000Z"}).value
     )
-    assert agrees(moulds, sealed(routing={"key": "x", "idempotency_key": "y"}).value)
+    assert agrees(layouts, sealed(routing={"key": "x", "idempotency_key": "y"}).value)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_ids_times_keys_and_data_may_differ() -> None:
     [
         {"sender": Agent(id="mallory@svc", type="agent")},
         {"sender": Agent(id="planner@svc", type="human")},
-        {"message_type": "mould.other"},
+        {"message_type": "layout.other"},
         {"namespace": "others"},
         {"schema_version": "1.0.1"},
         {"recipient": Agent(id="b")},
@@ -166,48 +166,48 @@ def test_caused_and_signed_messages_have_no_mould() -> None:
         proof_chain=first.chain_for_children(),
     )
     signed = sealing.seal(first.data, first.metadata, first.routing, signer=Signer())
-    moulds = learnt(caused, signed, first)
-    assert moulds.cast(caused.value) is None
-    assert moulds.cast(signed.value) is None
-    assert agrees(moulds, first.value)
+    layouts = learnt(caused, signed, first)
+    assert layouts.cast(caused.value) is None
+    assert layouts.cast(signed.value) is None
+    assert agrees(layouts, first.value)
 
 
 def test_fields_that_differ_from_message_to_message_are_not_remembered() -> None:
-    moulds: KnownLayouts[str] = KnownLayouts()
+    layouts: KnownLayouts[str] = KnownLayouts()
     for number in range(2_000):
         message = sealed(task_id=f"t-{number}")
         for _ in range(1 + number % 2):
-            assert moulds.cast(message.value) is None
-            moulds.learn(message, REGISTRY.get("mould.asked"), "mould.asked")  # type: ignore[arg-type]
-    assert len(moulds._moulds) <= 512
-    assert len(moulds._glimpsed) <= 512
+            assert layouts.cast(message.value) is None
+            layouts.learn(message, REGISTRY.get("layout.asked"), "layout.asked")  # type: ignore[arg-type]
+    assert len(layouts._layouts) <= 512
+    assert len(layouts._seen_once) <= 512
 
 
 # --- forgeries with right hashes: only the layout and the forms stand in their way ------------------------------------
 
 
-def forged(data: bytes, slots: dict[str, str], mould: Message) -> bytes:
-    """*mould* with other texts put in as they are, every hash made anew over the bytes as they then stand."""
-    text = mould.value[mould.data_end :].decode()
+def forged(data: bytes, slots: dict[str, str], layout: Message) -> bytes:
+    """*layout* with other texts put in as they are, every hash made again over the bytes as they then stand."""
+    text = layout.value[layout.data_end :].decode()
     for old, new in (
-        (f'"conversation_id":"{mould.metadata.conversation_id}"', f'"conversation_id":"{slots["talk"]}"'),
-        (f'"message_id":"{mould.metadata.message_id}"', f'"message_id":"{slots["id"]}"'),
+        (f'"conversation_id":"{layout.metadata.conversation_id}"', f'"conversation_id":"{slots["talk"]}"'),
+        (f'"message_id":"{layout.metadata.message_id}"', f'"message_id":"{slots["id"]}"'),
         (f'"timestamp":"{START}"', f'"timestamp":"{slots["timestamp"]}"'),
         (f'"expires_at":"{END}"', f'"expires_at":"{slots["expires_at"]}"'),
-        (f'"key":"{mould.routing.key}"', f'"key":"{slots["key"]}"'),
-        (f'"idempotency_key":"{mould.routing.idempotency_key}"', f'"idempotency_key":"{slots["idempotency_key"]}"'),
+        (f'"key":"{layout.routing.key}"', f'"key":"{slots["key"]}"'),
+        (f'"idempotency_key":"{layout.routing.idempotency_key}"', f'"idempotency_key":"{slots["idempotency_key"]}"'),
     ):
         text = text.replace(old, new, 1)
     envelope = text[1 : text.index(',"verification":')].encode("utf-8", "surrogatepass")
-    statement = sealing._encode(mould.statement).decode()
-    statement = statement.replace(f'"message_id":"{mould.metadata.message_id}"', f'"message_id":"{slots["id"]}"')
+    statement = sealing._encode(layout.statement).decode()
+    statement = statement.replace(f'"message_id":"{layout.metadata.message_id}"', f'"message_id":"{slots["id"]}"')
     statement = statement.replace(f'"timestamp":"{START}"', f'"timestamp":"{slots["timestamp"]}"')
     content, enclosed = sha256(data).hexdigest(), sha256(b"{" + envelope + b"}").hexdigest()
-    statement = statement.replace(mould.statement.content_hash, f"sha256:{content}").replace(
-        mould.statement.envelope_hash, f"sha256:{enclosed}"
+    statement = statement.replace(layout.statement.content_hash, f"sha256:{content}").replace(
+        layout.statement.envelope_hash, f"sha256:{enclosed}"
     )
     seal = sha256(statement.encode("utf-8", "surrogatepass")).hexdigest()
-    text = text.replace(mould.verification.content_hash, f"sha256:{content}").replace(mould.seal, f"sha256:{seal}")
+    text = text.replace(layout.verification.content_hash, f"sha256:{content}").replace(layout.seal, f"sha256:{seal}")
     return b'{"data":' + data + text.encode("utf-8", "surrogatepass")
 
 
@@ -317,20 +317,20 @@ DATA = st.sampled_from(
 def test_a_forgery_with_right_hashes_is_cast_only_where_the_exact_way_accepts_it(
     name: str, data: bytes, slots: dict[str, str]
 ) -> None:
-    mould = PLAIN[name]
+    layout = PLAIN[name]
     usual = {"talk": "talk", "id": "m-1", "timestamp": START, "expires_at": END, "key": "k", "idempotency_key": "i"}
-    value = forged(data, usual | slots, mould)
+    value = forged(data, usual | slots, layout)
     if agrees(ALL, value):
         return
     if not slots and data != b'{"question":"why?"}':
-        # Nothing but data differs, so the mould is known: what is left aside the exact way refuses.
+        # Nothing but data differs, so the layout is known: what is left aside the exact way refuses.
         with pytest.raises(ContractError):
             sealing.check_integrity(sealing.parse(value))
 
 
 def test_the_forger_of_these_tests_makes_what_is_right() -> None:
-    for mould in PLAIN.values():
-        key, idempotency_key = mould.routing.key or "", mould.routing.idempotency_key or ""
+    for layout in PLAIN.values():
+        key, idempotency_key = layout.routing.key or "", layout.routing.idempotency_key or ""
         slots = {
             "talk": "talk",
             "id": "m-1",
@@ -339,8 +339,8 @@ def test_the_forger_of_these_tests_makes_what_is_right() -> None:
             "key": key,
             "idempotency_key": idempotency_key,
         }
-        assert forged(mould.data, slots, mould) == mould.value
-        assert agrees(ALL, forged(mould.data, slots | {"talk": "other", "id": "m-9"}, mould))
+        assert forged(layout.data, slots, layout) == layout.value
+        assert agrees(ALL, forged(layout.data, slots | {"talk": "other", "id": "m-9"}, layout))
 
 
 def test_ten_thousand_mutations_are_cast_only_where_the_exact_way_accepts_them() -> None:

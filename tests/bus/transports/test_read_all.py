@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bus.transports.base import PartitionRange
-from bus.transports.read_all import begun_anew
+from bus.transports.read_all import new_partition_starts
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from bus.transports.read_all import begun_anew
 def test_it_is_at_the_start_of_what_was_added_or_made_anew(
     offsets: dict[int, int], ranges: dict[int, PartitionRange], anew: dict[int, int]
 ) -> None:
-    assert begun_anew(offsets, ranges) == anew
+    assert new_partition_starts(offsets, ranges) == anew

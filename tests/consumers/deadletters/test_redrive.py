@@ -494,7 +494,7 @@ async def test_a_redrive_that_waits_for_long_is_at_work_for_another_machine_too(
 ) -> None:
     async with world(3) as it:
         monkeypatch.setattr(
-            "consumers.deadletters.redrive.whereabouts", lambda: {"host": "there", "pid": 7, "process": ""}
+            "consumers.deadletters.redrive.this_process", lambda: {"host": "there", "pid": 7, "process": ""}
         )
         stop = asyncio.Event()
         waiting = asyncio.create_task(it.redrive(stop=stop, stop_after=3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bus.protocol.canonical import digest
 from bus.protocol.timestamps import format_ms
 from bus.transports.base import Headers, NewRecord, Record
-from consumers.deadletters.journal import Begun, is_at_work, process_of, whereabouts
+from consumers.deadletters.journal import Begun, is_at_work, process_of, this_process
 from consumers.deadletters.letter_state import (
     MAX_REDRIVES,
     IllegalStepError,
@@ -28,8 +28,8 @@ from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
 from consumers.deadletters.redrive_rules import (
     Leave,
-    Pace,
     Park,
+    RateLimit,
     RedriveOrders,
     Send,
     Twin,
@@ -307,7 +307,7 @@ def test_what_is_no_state_counts_for_nothing(junk: bytes) -> None:
 def test_no_piece_is_empty_none_goes_before_its_time_and_a_failure_makes_pieces_small(
     rate: float | None, watchful: bool, deaths: list[bool]
 ) -> None:
-    pace, failures, elapsed_s = Pace(rate=rate, watchful=watchful), 0, 0.0
+    pace, failures, elapsed_s = RateLimit(rate=rate, watchful=watchful), 0, 0.0
     for died in deaths:
         elapsed_s = max(elapsed_s, pace.due_s())
         size = pace.next_piece()
@@ -368,7 +368,7 @@ def test_a_run_without_an_end_is_at_work_while_its_process_lives_or_it_wrote_lat
 
 
 def test_a_run_whose_process_number_another_process_has_by_now_has_ended() -> None:
-    here, parent = whereabouts(), os.getppid()
+    here, parent = this_process(), os.getppid()
     process = process_of(parent)
     if not process:
         pytest.skip("this system does not tell processes of one number apart")

@@ -7,7 +7,7 @@ import pytest
 
 from bus.transports.base import NewRecord
 from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, NOBODY, Asker, Row, decide, finished, released
+from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, NOBODY, Claimant, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
 ME, OTHER = 7, 8
@@ -21,8 +21,8 @@ def row(**changes: object) -> Row:
     )
 
 
-def asker(**changes: object) -> Asker:
-    return Asker(ME, "h", 1000, alone=True)._replace(**changes)  # type: ignore[arg-type]
+def asker(**changes: object) -> Claimant:
+    return Claimant(ME, "h", 1000, alone=True)._replace(**changes)  # type: ignore[arg-type]
 
 
 def test_without_a_row_the_first_token_is_given() -> None:
@@ -157,5 +157,5 @@ def test_a_suspect_is_claimed_by_nobody_who_is_not_alone() -> None:
     written, claim = decide(row(suspect=True, alone=True), asker(alone=False), DEAD)
     assert claim == Suspect()
     assert written == row(state="free", owner=NOBODY, suspect=True, deaths=1)
-    assert decide(written, Asker(ME, "h", 1000), CLOSED).claim == Suspect()
+    assert decide(written, Claimant(ME, "h", 1000), CLOSED).claim == Suspect()
     assert decide(written, asker(), CLOSED).claim == Claimed(token=5, starts=2, alone=True)

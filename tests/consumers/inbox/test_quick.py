@@ -16,7 +16,7 @@ from bus.clock import ManualClock
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules as rules
 from consumers.inbox.base import AlreadyDone, Ask, Claimed, ClaimedElsewhere
-from consumers.inbox.claim_rules import Asker
+from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.sqlite import MEMORY, SqliteInbox
 from consumers.inbox.sqlite import bulk as quick
 from consumers.inbox.sqlite.group_commit import InboxJob
@@ -94,7 +94,7 @@ async def test_a_first_claim_is_what_the_rules_make_of_no_row() -> None:
     table = Table(MEMORY)
     table.begin()
     assert table.claim(7, [("k", "h", 9, "m-1")]) is None
-    assert rules.decide(None, Asker(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (
+    assert rules.decide(None, Claimant(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (
         table.rows(["k"])["k"],
         rules.FIRST,
     )

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bus.transports.base import NewRecord
 from consumers.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, Asker, Row, decide, finished, released
+from consumers.inbox.claim_rules import CLOSED, MOST_DEATHS, Claimant, Row, decide, finished, released
 from consumers.inbox.row_encoding import encode_outputs
 
 LEASE_S = 10
@@ -67,7 +67,7 @@ class Inboxes(RuleBasedStateMachine):
         if before is not None and before.owner in self.leases:
             rest_s = self.leases[before.owner].until_s - self.now_s
         row, answer = decide(
-            before, Asker(owner.number, content, 0, running=key in owner.running, alone=not owner.running), rest_s
+            before, Claimant(owner.number, content, 0, running=key in owner.running, alone=not owner.running), rest_s
         )
         if row is not None:
             self.rows[key] = row

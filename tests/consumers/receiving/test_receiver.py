@@ -72,7 +72,7 @@ def test_what_was_fetched_for_one_assignment_does_not_count_for_the_next() -> No
     worker.partitions.add([after])
     assert list(pieces)
     assert len(worker.in_flight) == taken < 150
-    (partition,) = worker.partitions.chosen([after])
+    (partition,) = worker.partitions.held_among([after])
     assert partition.frontier.committable is None
 
 
@@ -81,7 +81,7 @@ def test_a_partition_that_is_given_away_takes_nothing_more(draining: bool) -> No
     worker = Worker()
     assignment = Assignment(TOPIC, 0, 1)
     worker.partitions.add([assignment])
-    (partition,) = worker.partitions.chosen([assignment])
+    (partition,) = worker.partitions.held_among([assignment])
     pieces = worker.receiver.admit(FETCHED)
     next(pieces)
     partition.draining, partition.closed = draining, not draining

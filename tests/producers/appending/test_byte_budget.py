@@ -17,16 +17,16 @@ async def turns() -> None:
 
 
 def taking(room: ByteBudget, size: int, timeout_s: float = 10.0) -> asyncio.Task[bool]:
-    return asyncio.get_running_loop().create_task(room.take(size, timeout_s=timeout_s))
+    return asyncio.get_running_loop().create_task(room.acquire(size, timeout_s=timeout_s))
 
 
 async def granted() -> tuple[ByteBudget, asyncio.Task[bool]]:
     """A room, and one who was given its share of it and does not know yet."""
     room = ByteBudget(ManualClock(), 100)
-    assert room.take_now(60)
+    assert room.acquire_nowait(60)
     waiting = taking(room, 80)
     await turns()
-    room.give_back(60)
+    room.release(60)
     return room, waiting
 
 
@@ -35,39 +35,39 @@ async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_f
     waiting.cancel()
     await turns()
     assert waiting.cancelled()
-    assert room.take_now(100)
+    assert room.acquire_nowait(100)
 
 
 async def test_nobody_passes_one_who_waits() -> None:
     room = ByteBudget(ManualClock(), 100)
-    assert room.take_now(60)
+    assert room.acquire_nowait(60)
     large = taking(room, 80)
     await turns()
-    assert not room.take_now(10)
+    assert not room.acquire_nowait(10)
     small = taking(room, 10)
-    room.give_back(60)
+    room.release(60)
     assert await large
     assert await small
 
 
 async def test_what_is_larger_than_all_has_it_to_itself() -> None:
     room = ByteBudget(ManualClock(), 100)
-    assert room.take_now(500)
-    assert not room.take_now(1)
-    room.give_back(500)
-    assert room.take_now(1)
-    assert not room.take_now(500)
+    assert room.acquire_nowait(500)
+    assert not room.acquire_nowait(1)
+    room.release(500)
+    assert room.acquire_nowait(1)
+    assert not room.acquire_nowait(500)
 
 
 async def test_closed_nobody_is_given_anything() -> None:
     room = ByteBudget(ManualClock(), 100)
-    assert room.take_now(60)
+    assert room.acquire_nowait(60)
     waiting = taking(room, 80)
     await turns()
     room.close()
     assert not await waiting
-    assert not room.take_now(1)
-    assert not await room.take(1, timeout_s=10)
+    assert not room.acquire_nowait(1)
+    assert not await room.acquire(1, timeout_s=10)
 
 
 async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> None:
@@ -84,7 +84,7 @@ async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_gi
 
     async def one() -> None:
         size = chance.choice([1, 10, 300, 900, 5_000])
-        if not await room.take(size, timeout_s=chance.choice([0.5, 3.0, 50.0])):
+        if not await room.acquire(size, timeout_s=chance.choice([0.5, 3.0, 50.0])):
             return
         held.append(size)
         assert sum(held) <= 1_000 or held == [size]
@@ -93,7 +93,7 @@ async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_gi
                 await asyncio.sleep(0)
         finally:
             held.remove(size)
-            room.give_back(size)
+            room.release(size)
 
     tasks = []
     for _ in range(300):
@@ -107,4 +107,4 @@ async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_gi
     async with asyncio.timeout(20):
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}
-    assert room.take_now(1_000)
+    assert room.acquire_nowait(1_000)

@@ -45,12 +45,12 @@ class KafkaAdmin:
         self._ready()
         changed: set[str] = set()
         for _ in range(_ROUNDS):
-            done, again = await self._carry_out(await self._compared(specs))
+            done, again = await self._carry_out(await self._compare(specs))
             changed |= done
             if done:
                 for name in done:
                     self._link.forget(name)
-                await self._until_led(sorted(done))
+                await self._wait_for_leaders(sorted(done))
             if not again:
                 return list(dict.fromkeys(spec.name for spec in specs if spec.name in changed))
             # Another process was faster: compare what it made with what is wanted.
@@ -59,7 +59,7 @@ class KafkaAdmin:
 
     async def plan(self, specs: Sequence[TopicSpec]) -> Sequence[Change]:
         self._ready()
-        return [change for changes in (await self._compared(specs)).values() for change in changes]
+        return [change for changes in (await self._compare(specs)).values() for change in changes]
 
     async def topics(self) -> Mapping[str, TopicSpec]:
         self._ready()
@@ -99,7 +99,7 @@ class KafkaAdmin:
     async def expel(self, group: str, members: Collection[str]) -> None:
         self._ready()
         doing = f"ending members of group {group!r}"
-        found = await self._link.administer(doing, partial(_described, name=group))
+        found = await self._link.administer(doing, partial(_describe, name=group))
         await leave(
             self._link,
             doing,
@@ -111,7 +111,7 @@ class KafkaAdmin:
         self._ready()
         return await broker_settings(self._link)
 
-    async def _compared(self, specs: Sequence[TopicSpec]) -> dict[str, list[Change]]:
+    async def _compare(self, specs: Sequence[TopicSpec]) -> dict[str, list[Change]]:
         """Return the changes that each topic needs."""
         for spec in specs:
             check_topic_name(spec.name)
@@ -142,7 +142,7 @@ class KafkaAdmin:
     async def _group(self, name: str) -> GroupInfo:
         doing = f"reading group {name!r}"
         members: dict[str, tuple[tuple[str, int], ...]] = {}
-        for group in await self._link.administer(doing, partial(_described, name=name)):
+        for group in await self._link.administer(doing, partial(_describe, name=name)):
             for member in group["members"]:
                 label = (
                     member["client_id"]
@@ -152,7 +152,7 @@ class KafkaAdmin:
                 members[label] = _held(member["member_assignment"])
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
-    async def _until_led(self, names: Sequence[str]) -> None:
+    async def _wait_for_leaders(self, names: Sequence[str]) -> None:
         """Wait until every partition of the topics has a leader and every broker knows them.
 
         Before that a topic is of no use: the next question may go to any broker.
@@ -177,7 +177,7 @@ def _check(specs: Sequence[TopicSpec], existing: Iterable[str]) -> None:
             raise ConfigurationError(f"topic {spec.name!r} needs at least one partition")
 
 
-async def _described(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
+async def _describe(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
     groups = [
         group for answer in await admin.describe_consumer_groups([name]) for group in answer.to_object()["groups"]
     ]

@@ -44,12 +44,12 @@ async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
 
     Raises NotPermittedError for a topic this user may not see: it looks the same as a missing one.
     """
-    asked = list(dict.fromkeys(topics))
-    brokers, described = await link.ask("reading topics", lambda client: _described(client, None))
-    hidden = [name for name in asked if name not in described]
+    wanted = list(dict.fromkeys(topics))
+    brokers, described = await link.ask("reading topics", lambda client: _describe(client, None))
+    hidden = [name for name in wanted if name not in described]
     if hidden:
-        described |= (await link.ask("reading topics", lambda client: _described(client, hidden)))[1]
-    settings = await topic_settings(link, [name for name in asked if name in described])
+        described |= (await link.ask("reading topics", lambda client: _describe(client, hidden)))[1]
+    settings = await topic_settings(link, [name for name in wanted if name in described])
     known = brokers.union(*(replicas for partitions in described.values() for replicas in partitions))
     return Standing(
         brokers=len(known),
@@ -61,7 +61,7 @@ async def standing(link: ClusterClient, topics: Iterable[str]) -> Standing:
                 PARTITIONS: str(len(described[name])),
                 REPLICAS: str(min(map(len, described[name]))),
             }
-            for name in asked
+            for name in wanted
             if name in settings
         },
     )
@@ -90,7 +90,7 @@ async def topic_settings(
 
 async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
     """Return, by broker, the settings that apply to every topic of the cluster."""
-    brokers, _ = await link.ask("reading the cluster", lambda client: _described(client, []))
+    brokers, _ = await link.ask("reading the cluster", lambda client: _describe(client, []))
     names = {_AUTO_CREATE: "", _OFFSETS_KEPT: ""}
     resources = [ConfigResource(ConfigResourceType.BROKER, str(broker), names) for broker in sorted(brokers)]
     doing = "reading the brokers' settings"
@@ -109,11 +109,11 @@ async def known_everywhere(link: ClusterClient, names: Sequence[str]) -> bool:
     Brokers learn of a new topic one after another.
     """
 
-    async def asked(client: AIOKafkaClient) -> bool:
+    async def question(client: AIOKafkaClient) -> bool:
         brokers = [broker.nodeId for broker in client.cluster.brokers()]
         return all(await asyncio.gather(*(_knows(client, broker, list(names)) for broker in brokers)))
 
-    return await link.ask("reading topics", asked)
+    return await link.ask("reading topics", question)
 
 
 async def _knows(client: AIOKafkaClient, broker: int, names: list[str]) -> bool:
@@ -133,7 +133,7 @@ def _entries(answers: Iterable[Any]) -> Iterable[tuple[int, str, str, dict[str, 
             yield code, text or "", name, {entry[0]: entry[1] for entry in entries if entry[1] is not None}
 
 
-async def _described(client: AIOKafkaClient, names: list[str] | None) -> tuple[set[int], dict[str, list[list[int]]]]:
+async def _describe(client: AIOKafkaClient, names: list[str] | None) -> tuple[set[int], dict[str, list[list[int]]]]:
     """Return the ids of the live brokers, and for each existing topic (None: all) the replicas of its partitions."""
     answer = (
         await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))

@@ -35,7 +35,7 @@ async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -
     created: list[str] = []
     for batch in _batches(shapes):
         topics = [_new(name, shapes[name]) for name in batch]
-        for name, code, *text in await link.administer("creating topics", partial(_created, topics=topics)):
+        for name, code, *text in await link.administer("creating topics", partial(_create, topics=topics)):
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 raise refusal(error(*filter(None, text)), f"creating topic {name!r}", f"Create on topic {name!r}")
@@ -56,7 +56,7 @@ async def align(link: ClusterClient, topic: str, changes: Mapping[str, str]) -> 
 
 
 async def _grow(link: ClusterClient, topic: str, partitions: int) -> bool:
-    async def asked(admin: AIOKafkaAdminClient) -> bool:
+    async def question(admin: AIOKafkaAdminClient) -> bool:
         try:
             await admin.create_partitions({topic: NewPartitions(partitions)})
         except InvalidPartitionsError:
@@ -65,7 +65,7 @@ async def _grow(link: ClusterClient, topic: str, partitions: int) -> bool:
 
     doing = f"adding partitions to topic {topic!r}"
     try:
-        return await link.administer(doing, asked)
+        return await link.administer(doing, question)
     except TopicMissingError:
         return False
     except NotPermittedError as error:
@@ -73,7 +73,7 @@ async def _grow(link: ClusterClient, topic: str, partitions: int) -> bool:
 
 
 async def _set(link: ClusterClient, topic: str, settings: Mapping[str, str]) -> bool:
-    async def asked(client: AIOKafkaClient) -> tuple[int, str]:
+    async def question(client: AIOKafkaClient) -> tuple[int, str]:
         answer = await client.send(client.get_random_node(), SetTopicSettings(topic, settings))
         ((code, text, *_),) = answer.resources
         if code and for_code(code).retriable and for_code(code) is not UnknownTopicOrPartitionError:
@@ -81,14 +81,14 @@ async def _set(link: ClusterClient, topic: str, settings: Mapping[str, str]) -> 
         return code, text or ""
 
     doing = f"changing topic {topic!r}"
-    code, text = await link.ask(doing, asked)
+    code, text = await link.ask(doing, question)
     error = for_code(code)
     if code and error is not UnknownTopicOrPartitionError:
         raise refusal(error(text), doing, f"AlterConfigs on topic {topic!r}")
     return not code
 
 
-async def _created(admin: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> list[Any]:
+async def _create(admin: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> list[Any]:
     answer = await admin.create_topics(list(topics))
     for _, code, *_ in answer.topic_errors:
         if code and for_code(code).retriable:

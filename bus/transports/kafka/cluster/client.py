@@ -62,13 +62,13 @@ class ClusterClient:
         self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
     ) -> T:
         """Return the answer to *question*; raise a bus error whose text begins with *doing*."""
-        return await self._asked(doing, partial(self._connected, AIOKafkaClient, "bootstrap"), question, timeout_s)
+        return await self._ask(doing, partial(self._connect, AIOKafkaClient, "bootstrap"), question, timeout_s)
 
     async def administer(
         self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
     ) -> T:
         """Like `ask`, with the client that changes topics and describes groups."""
-        return await self._asked(doing, partial(self._connected, AIOKafkaAdminClient, "start"), question, timeout_s)
+        return await self._ask(doing, partial(self._connect, AIOKafkaAdminClient, "start"), question, timeout_s)
 
     async def topic(self, name: str) -> TopicFacts:
         """Return facts about a topic, at most a few seconds old. Raises TopicMissingError, NotPermittedError."""
@@ -94,9 +94,9 @@ class ClusterClient:
     async def topics(self, names: Iterable[str], *, limits: bool = False) -> dict[str, TopicFacts]:
         """Return fresh facts about *names*; raise TopicMissingError for the first missing topic."""
         wanted = list(dict.fromkeys(names))
-        found = await self.ask("reading topics", lambda client: _described(client, wanted))
+        found = await self.ask("reading topics", lambda client: _describe(client, wanted))
         if limits:
-            found = {name: await self._limited(name, facts) for name, facts in found.items()}
+            found = {name: await self._add_limits(name, facts) for name, facts in found.items()}
         now_s = self._clock.monotonic_s()
         for name, facts in found.items():
             if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
@@ -108,7 +108,7 @@ class ClusterClient:
 
     async def all_topics(self) -> dict[str, TopicFacts]:
         """Return every topic except Kafka's internal ones."""
-        return await self.ask("reading topics", lambda client: _described(client, None))
+        return await self.ask("reading topics", lambda client: _describe(client, None))
 
     async def ranges(self, topic: str) -> dict[int, PartitionRange]:
         """Return the offsets of every partition of *topic*. Raises TopicMissingError, UnreachableError."""
@@ -119,13 +119,13 @@ class ClusterClient:
     async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
         """Return the start and end offset of each partition, as its leader knows them."""
 
-        async def asked(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
+        async def question(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
             leaders = await _leaders(client, partitions)
             starts = await _offsets(client, leaders, _EARLIEST)
             ends = await _offsets(client, leaders, _LATEST)
             return {place: PartitionRange(starts[place], ends[place]) for place in partitions}
 
-        return await self.ask("reading offsets", asked)
+        return await self.ask("reading offsets", question)
 
     async def is_reachable(self) -> bool:
         """Tell whether a new client can reach the cluster, whatever the present client reports."""
@@ -140,7 +140,7 @@ class ClusterClient:
         self._closed = True
         await self._drop()
 
-    async def _asked(
+    async def _ask(
         self,
         doing: str,
         connected: Callable[[], Awaitable[Any]],
@@ -188,7 +188,7 @@ class ClusterClient:
             f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}"
         )
 
-    async def _connected(self, kind: type[Any], start: str) -> Any:
+    async def _connect(self, kind: type[Any], start: str) -> Any:
         async with self._connecting:
             self._check_open()
             if kind not in self._clients:
@@ -196,18 +196,18 @@ class ClusterClient:
                 # Otherwise the client reads every topic of the cluster every few seconds, and thousands of them block
                 # the loop.
                 getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
-                self._clients[kind] = await self._started(client, start)
+                self._clients[kind] = await self._start(client, start)
                 self.connected_once = True
             return self._clients[kind]
 
-    async def _started(self, client: Any, method: str) -> Any:
+    async def _start(self, client: Any, method: str) -> Any:
         try:
             async with asyncio.timeout(_BOOTSTRAP_S):
                 await getattr(client, method)()
             # Closed in the meantime: nothing else would close this client.
             self._check_open()
         except BaseException as error:
-            await _closed(client)
+            await _close_all(client)
             if not isinstance(error, KafkaError | TimeoutError):
                 raise
             # The library reports a wrong password and a dead broker alike: probe for the cause.
@@ -221,9 +221,9 @@ class ClusterClient:
 
     async def _drop(self) -> None:
         clients, self._clients = self._clients, {}
-        await _closed(*clients.values())
+        await _close_all(*clients.values())
 
-    async def _limited(self, name: str, facts: TopicFacts) -> TopicFacts:
+    async def _add_limits(self, name: str, facts: TopicFacts) -> TopicFacts:
         """Add the topic's own limits to *facts*, if this user may read them.
 
         Otherwise the broker reports when a batch is too large.
@@ -251,7 +251,7 @@ class _NoTopics(set[str]):
         return True
 
 
-async def _closed(*clients: Any) -> None:
+async def _close_all(*clients: Any) -> None:
     # Each close is a task of its own: the task may end as cancelled, which must not look like a cancelled caller.
     closing = [asyncio.get_running_loop().create_task(client.close()) for client in clients]
     for task in closing:
@@ -262,7 +262,7 @@ async def _closed(*clients: Any) -> None:
         task.cancel()
 
 
-async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:
+async def _describe(client: AIOKafkaClient, names: list[str] | None) -> dict[str, TopicFacts]:
     answer = await client.send(client.get_random_node(), MetadataRequest(names, allow_auto_topic_creation=False))
     found: dict[str, TopicFacts] = {}
     for topic in answer.to_object()["topics"]:
@@ -284,7 +284,7 @@ async def _described(client: AIOKafkaClient, names: list[str] | None) -> dict[st
 
 
 async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    facts = await _described(client, sorted({place.topic for place in partitions}))
+    facts = await _describe(client, sorted({place.topic for place in partitions}))
     leaders = {
         place: facts[place.topic].leaders[place.partition]
         for place in partitions
@@ -305,11 +305,11 @@ async def _offsets(
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for node in sorted(set(leaders.values())):
-        asked: dict[str, list[tuple[int, int]]] = {}
+            queries: dict[str, list[tuple[int, int]]] = {}
         for place, leader in leaders.items():
             if leader == node:
-                asked.setdefault(place.topic, []).append((place.partition, which))
-        answer = await client.send(node, OffsetRequest(-1, _READ_COMMITTED, list(asked.items())))
+                queries.setdefault(place.topic, []).append((place.partition, which))
+        answer = await client.send(node, OffsetRequest(-1, _READ_COMMITTED, list(queries.items())))
         for topic, items in answer.topics:
             for partition, code, *rest in items:
                 if code:

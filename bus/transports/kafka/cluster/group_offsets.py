@@ -35,7 +35,7 @@ async def commits(
     Raises the errors of `ClusterClient`.
     """
 
-    async def asked(client: AIOKafkaClient) -> dict[TopicPartition, int]:
+    async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
         answer = await client.send(
             coordinator, OffsetFetchRequest(group, None if places is None else _by_topic(places))
@@ -50,7 +50,7 @@ async def commits(
             raise GroupCoordinatorNotAvailableError(f"of some partitions of group {group!r} nothing was told")
         return {place: offset for place, offset in found.items() if offset >= 0}
 
-    return await link.ask(doing, asked)
+    return await link.ask(doing, question)
 
 
 async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -69,7 +69,7 @@ async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapp
         list(topics.items()),
     )
 
-    async def asked(client: AIOKafkaClient) -> None:
+    async def question(client: AIOKafkaClient) -> None:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
         answer = await client.send(coordinator, request)
         for code in {code for _, partitions in answer.topics for _, code in partitions}:
@@ -77,7 +77,7 @@ async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapp
                 raise GroupBusyError(f"group {group!r} has members: stop its workers first")
             _check(code, group)
 
-    await link.ask(doing, asked)
+    await link.ask(doing, question)
 
 
 async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequenc
     Raises the errors of `ClusterClient`.
     """
 
-    async def asked(client: AIOKafkaClient) -> None:
+    async def question(client: AIOKafkaClient) -> None:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
         for member_id in member_ids:
             answer = await client.send(coordinator, LeaveGroupRequest(group, member_id))
@@ -94,7 +94,7 @@ async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequenc
                 _check(answer.error_code, group)
 
     if member_ids:
-        await link.ask(doing, asked)
+        await link.ask(doing, question)
 
 
 def _by_topic(places: Sequence[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -31,7 +31,7 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import KafkaOptions
 
-__all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "killed"]
+__all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "kill"]
 
 # The library keeps fetched batches compressed until they are asked for. Taking all at once would need ten times the
 # memory, and the records would be out of the CPU cache when used.
@@ -98,7 +98,7 @@ class Consumer:
         consumer._client.cluster.add_listener(self._refreshed)  # noqa: SLF001
 
     @classmethod
-    async def joined(
+    async def join(
         cls,
         options: KafkaOptions,
         group: str,
@@ -120,7 +120,7 @@ class Consumer:
             async with asyncio.timeout(_START_S):
                 await consumer.start()
         except BaseException:
-            await killed(consumer)
+            await kill(consumer)
             raise
         _fence(consumer._coordinator)  # noqa: SLF001 - there is no public way
         joined = cls(consumer, group, topics)
@@ -207,7 +207,7 @@ class Consumer:
         The shutdown continues if the caller is cancelled.
         """
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(killed(self._consumer))
+            self._ending = asyncio.get_running_loop().create_task(kill(self._consumer))
         await asyncio.shield(self._ending)
 
     def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -283,7 +283,7 @@ def _fence(coordinator: Any) -> None:
     coordinator._do_commit_offsets = fenced  # noqa: SLF001 - see above
 
 
-async def killed(consumer: AIOKafkaConsumer) -> None:
+async def kill(consumer: AIOKafkaConsumer) -> None:
     """Stop *consumer* within seconds, even if no broker answers.
 
     If the brokers are away, the library's own stop may end as if it were cancelled.

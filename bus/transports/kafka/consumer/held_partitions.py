@@ -129,7 +129,7 @@ class HeldPartitions:
         """Return the partition held for *place*."""
         return self._by_place.get(place)
 
-    def chosen(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
+    def held_among(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
         """Return those of *assignments* that are held."""
         return [self._by_assignment[assignment] for assignment in assignments if assignment in self._by_assignment]
 

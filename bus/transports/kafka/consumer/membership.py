@@ -89,7 +89,7 @@ class Membership:
 
     async def open(self) -> None:
         """Join the group. Raises UnreachableError, NotPermittedError."""
-        self.consumer = await self._joined()
+        self.consumer = await self._join()
         self.spawn(self._watch())
 
     async def close(self) -> None:
@@ -200,7 +200,7 @@ class Membership:
         self._steady.set()
         if gained:
             self._tell(self._listener.assigned, [held.assignment for held in gained])
-            self.spawn(self._positioned(gained))
+            self.spawn(self._position(gained))
         if leaving := [held for held in self.holdings.all() if held.place in unwanted and not held.leaving]:
             self.spawn(self._let_go(leaving))
         if unwanted & set(new):
@@ -228,7 +228,7 @@ class Membership:
         if self.consumer is not None:
             self.consumer.rejoin()
 
-    async def _positioned(self, gained: Sequence[HeldPartition]) -> None:
+    async def _position(self, gained: Sequence[HeldPartition]) -> None:
         """Look up the group's offsets, for as long as it takes, and start reading there."""
         while pending := [
             held for held in gained if held.position is None and self.holdings.get(held.assignment) is held
@@ -267,9 +267,9 @@ class Membership:
         except Exception as error:  # noqa: BLE001 - the library would swallow it
             self.fail(error)
 
-    async def _joined(self) -> Consumer:
+    async def _join(self) -> Consumer:
         try:
-            return await Consumer.joined(
+            return await Consumer.join(
                 self._options,
                 self.group,
                 self._topics,
@@ -312,7 +312,7 @@ class Membership:
             await self._retiring.kill()
             self._retiring = None
         try:
-            consumer = await self._joined()
+            consumer = await self._join()
         except BusError as error:
             _log.warning("kafka.rejoin_failed", group=self.group, error=str(error))
             return

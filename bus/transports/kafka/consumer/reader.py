@@ -17,7 +17,7 @@ from bus.clock import Clock
 from bus.errors import ClosedError, TopicMissingError, UnreachableError
 from bus.transports.base import HEADER_BYTES, Record
 from bus.transports.kafka.cluster.client import ClusterClient
-from bus.transports.kafka.consumer.consumer import killed
+from bus.transports.kafka.consumer.consumer import kill
 from bus.transports.kafka.errors import translated
 from bus.transports.kafka.options import KafkaOptions
 
@@ -77,7 +77,7 @@ class Reading:
                 if reader.expected != offset or reader.consumer is None:
                     await self._go(reader, place, offset)
                 try:
-                    await self._fetched(reader, place, wait_s)
+                    await self._fill(reader, place, wait_s)
                 except BaseException:
                     reader.expected = -1
                     raise
@@ -91,7 +91,7 @@ class Reading:
         """End every reader; waiting callers get a ClosedError."""
         self._closed = True
         readers, self._readers = self._readers, {}
-        await asyncio.gather(*(_closed(reader) for reader in readers.values()))
+        await asyncio.gather(*(_close(reader) for reader in readers.values()))
 
     async def _go(self, reader: _Reader, place: TopicPartition, offset: int) -> None:
         if reader.fetching is not None:
@@ -100,13 +100,13 @@ class Reading:
         reader.expected = -1
         reader.buffer.clear()
         if reader.consumer is None:
-            reader.consumer = await self._started(place)
+            reader.consumer = await self._start(place)
         span = (await self._link.spans([place]))[place]
         self._check_open()
         reader.expected = max(offset, span.start)
         reader.consumer.seek(place, min(reader.expected, span.end))
 
-    async def _started(self, place: TopicPartition) -> AIOKafkaConsumer:
+    async def _start(self, place: TopicPartition) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(**self._options.reader())
         try:
             async with asyncio.timeout(_START_S):
@@ -114,14 +114,14 @@ class Reading:
             # Closed in the meantime: nothing else would stop this consumer.
             self._check_open()
         except BaseException as error:
-            await _ended(consumer)
+            await _end(consumer)
             if isinstance(error, KafkaError | OSError | TimeoutError):
                 raise translated(error, f"reading {place.topic}") from error
             raise
         consumer.assign([place])
         return consumer
 
-    async def _fetched(self, reader: _Reader, place: TopicPartition, wait_s: float) -> None:
+    async def _fill(self, reader: _Reader, place: TopicPartition, wait_s: float) -> None:
         """Fetch until the buffer holds a record, or the end is reached and *wait_s* is over."""
         consumer = reader.consumer
         assert consumer is not None  # noqa: S101 - _go came first
@@ -139,7 +139,7 @@ class Reading:
                 if now_s >= answer_s:
                     # Records exist but none arrives: this client may have lost its brokers. The next read starts with a
                     # new one.
-                    await _closed(reader)
+                    await _close(reader)
                     raise UnreachableError(
                         f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s"
                     )
@@ -188,7 +188,7 @@ class Reading:
             idle = next((place for place, reader in self._readers.items() if not reader.users), None)
             if idle is None:
                 return
-            await _closed(self._readers.pop(idle))
+            await _close(self._readers.pop(idle))
 
 
 def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
@@ -212,13 +212,13 @@ async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
     return int(await consumer.position(place))
 
 
-async def _closed(reader: _Reader) -> None:
+async def _close(reader: _Reader) -> None:
     consumer, reader.consumer = reader.consumer, None
     reader.expected = -1
     if consumer is not None:
-        await _ended(consumer)
+        await _end(consumer)
 
 
-async def _ended(consumer: AIOKafkaConsumer) -> None:
+async def _end(consumer: AIOKafkaConsumer) -> None:
     # A task of its own, which may be abandoned; its errors are ignored.
-    await asyncio.wait((asyncio.get_running_loop().create_task(killed(consumer)),), timeout=_CLOSE_S)
+    await asyncio.wait((asyncio.get_running_loop().create_task(kill(consumer)),), timeout=_CLOSE_S)

@@ -90,7 +90,7 @@ class KafkaSubscription:
             if max_records > 0:
                 records = self._holdings.take(max_records, max_bytes)
                 if self._holdings.readable_share < 1:
-                    self._fetch()
+                    self._start_fetch()
                 if records:
                     return records
             left_s = deadline_s - self._clock.monotonic_s()
@@ -104,7 +104,7 @@ class KafkaSubscription:
         deadline_s = self._clock.monotonic_s() + _OVERTAKEN_S
         while True:
             refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
-            held = self._holdings.chosen(offsets)
+            held = self._holdings.held_among(offsets)
             consumer = self._life.consumer
             stale = [] if self._life.knows(consumer) else held
             moved = {
@@ -114,7 +114,7 @@ class KafkaSubscription:
                 break
             # A commit that arrives after this member joined a new round costs the membership.
             if self._life.steady:
-                outcome = await self._committed(consumer, moved)
+                outcome = await self._commit(consumer, moved)
                 if outcome is Committing.FENCED:
                     stale = list(moved)
                 if outcome is not Committing.OVERTAKEN:
@@ -129,7 +129,7 @@ class KafkaSubscription:
         return refused + [item.assignment for item in stale]
 
     def pause(self, assignments: Iterable[Assignment]) -> None:
-        chosen = self._holdings.chosen(assignments)
+        chosen = self._holdings.held_among(assignments)
         for held in chosen:
             held.paused = True
         if self._life.consumer is not None:
@@ -142,7 +142,7 @@ class KafkaSubscription:
                     self._life.place(held, held.position)
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
-        chosen = self._holdings.chosen(assignments)
+        chosen = self._holdings.held_among(assignments)
         for held in chosen:
             held.paused = False
         if self._life.consumer is not None:
@@ -172,14 +172,14 @@ class KafkaSubscription:
                 # The fetch ended with the consumer; it is never cancelled.
                 await asyncio.wait([self._fetching], timeout=_PAUSE_S)
 
-    def _fetch(self) -> None:
+    def _start_fetch(self) -> None:
         consumer = self._life.consumer
         # The pending fetch of a replaced consumer may never end.
         if consumer is not None and (self._fetching is None or self._fetching_from is not consumer):
             self._fetching_from = consumer
-            self._fetching = asyncio.get_running_loop().create_task(self._fetched(consumer))
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch(consumer))
 
-    async def _fetched(self, consumer: Consumer) -> None:
+    async def _fetch(self, consumer: Consumer) -> None:
         wanted = self._holdings.versions()
         batch: Mapping[TopicPartition, Sequence[Record]] = {}
         try:
@@ -200,7 +200,7 @@ class KafkaSubscription:
         if batch:
             self._wake.set()
         elif not self._closed and not self._life.faults:
-            self._fetch()
+            self._start_fetch()
 
     def _store(
         self,
@@ -236,7 +236,7 @@ class KafkaSubscription:
 
     async def _passed(self, consumer: Consumer, passed: Mapping[HeldPartition, int]) -> None:
         with contextlib.suppress(BusError):
-            await self._committed(consumer, passed)
+            await self._commit(consumer, passed)
 
     async def _fetch_failed(self, error: Exception) -> None:
         fault = (
@@ -289,14 +289,14 @@ class KafkaSubscription:
         if (
             consumer is not None
             and await self._life.wait_until_steady()
-            and await self._committed(consumer, begun) is Committing.TAKEN
+            and await self._commit(consumer, begun) is Committing.TAKEN
         ):
             return found
         # Overtaken: other members may hold some of these partitions.
         await self._clock.sleep(_AGAIN_S)
         return {}
 
-    async def _committed(self, consumer: Consumer, moved: Mapping[HeldPartition, int]) -> Committing:
+    async def _commit(self, consumer: Consumer, moved: Mapping[HeldPartition, int]) -> Committing:
         def is_current() -> bool:
             # When a coordinator returns after a long absence, it may have assigned these partitions to another member.
             return (

@@ -111,14 +111,14 @@ class Appender:
             # Keep the order of calls: an append that still waits for topic facts must not be overtaken by a later one
             # for the same partition.
             self._unprepared += 1
-            self._spawn(self._prepared(call, records, topics, deadline_s))
+            self._spawn(self._prepare(call, records, topics, deadline_s))
             return
         for name in topics:
             if self._link.is_stale(name):
                 self._refresh(name)
         self._distribute(call, records, known)
 
-    async def _prepared(
+    async def _prepare(
         self, call: AppendCall, records: Sequence[NewRecord], topics: set[str], deadline_s: float
     ) -> None:
         try:
@@ -163,27 +163,27 @@ class Appender:
                 )
                 self._lanes[topic, partition] = lane
             lane.queue.add(span)
-            self._kick(lane)
+            self._pump(lane)
 
-    def _kick(self, lane: PartitionSender) -> None:
+    def _pump(self, lane: PartitionSender) -> None:
         if lane not in self._pumping and not self._closed:
             task = self._pumping[lane] = asyncio.get_running_loop().create_task(lane.pump())
-            task.add_done_callback(partial(self._pumped, lane))
+            task.add_done_callback(partial(self._pump_ended, lane))
 
-    def _pumped(self, lane: PartitionSender, task: asyncio.Task[None]) -> None:
+    def _pump_ended(self, lane: PartitionSender, task: asyncio.Task[None]) -> None:
         del self._pumping[lane]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("kafka.lane_failed", topic=lane.topic, partition=lane.partition, error=said(error))
         if lane.busy:
-            self._kick(lane)
+            self._pump(lane)
 
     def _refresh(self, name: str) -> None:
         """Check in the background whether a topic has gained partitions or was deleted."""
         if name not in self._refreshing and not self._closed:
             self._refreshing.add(name)
-            self._spawn(self._refreshed(name))
+            self._spawn(self._fetch_facts(name))
 
-    async def _refreshed(self, name: str) -> None:
+    async def _fetch_facts(self, name: str) -> None:
         try:
             await self._link.topics([name])
         except TopicMissingError:

@@ -91,14 +91,14 @@ class PartitionSender:
     async def _fill(self, producer: Producer) -> None:
         """Hand over due batches: while one is being written, the next one waits in the library."""
         limit = self._limit()
-        while len(self._flying) < _DEPTH and not producer.condemned and (batch := self.queue.take(limit)) is not None:
+        while len(self._flying) < _DEPTH and not producer.is_replaced and (batch := self.queue.take(limit)) is not None:
             try:
                 sent = await producer.send(batch, self.topic, self.partition, self._clock.now_ms())
             # After any error the records were never queued, and their callers wait for an outcome.
             except Exception as error:  # noqa: BLE001
                 await self._failed(batch, error, certain=True)
                 if not isinstance(error, errors.KafkaTimeoutError):
-                    self._supply.condemn(producer, error)
+                    self._supply.replace(producer, error)
                 return
             self._flying.append(sent)
 
@@ -108,7 +108,7 @@ class PartitionSender:
         if not sent.future.done():
             await asyncio.wait((sent.future, producer.dead), return_when=asyncio.FIRST_COMPLETED)
         if sent.future.done() and (error := sent.future.exception()) is not None:
-            self._supply.condemn(producer, error)
+            self._supply.replace(producer, error)
             await asyncio.wait((producer.dead,))
         elif sent.future.done():
             self._flying.pop(0)

@@ -45,24 +45,24 @@ class Sent:
 
 
 class Producer:
-    """A started producer. `condemned`: takes no more batches; `dead`: done once nothing can be written any more."""
+    """A started producer. `is_replaced`: takes no more batches; `dead`: done once nothing can be written any more."""
 
     def __init__(self, producer: AIOKafkaProducer, compression: str) -> None:
         self._producer = producer
         self._writing = Writing(producer, compression)
-        self.condemned = False
+        self.is_replaced = False
         self.dead = asyncio.get_running_loop().create_future()
         self.flying: set[Sent] = set()
 
     @classmethod
-    async def started(cls, options: KafkaOptions) -> Producer:
+    async def start(cls, options: KafkaOptions) -> Producer:
         """Start a new producer. Raises the library's errors, and TimeoutError after 15 s."""
         producer = AIOKafkaProducer(**options.producer())
         try:
             async with asyncio.timeout(_START_S):
                 await producer.start()
         except BaseException:
-            await _killed(producer)
+            await _kill(producer)
             raise
         return cls(producer, options.compression)
 
@@ -97,13 +97,13 @@ class Producer:
 
     async def kill(self) -> None:
         """Stop the producer within seconds, even if no broker answers. It does not resend what it still holds."""
-        self.condemned = True
-        await _killed(self._producer)
+        self.is_replaced = True
+        await _kill(self._producer)
         if not self.dead.done():
             self.dead.set_result(None)
 
 
-async def _killed(producer: AIOKafkaProducer) -> None:
+async def _kill(producer: AIOKafkaProducer) -> None:
     # stop() waits for every batch, without a deadline: cancel the sender task, then close the connections.
     task = producer._sender.sender_task  # noqa: SLF001 - there is no public way
     if task is not None and not task.done():

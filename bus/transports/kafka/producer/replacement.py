@@ -50,29 +50,29 @@ class ProducerSupervisor:
 
     async def current(self) -> Producer | None:
         """Return the producer that takes batches now; None if none could be started."""
-        if self._producer is not None and not self._producer.condemned:
+        if self._producer is not None and not self._producer.is_replaced:
             return self._producer
         async with self._starting:
             if time.monotonic() < self._not_before_s:
                 return None
-            if self._producer is not None and self._producer.condemned:
+            if self._producer is not None and self._producer.is_replaced:
                 await asyncio.wait((self._producer.dead,))
                 self._producer = None
             if self._producer is None:
-                self._producer = await self._started()
+                self._producer = await self._start_producer()
             return self._producer
 
-    def condemn(self, producer: Producer, error: BaseException, grace_s: float = _GRACE_S) -> None:
+    def replace(self, producer: Producer, error: BaseException, grace_s: float = _GRACE_S) -> None:
         """Replace *producer*.
 
         Batches of other partitions in flight may finish within *grace_s*; then it is stopped.
         """
-        if producer.condemned:
+        if producer.is_replaced:
             return
-        producer.condemned = True
+        producer.is_replaced = True
         self.fault = said(error)
         _log.warning("kafka.producer_replaced", error=self.fault)
-        self._spawn(self._replace(producer, grace_s))
+        self._spawn(self._end(producer, grace_s))
 
     async def close(self) -> None:
         """Stop the producer."""
@@ -84,9 +84,9 @@ class ProducerSupervisor:
         if producer is not None:
             await producer.kill()
 
-    async def _started(self) -> Producer | None:
+    async def _start_producer(self) -> Producer | None:
         try:
-            producer = await Producer.started(self._options)
+            producer = await Producer.start(self._options)
         except (errors.KafkaError, OSError, TimeoutError) as error:
             self.fault = said(error)
             pause_s = next(self._pauses_s)
@@ -97,7 +97,7 @@ class ProducerSupervisor:
         self._spawn(self._watch(producer))
         return producer
 
-    async def _replace(self, producer: Producer, grace_s: float) -> None:
+    async def _end(self, producer: Producer, grace_s: float) -> None:
         waiting = [sent.future for sent in producer.flying if not sent.future.done()]
         if waiting and grace_s:
             await asyncio.wait(waiting, timeout=grace_s)
@@ -106,7 +106,7 @@ class ProducerSupervisor:
     async def _watch(self, producer: Producer) -> None:
         healthy_since_s: float | None = None
         hindered: dict[tuple[str, int], str] = {}
-        while not producer.condemned:
+        while not producer.is_replaced:
             await asyncio.sleep(_WATCH_S)
             late = producer.late(_STALL_S)
             found = await self._hindrances(late)
@@ -119,7 +119,7 @@ class ProducerSupervisor:
             elif healthy_since_s is None:
                 healthy_since_s = time.monotonic()
             elif time.monotonic() - healthy_since_s >= _HEALTHY_S:
-                self.condemn(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
+                self.replace(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
     async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
         """Return which of *places* cannot be written, with the reason if known.

@@ -132,7 +132,7 @@ async def test_what_another_commit_has_taken_meanwhile_is_taken_and_not_committe
     subscription = reading(OTHER)
     held = subscription._holdings.get(OTHER)
     assert held is not None
-    committing = [subscription._committed(subscription._life.consumer, {held: 7}) for _ in range(2)]
+    committing = [subscription._commit(subscription._life.consumer, {held: 7}) for _ in range(2)]
     assert await asyncio.gather(*committing) == [Committing.TAKEN, Committing.TAKEN]
     assert held.committed == 7
     subscription._closed = True

@@ -21,7 +21,7 @@ from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.transports import open_configured
 from consumers.app import App
-from consumers.deadletters.journal import Journal, whereabouts
+from consumers.deadletters.journal import Journal, this_process
 
 pytestmark = pytest.mark.medium  # real workers
 
@@ -429,7 +429,7 @@ def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_nex
         ).settings
         transport = open_configured(settings, clock=SystemClock())
         journal = Journal(transport, settings, SystemClock(), verb="redrive", why="")
-        await journal.note("started", why="", host=whereabouts()["host"], pid=2**22 + 1)
+        await journal.note("started", why="", host=this_process()["host"], pid=2**22 + 1)
         await transport.close()
         return journal.run
 

@@ -76,7 +76,7 @@ def remembered_pause() -> None:
     def added(self: Partitions, assignments: Any) -> None:
         known = list(assignments)
         add(self, known)
-        for partition in self.chosen(known):
+        for partition in self.held_among(known):
             if (partition.assignment.topic, partition.assignment.partition) in paused:
                 hold(self, partition, True)
 
@@ -85,14 +85,14 @@ def remembered_pause() -> None:
 
 def tier_head_lost() -> None:
     """The head of a tier that is not due is passed over, and never read again."""
-    rest = Partitions.rest
+    defer = Partitions.defer
 
     def patched(self: Partitions, partition: Any, offset: int, delay_s: float) -> None:
         partition.frontier.deliver(offset)
         partition.frontier.settle(offset)
-        rest(self, partition, offset + 1, delay_s)
+        defer(self, partition, offset + 1, delay_s)
 
-    Partitions.rest = patched  # type: ignore[method-assign]
+    Partitions.defer = patched  # type: ignore[method-assign]
 
 
 def lanes_ignored() -> None:

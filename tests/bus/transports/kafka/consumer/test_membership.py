@@ -69,7 +69,7 @@ class Watched(Membership):
         self.joined: list[SlowToLeave] = []
         self._refreshed_s = refreshed_s
 
-    async def _joined(self) -> SlowToLeave:
+    async def _join(self) -> SlowToLeave:
         self.joined.append(SlowToLeave(self._refreshed_s))
         return self.joined[-1]
 
