@@ -305,7 +305,7 @@ async def _offsets(
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for node in sorted(set(leaders.values())):
-            queries: dict[str, list[tuple[int, int]]] = {}
+        queries: dict[str, list[tuple[int, int]]] = {}
         for place, leader in leaders.items():
             if leader == node:
                 queries.setdefault(place.topic, []).append((place.partition, which))
