@@ -16,6 +16,7 @@ import msgspec
 from bus.errors import ContractError
 from bus.protocol import native_links
 from bus.protocol.canonical import escape_pointer_token
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
     Addressee,
     Agent,
@@ -45,7 +46,6 @@ from bus.protocol.validation_errors import translate
 __all__ = [
     "MAX_LINKS",
     "MAX_PARENTS",
-    "MAX_SAFE_INTEGER",
     "check_authority",
     "check_metadata",
     "check_plain",
@@ -53,7 +53,6 @@ __all__ = [
     "check_verification",
 ]
 
-MAX_SAFE_INTEGER = 2**53 - 1
 MAX_PARENTS = 16
 MAX_LINKS = 16
 MAX_INTENT = 200
@@ -168,7 +167,7 @@ def check_plain(value: object, pointer: str) -> None:
             check_plain(member, f"{pointer}/{index}")
     elif value is None or isinstance(value, float):
         raise ContractError("null and fractions have no place outside data", pointer)
-    elif isinstance(value, int) and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+    elif isinstance(value, int) and not -SAFE_INTEGER <= value <= SAFE_INTEGER:
         raise ContractError("is beyond 2^53-1", pointer)
 
 
@@ -256,7 +255,7 @@ def _statement(statement: Statement, pointer: str) -> None:
     _hash(statement.content_hash, f"{pointer}/content_hash")
     _hash(statement.envelope_hash, f"{pointer}/envelope_hash")
     _count(statement.hops, f"{pointer}/hops")
-    if statement.links is not None and not -MAX_SAFE_INTEGER <= statement.links <= MAX_SAFE_INTEGER:
+    if statement.links is not None and not -SAFE_INTEGER <= statement.links <= SAFE_INTEGER:
         raise ContractError("is beyond 2^53-1", f"{pointer}/links")
     _parents(statement.parents, f"{pointer}/parents")
     if statement.recipient is not None:
@@ -311,5 +310,5 @@ def _time(text: str, pointer: str) -> None:
 
 
 def _count(value: int, pointer: str) -> None:
-    if not 0 <= value <= MAX_SAFE_INTEGER:
+    if not 0 <= value <= SAFE_INTEGER:
         raise ContractError("is not an integer from 0 to 2^53-1", pointer)

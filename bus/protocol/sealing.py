@@ -16,6 +16,7 @@ import msgspec
 from bus import native
 from bus.errors import ContractError
 from bus.protocol import canonical, canonical_numbers, envelope_rules, signatures
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
     DATA_DEPTH,
     DATA_ROOM,
@@ -352,11 +353,7 @@ def _is_plain(value: object) -> bool:
         kinds = set(map(type, level))
         if not kinds <= _PLAIN_KINDS:
             return False
-        if int in kinds and not all(
-            -envelope_rules.MAX_SAFE_INTEGER <= v <= envelope_rules.MAX_SAFE_INTEGER
-            for v in level
-            if v.__class__ is int
-        ):
+        if int in kinds and not all(-SAFE_INTEGER <= v <= SAFE_INTEGER for v in level if v.__class__ is int):
             return False
         objects = (v.values() for v in level if v.__class__ is dict)
         lists = (v for v in level if v.__class__ is list)
