@@ -268,7 +268,7 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
         raise Reject("address without a domain")
 
-    No attempt follows. Whoever asked gets a RequestFailed.
+    No attempt follows. The requester gets a RequestFailed.
     """
 
 

@@ -49,7 +49,7 @@ def _check(path: str, what: str, *, shared: bool) -> None:
     if stat.S_ISLNK(found.st_mode):
         if not shared:
             raise ConfigurationError(
-                f"the {what} {path} is a symbolic link, and whoever made it chooses the file: name that, {_ALLOW}"
+                f"the {what} {path} is a symbolic link, whose owner chooses the file: name that, {_ALLOW}"
             )
         found = Path(path).stat()
     mode = stat.S_IMODE(found.st_mode)

@@ -203,7 +203,7 @@ def _left_out(field: Any, omits: bool) -> Plan | None:
         return None
     if field.default is not msgspec.NODEFAULT:
         return ("is", field.default)
-    # Of those that are made anew only what holds nothing is known to be the default.
+    # A default factory makes a new value each time: only an empty list or dict is known to be the default.
     return (field.default_factory.__name__,) if field.default_factory in (list, dict) else None
 
 

@@ -1,7 +1,7 @@
 """Payload types: the `@payload` mark, encoding and decoding under it, and the registry of those an application knows.
 
 Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is
-registered at import: the mark stays on the class, and a `Registry` is built from classes by whoever composes an
+registered at import: the mark stays on the class, and a `Registry` is built from classes by the
 application.
 """
 
@@ -212,7 +212,7 @@ class PayloadType:
         return opened
 
     def _upcast(self, data: bytes, major: int, version: str) -> bytes:
-        # Asked first: nothing is built of data that nobody here understands.
+        # Checked first: no object is built from data that no upcaster here understands.
         if major > self.major or not all(step in self.upcasters for step in range(major, self.major)):
             raise ContractError(
                 f"version {version} of {self.name} is not understood here ({self.version})",

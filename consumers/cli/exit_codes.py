@@ -61,7 +61,7 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     ),
     (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
     (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
-    (NotPermittedError, "whoever runs the cluster can allow it; `sealbus config show` says which user this is"),
+    (NotPermittedError, "the cluster's operators can allow it; `sealbus config show` says which user this is"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),
     (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),

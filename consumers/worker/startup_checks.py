@@ -41,4 +41,4 @@ def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
             yield f"{name} is of high risk, and without keys nothing of it is accepted: give the App a verifier"
     for kind in app.published:
         if kind.risk == "high" and app.signer is None:
-            yield f"{kind.name} is of high risk, which nobody accepts unsigned: give the App a signer"
+            yield f"{kind.name} is of high risk, which no receiver accepts unsigned: give the App a signer"

@@ -101,8 +101,8 @@ class Sealer:
         """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
         if kind.risk == "high" and self._signer is None:
             text = (
-                f"{kind.name} is of high risk, which nobody accepts unsigned. Keys come with a signer: give `connect` "
-                'or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
+                f"{kind.name} is of high risk, which no receiver accepts unsigned. Keys come with a signer: give "
+                '`connect` or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
             )
             raise ContractError(text, "/verification/signature", "signature_missing")
         now_ms = self._clock.now_ms()

@@ -34,7 +34,7 @@ __all__ = ["purge"]
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def purge(session: CommandSession, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> int:
-    """Mark dead letters as purged: nobody needs to look at them any more, and no redrive takes them.
+    """Mark dead letters as purged: they need no attention any more, and no redrive takes them.
 
     Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all
     letters are meant.

@@ -108,7 +108,7 @@ def redrive(
     elif not yes:
         _show_plan(session, plan, err=True)
         click.confirm(
-            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'nobody'}?",
+            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'no group'}?",
             abort=True,
             err=True,
         )

@@ -41,8 +41,8 @@ __all__ = ["publish"]
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
 )
 @click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")
-@click.option("--to", type=TEXT_ID, help="The one agent that shall handle it; without it every subscribed group does.")
-@click.option("--role", type=TEXT_ID, help="The role that shall handle it.")
+@click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
+@click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
 @click.option("--ttl", type=DURATION, help="How long it may take until it is handled, such as 10m.")
 @click.option("--delay", type=DURATION, help="Handle it no earlier, such as 1h; it waits in the log.")
