@@ -130,8 +130,8 @@ class Context:
 
             quote = await context.request(QuoteRequest(sku=order.sku), Quote, timeout_s=20)
 
-        It waits at most *timeout_s* seconds (by default 30 here, and 60 in `Bus.request`) and never beyond this run's own
-        deadline.
+        It waits at most *timeout_s* seconds, by default 30 here and 60 in `Bus.request`, and never beyond this run's
+        own deadline.
 
         Raises as `Bus.request`. A run that waits keeps its slot. Where every slot of every worker
         (`worker.concurrency`) waits for answers that the same workers have to give, nothing moves until the first
