@@ -250,7 +250,7 @@ async def test_a_limit_that_is_lowered_meanwhile_costs_the_large_record_only(ope
     async def unlimited(_: ClusterClient, __: str, facts: object) -> object:
         return facts
 
-    monkeypatch.setattr(ClusterClient, "_limited", unlimited)
+    monkeypatch.setattr(ClusterClient, "_add_limits", unlimited)
     transport = opened(compression="none")
     create(admin, topic, max_message_bytes="20000")
     values = [b"a" * 500, b"b" * 30_000, b"c" * 500, *(b"%d" % i * 300 for i in range(100, 200))]
