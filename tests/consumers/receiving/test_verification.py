@@ -259,7 +259,7 @@ def test_a_damaged_record_is_refused_for_the_same_reason(like: int, piece: bytes
     damaged = value[:at] + piece + value[at + data.draw(st.integers(0, 3)) :]
     given = record(damaged, LIKES[like].key)
     assert told(TAUGHT.judge(given, PLACE, NOW_MS)) == told(FRESH.judge(given, PLACE, NOW_MS))
-    FRESH._moulds._moulds.clear()
+    FRESH._layouts._layouts.clear()
 
 
 MADE, PLACE = app(), partition()
