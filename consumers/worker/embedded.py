@@ -19,11 +19,8 @@ from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done, get_logger
 from bus.telemetry.metrics import Metrics
-from bus.transports import open_configured
 from consumers.declaration import Declaration
-from consumers.worker.host import Host, check_groups, in_namespace, run_hosts, stop_hosts
-from consumers.worker.loop_watchdog import LoopWatch
-from consumers.worker.startup_checks import check_hash_seed
+from consumers.worker.host import Host, in_namespace, opened_hosts, run_hosts, stop_hosts
 from producers.connection import Bus, make_publisher
 
 if TYPE_CHECKING:
@@ -52,14 +49,8 @@ async def running(
     if settings is None:
         settings = load(flags=given_to("the App", url=url), env=os.environ, file=config).settings
     configure_unless_done("warning")
-    check_hash_seed(os.environ)
-    check_groups(apps)
-    clock, metrics = SystemClock(), metrics or Metrics()
-    transport = open_configured(settings, clock=clock)
-    hosts: list[Host] = []
-    try:
-        hosts += [Host(app, transport, settings, clock=clock, metrics=metrics) for app in apps]
-        first = apps[0]
+    clock, metrics, first = SystemClock(), metrics or Metrics(), apps[0]
+    async with opened_hosts(apps, settings, clock=clock, metrics=metrics) as (transport, hosts):
         publisher = make_publisher(
             transport,
             in_namespace(settings, first.namespace),
@@ -70,17 +61,11 @@ async def running(
         )
         bus = Bus(publisher, transport, verifier=first.verifier, policy=first.policy)
         try:
-            with LoopWatch(lambda task: next(filter(None, (host.work_of(task) for host in hosts)), None)) as loop:
-                metrics.loop_lag_seconds.set_function(loop.take_lag_s)
-                async with _beside(hosts, on_failure):
-                    yield bus
+            async with _beside(hosts, on_failure):
+                yield bus
         finally:
             await bus.requests.close()
             await publisher.close()
-    finally:
-        for host in reversed(hosts):
-            await host.close()
-        await transport.close()
 
 
 @asynccontextmanager

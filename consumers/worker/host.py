@@ -1,7 +1,7 @@
 """Host: one app at work on an open log, with all that belongs to it: lifespans, crash notes, park orders, worker.
 
-Owns the order of starting and stopping. Several hosts share a process, a log and its clock. The process and its signals
-are in `consumers.worker.process`, a worker inside another program in `consumers.worker.embedded`.
+Owns the order of starting and stopping. Several hosts share a process, a log and its clock: `opened_hosts`. The process
+and its signals are in `consumers.worker.process`, a worker inside another program in `consumers.worker.embedded`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.specs import creates_topics
+from bus.transports import open_configured
 from bus.transports.base import Transport
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
@@ -31,11 +32,12 @@ from consumers.group_plan import make_plan
 from consumers.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
 from consumers.handling.slots import RunningHandler
 from consumers.inbox.open import choose_inbox, has_inbox
-from consumers.worker.startup_checks import check_needs
+from consumers.worker.loop_watchdog import LoopWatch, find_work
+from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 
-__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "run_hosts", "stop_hosts"]
+__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "opened_hosts", "run_hosts", "stop_hosts"]
 
 _log = get_logger("process")
 
@@ -144,6 +146,28 @@ class Host:
             await self._opened.aclose()
         finally:
             self._guard.close()
+
+
+@asynccontextmanager
+async def opened_hosts(
+    apps: Sequence[Declaration], settings: Settings, *, clock: Clock, metrics: Metrics
+) -> AsyncGenerator[tuple[Transport, Sequence[Host]]]:
+    """Open the log and yield it with a host for each of *apps*, not started yet; watch the loop meanwhile.
+
+    On leaving, the hosts and then the log are closed, each of them also where another one fails to.
+    """
+    check_hash_seed(os.environ)
+    check_groups(apps)
+    async with AsyncExitStack() as stack:
+        transport = open_configured(settings, clock=clock)
+        stack.push_async_callback(transport.close)
+        hosts: list[Host] = []
+        for app in apps:
+            hosts.append(Host(app, transport, settings, clock=clock, metrics=metrics))
+            stack.push_async_callback(hosts[-1].close)
+        loop = stack.enter_context(LoopWatch(lambda task: find_work((host.work_of for host in hosts), task)))
+        metrics.loop_lag_seconds.set_function(loop.take_lag_s)
+        yield transport, hosts
 
 
 async def run_hosts(hosts: Sequence[Host], stop: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -19,13 +19,20 @@ from bus.errors import text_of
 from bus.telemetry.logs import get_logger
 from consumers.handling.slots import RunningHandler
 
-__all__ = ["LoopWatch"]
+__all__ = ["LoopWatch", "find_work"]
 
 _TICK_S = 0.1
 _WARN_S = 1.0
 _FRAMES = 12
 
 _log = get_logger("loop")
+
+
+def find_work(
+    finders: Iterable[Callable[[asyncio.Task[Any]], RunningHandler | None]], task: asyncio.Task[Any]
+) -> RunningHandler | None:
+    """Return what the first of *finders* that knows *task* says of it."""
+    return next((work for find in finders if (work := find(task)) is not None), None)
 
 
 class LoopWatch:

@@ -1,8 +1,7 @@
 """The worker's process: its hosts on one log, its signals, and how it ends.
 
-Owns what a process does once: open the log, and serve metrics. It stops with a deadline on
-SIGTERM, SIGINT and an error, and exits at once on a second signal. The only module of this package that touches
-signals.
+Owns what a process does once: serve metrics, and end. It stops with a deadline on SIGTERM, SIGINT, SIGHUP and an error,
+and exits at once on a second signal. The only module of this package that touches signals.
 """
 
 from __future__ import annotations
@@ -15,20 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
-from typing import Any
 
 from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
-from bus.transports import open_configured
 from consumers.declaration import Declaration
-from consumers.handling.slots import RunningHandler
-from consumers.worker.host import Host, check_groups, run_hosts, stop_hosts
-from consumers.worker.loop_watchdog import LoopWatch
+from consumers.worker.host import Host, opened_hosts, run_hosts, stop_hosts
 from consumers.worker.metrics_server import MetricsServer
 from consumers.worker.signals import ECHO_S, RepeatedSignal, ending_signals
-from consumers.worker.startup_checks import check_hash_seed
 
 __all__ = ["run_process"]
 
@@ -54,25 +48,11 @@ async def run_process(
     A second signal ends the process at once, unless it comes within *echo_s* seconds of the first. Raises the error
     that ended a worker. The process then ends by the deadline that a signal would have set.
     """
-    check_hash_seed(os.environ)
-    check_groups(apps)
-    clock, metrics = SystemClock(), Metrics()
-    transport = open_configured(settings, clock=clock)
-    hosts: list[Host] = []
-    try:
-        hosts += [Host(app, transport, settings, clock=clock, metrics=metrics) for app in apps]
-        with (
-            MetricsServer(metrics.registry, metrics_host, metrics_port),
-            _rarer_collections(),
-            LoopWatch(lambda task: _work_of(hosts, task)) as loop,
-        ):
-            metrics.loop_lag_seconds.set_function(loop.take_lag_s)
+    metrics = Metrics()
+    async with opened_hosts(apps, settings, clock=SystemClock(), metrics=metrics) as (_, hosts):
+        with MetricsServer(metrics.registry, metrics_host, metrics_port), _rarer_collections():
             cut = await _work(hosts, settings.worker.drain_timeout_s + _TEARDOWN_S, on_ready, echo_s)
-        return 1 if cut else 0
-    finally:
-        for host in reversed(hosts):
-            await host.close()
-        await transport.close()
+    return 1 if cut else 0
 
 
 async def _work(hosts: Sequence[Host], limit_s: float, on_ready: Callable[[], None] | None, echo_s: float) -> int:
@@ -102,10 +82,6 @@ async def _work(hosts: Sequence[Host], limit_s: float, on_ready: Callable[[], No
         await stop_hosts(hosts)
         raise
     return cut
-
-
-def _work_of(hosts: Sequence[Host], task: asyncio.Task[Any]) -> RunningHandler | None:
-    return next((work for host in hosts if (work := host.work_of(task)) is not None), None)
 
 
 @contextmanager

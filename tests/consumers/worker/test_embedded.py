@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.errors import ConfigurationError, UnreachableError
+from bus.errors import ClosedError, ConfigurationError, UnreachableError
 from bus.telemetry.metrics import Metrics
 from consumers.worker import host
 from sealbus import App, connect, payload
@@ -132,3 +132,26 @@ async def test_what_cannot_start_says_so_and_leaves_nothing_behind(tmp_path: Pat
     with pytest.raises(ConfigurationError, match="both of group shop-svc"):
         async with one.running("memory://", other):
             pass
+
+
+async def test_a_lifespan_that_fails_to_close_keeps_nothing_else_open(tmp_path: Path) -> None:
+    app, closed = shop(asyncio.Queue()), []
+
+    @app.lifespan
+    async def failing() -> AsyncIterator[None]:
+        yield
+        raise GoneError("it does not close")
+
+    other = mail(asyncio.Queue())
+
+    @other.lifespan
+    async def sound() -> AsyncIterator[None]:
+        yield
+        closed.append("sound")
+
+    with pytest.raises(GoneError, match="it does not close"):
+        async with other.running(f"sqlite:///{tmp_path}/x.db", app) as bus:
+            transport = bus.transport
+    assert closed == ["sound"]
+    with pytest.raises(ClosedError):
+        await transport.admin.topics()
