@@ -37,16 +37,16 @@ from consumers.context import Context
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.declaration import Declaration, Handling, Subscription
 from consumers.handling.composition import NO_RESOURCES, Resources, opened_lifespans
-from consumers.handling.slots import HandlerSlot, RunningHandler
+from consumers.handling.slots import HandlerSlot
 from consumers.inbox.base import Inbox
 from consumers.resilience.retry import Retry
 from consumers.worker.host import check_groups, make_worker
-from consumers.worker.loop_watchdog import LoopWatch
+from consumers.worker.loop_watchdog import LoopWatch, find_work
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
-from producers.sealing.options import Draft, Options, RequestOptions
+from producers.sealing.options import Options, RequestOptions, draft_of
 
 if TYPE_CHECKING:
     from consumers.worker.worker import Worker
@@ -144,14 +144,14 @@ class AppBus:
         workers: Sequence[Worker],
         clock: ManualClock,
         failures: Mapping[str, Exception],
-        start: Callable[[Declaration], Awaitable[Worker]],
+        start: Callable[[Declaration], Awaitable[object]],
     ) -> None:
         self.clock = clock
         self.transport = transport
         self.publisher = publisher
         self._apps = apps
-        self.workers = list(workers)
-        """The workers of the apps, then those of the agents that the test plays."""
+        self.workers = workers
+        """The workers of the apps, then those of the agents that the test plays: *start* adds them."""
         self._failures = failures
         self._start = start
         self._fakes: list[Fake] = []
@@ -196,7 +196,7 @@ class AppBus:
 
     async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
-        return await self.publisher.publish(Draft(payload=payload, **options))
+        return await self.publisher.publish(draft_of(payload, options))
 
     async def request(
         self,
@@ -299,7 +299,7 @@ class AppBus:
 
     async def _start_fakes(self) -> None:
         while self._fakes:
-            self.workers.append(await self._start(self._fakes.pop(0).declaration()))
+            await self._start(self._fakes.pop(0).declaration())
 
     def _progress(self) -> list[tuple[int, int, int]]:
         return [worker.progress for worker in self.workers]
@@ -382,31 +382,24 @@ async def run_in_memory(
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     workers: list[Worker] = []
 
-    async def start(app: Declaration, resources: Resources = NO_RESOURCES) -> Worker:
+    async def start(app: Declaration, resources: Resources = NO_RESOURCES) -> None:
         worker = make_worker(
             app, transport, settings, member=f"test-{len(workers)}", clock=clock, metrics=metrics, resources=resources
         )
         await worker.start(create_topics=True)
         workers.append(worker)
-        return worker
 
+    publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
+    bus = AppBus(
+        apps, transport=transport, publisher=publisher, workers=workers, clock=clock, failures=failures, start=start
+    )
     try:
         async with AsyncExitStack() as stack:
-            for app in apps:
-                resources = await stack.enter_async_context(opened_lifespans(app, provide))
-                await start(_watched(app, failures), resources)
-            publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
-            stack.enter_context(LoopWatch(lambda task: _work_of(workers, task)))
-            bus = AppBus(
-                apps,
-                transport=transport,
-                publisher=publisher,
-                workers=workers,
-                clock=clock,
-                failures=failures,
-                start=start,
-            )
+            stack.enter_context(LoopWatch(lambda task: find_work((worker.slots.work_of for worker in workers), task)))
             try:
+                for app in apps:
+                    resources = await stack.enter_async_context(opened_lifespans(app, provide))
+                    await start(_watched(app, failures), resources)
                 await bus.settle()
                 yield bus
             finally:
@@ -415,10 +408,6 @@ async def run_in_memory(
                 await bus.close()
     finally:
         await transport.close()
-
-
-def _work_of(workers: Sequence[Worker], task: asyncio.Task[Any]) -> RunningHandler | None:
-    return next((work for worker in workers if (work := worker.slots.work_of(task)) is not None), None)
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
