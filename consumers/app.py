@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bus.errors import ConfigurationError
+from bus.opening import Opening
 from bus.payloads.payload_types import Registry, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_text_id
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from producers.connection import Bus
 
 __all__ = ["App"]
-
-_Opened = TypeVar("_Opened")
 
 
 class App(Handlers):
@@ -153,7 +151,7 @@ class App(Handlers):
 
         apps = _declarations(self, others, "app.running(url, other)")
         opening = running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure)
-        return _AsyncWith(opening, "app.running(...)")
+        return Opening(opening, "app.running(...) needs `async with`, in an `async def`")
 
     async def run(
         self,
@@ -188,31 +186,7 @@ class App(Handlers):
         from consumers.testing import run_in_memory
 
         apps = _declarations(self, others, "app.test(other, settings=...)")
-        return _AsyncWith(run_in_memory(apps, settings, provide or {}), "app.test()")
-
-
-class _AsyncWith(AbstractAsyncContextManager[_Opened, None]):
-    """Opens *opening* with `async with`; says so where `with` is written."""
-
-    def __init__(self, opening: AbstractAsyncContextManager[_Opened], call: str) -> None:
-        self._opening = opening
-        self._call = call
-
-    async def __aenter__(self) -> _Opened:
-        return await self._opening.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opening.__aexit__(kind, error, trace)
-
-    # Type checkers find this mistake by themselves, if they see nothing here.
-    if not TYPE_CHECKING:
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError(f"{self._call} needs `async with`, in an `async def`")
-
-        def __exit__(self, *_: object) -> None: ...
+        return Opening(run_in_memory(apps, settings, provide or {}), "app.test() needs `async with`, in an `async def`")
 
 
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
 
 import msgspec
 
 from bus.clock import Clock, SystemClock
 from bus.errors import WrongLoopError
+from bus.opening import Opening
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
@@ -215,30 +215,11 @@ def make_publisher(
     return Publisher(transport, settings, sealer=sealer, clock=clock, metrics=metrics)
 
 
-class Connection(AbstractAsyncContextManager[Bus, None]):
+class Connection(Opening[Bus]):
     """What `connect` returns: the log is opened by `async with`, which gives the `Bus`."""
-
-    def __init__(self, opening: AbstractAsyncContextManager[Bus]) -> None:
-        self._opening = opening
-
-    async def __aenter__(self) -> Bus:
-        return await self._opening.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opening.__aexit__(kind, error, trace)
 
     # Type checkers find these mistakes by themselves, if they see nothing here.
     if not TYPE_CHECKING:
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError(
-                "connect(...) needs `async with connect(...) as bus:`; in programs without an event loop write "
-                "`with connect_sync(...) as bus:`"
-            )
-
-        def __exit__(self, *_: object) -> None: ...
 
         def __await__(self) -> NoReturn:
             raise TypeError("connect(...) is not awaited: write `async with connect(...) as bus:`")
@@ -316,4 +297,8 @@ def connect(
         finally:
             await transport.close()
 
-    return Connection(opening())
+    return Connection(
+        opening(),
+        "connect(...) needs `async with connect(...) as bus:`; in programs without an event loop write "
+        "`with connect_sync(...) as bus:`",
+    )

@@ -1,0 +1,35 @@
+"""Opening: what is opened by `async with`, and says so where something else is written."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+__all__ = ["Opening"]
+
+_Opened = TypeVar("_Opened")
+
+
+class Opening(AbstractAsyncContextManager[_Opened, None]):
+    """Opens *opening* with `async with`; *cure* is what a plain `with` is answered with."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[_Opened], cure: str) -> None:
+        self._opening = opening
+        self._cure = cure
+
+    async def __aenter__(self) -> _Opened:
+        return await self._opening.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opening.__aexit__(kind, error, trace)
+
+    # Type checkers find this mistake by themselves, if they see nothing here.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(self._cure)
+
+        def __exit__(self, *_: object) -> None: ...
