@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
@@ -27,6 +27,15 @@ _Payload = TypeVar("_Payload", bound=msgspec.Struct)
 _Result = TypeVar("_Result", bound=msgspec.Struct | Sequence[msgspec.Struct] | None)
 _Rest = ParamSpec("_Rest")
 _Lifespan = TypeVar("_Lifespan", bound=Lifespan)
+
+
+class _Options(TypedDict, total=False):
+    """The options of `on` that say nothing about the form of a handler."""
+
+    retry: Retry | None
+    timeout_s: float | msgspec.UnsetType | None
+    order: Order
+    dedup: Dedup
 
 
 class _On(Protocol[_Payload]):
@@ -97,16 +106,19 @@ class Handlers:
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
         """Message type -> subscription, of included handlers too. Raises ConfigurationError for a type given twice."""
+        return MappingProxyType(self._merged(self._included))
+
+    def _merged(self, included: Iterable[Handlers]) -> dict[str, Subscription]:
+        """Return the own subscriptions and those of *included*, inside the own middleware."""
         found: dict[str, Subscription] = {}
-        for handlers in (self, *self._included):
-            inner = self._subscriptions if handlers is self else handlers.subscriptions
-            for name, subscription in inner.items():
+        for subscriptions in (self._subscriptions, *(handlers.subscriptions for handlers in included)):
+            for name, subscription in subscriptions.items():
                 if name in found:
                     raise _second(name, found[name], name_of(subscription.handler))
                 found[name] = msgspec.structs.replace(
                     subscription, middleware=(*self.middleware, *subscription.middleware)
                 )
-        return MappingProxyType(found)
+        return found
 
     @property
     def lifespans(self) -> tuple[Lifespan, ...]:
@@ -126,10 +138,7 @@ class Handlers:
             )
         if handlers is self or self in handlers.everything():
             raise ConfigurationError("handlers can't include themselves")
-        known = self.subscriptions
-        for name, subscription in handlers.subscriptions.items():
-            if name in known:
-                raise _second(name, known[name], name_of(subscription.handler))
+        self._merged([*self._included, handlers])
         self._included.append(handlers)
 
     def everything(self) -> list[Handlers]:
@@ -161,48 +170,36 @@ class Handlers:
         self,
         payload: type[_Payload],
         *,
-        retry: Retry | None = None,
-        timeout_s: float | msgspec.UnsetType | None = ...,
-        order: Order = "key",
-        dedup: Dedup = "key",
         blocking: Literal[False] = False,
         provide: None = None,
+        **options: Unpack[_Options],
     ) -> _On[_Payload]: ...
     @overload
     def on(
         self,
         payload: type[_Payload],
         *,
-        retry: Retry | None = None,
-        timeout_s: float | msgspec.UnsetType | None = ...,
-        order: Order = "key",
-        dedup: Dedup = "key",
         blocking: Literal[True],
         provide: None = None,
+        **options: Unpack[_Options],
     ) -> _OnBlocking[_Payload]: ...
     @overload
     def on(
         self,
         payload: type[_Payload],
         *,
-        retry: Retry | None = None,
-        timeout_s: float | msgspec.UnsetType | None = ...,
-        order: Order = "key",
-        dedup: Dedup = "key",
         blocking: Literal[False] = False,
         provide: Mapping[str, Any],
+        **options: Unpack[_Options],
     ) -> _OnProvided[_Payload]: ...
     @overload
     def on(
         self,
         payload: type[_Payload],
         *,
-        retry: Retry | None = None,
-        timeout_s: float | msgspec.UnsetType | None = ...,
-        order: Order = "key",
-        dedup: Dedup = "key",
         blocking: Literal[True],
         provide: Mapping[str, Any],
+        **options: Unpack[_Options],
     ) -> _OnProvidedBlocking[_Payload]: ...
     def on(
         self,
