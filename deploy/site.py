@@ -47,15 +47,15 @@ def references() -> dict[str, str]:
 
 def write_pages(folder: Path) -> None:
     """Write the site's sources below *folder*."""
-    pages = folder / "docs"
+    pages, made = folder / "docs", references()
     (pages / "reference").mkdir(parents=True, exist_ok=True)
     for page in sorted((ROOT / "docs").glob("*.md")):
         # What lies outside `docs/` is not part of the site.
         text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", page.read_text("utf-8"))
         if page.name == "index.md":
-            text += "\n" + "".join(f"- [{_title(text)}](reference/{name})\n" for name, text in references().items())
+            text += "\n" + "".join(f"- [{_title(text)}](reference/{name})\n" for name, text in made.items())
         (pages / page.name).write_text(text, "utf-8")
-    for name, text in references().items():
+    for name, text in made.items():
         (pages / "reference" / name).write_text(text, "utf-8")
     (folder / "zensical.toml").write_text(_CONFIG, "utf-8")
 
