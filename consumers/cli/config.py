@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
+from bus.nearest import nearest
 from bus.settings import loading
 from consumers.cli.io.known_names import complete_settings
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, nearest, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 
 __all__ = ["config"]

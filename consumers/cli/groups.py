@@ -14,6 +14,7 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError, TopicMissingError
+from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
@@ -22,7 +23,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
-from consumers.cli.session import CommandSession, nearest, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 
 __all__ = ["groups"]

@@ -10,6 +10,7 @@ import click
 
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
+from bus.nearest import nearest
 from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
@@ -19,7 +20,7 @@ from bus.transports.base import Record, Transport
 from consumers.cli.dlq.places import parse_place
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, nearest
+from consumers.cli.session import CommandSession
 from consumers.deadletters.journal import Journal, operator, prepare_journal
 from consumers.deadletters.park_orders import FOLLOWED_S, ParkOrder
 from consumers.deadletters.records import Control, read_control

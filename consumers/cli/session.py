@@ -17,7 +17,6 @@ import click
 import msgspec
 
 from bus.errors import UnreachableError
-from bus.nearest import nearest
 from bus.settings import loading
 from bus.telemetry import logs
 from consumers.cli.io.parameter_types import OneOf
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from bus.transports.base import Transport
     from consumers.app import App
 
-__all__ = ["COMMON", "CommandSession", "app_of", "app_option", "nearest", "registry_of", "with_session"]
+__all__ = ["COMMON", "CommandSession", "app_of", "app_option", "registry_of", "with_session"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

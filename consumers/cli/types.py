@@ -10,11 +10,12 @@ import click
 import msgspec
 
 from bus.errors import UnknownTypeError
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.payload_examples import example_of
 from consumers.cli.io.printing import encode_json, print_json, print_table
-from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 
 __all__ = ["types"]

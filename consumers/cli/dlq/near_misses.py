@@ -6,6 +6,8 @@ result costs another look.
 
 from __future__ import annotations
 
+import click
+
 from bus.errors import BusError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
@@ -15,7 +17,13 @@ from bus.transports.base import Transport
 from consumers.deadletters.letters import list_dead_letters
 from consumers.deadletters.selection import Selection
 
-__all__ = ["near_misses"]
+__all__ = ["near_misses", "tell_near_misses"]
+
+
+async def tell_near_misses(transport: Transport, settings: Settings, selection: Selection) -> None:
+    """Print a hint for each filter of *selection*, which takes no dead letter, that none has."""
+    for hint in await near_misses(transport, settings, selection):
+        click.echo(f"hint: {hint}", err=True)
 
 
 async def near_misses(transport: Transport, settings: Settings, selection: Selection) -> list[str]:

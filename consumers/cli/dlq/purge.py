@@ -13,7 +13,7 @@ import click
 from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.near_misses import near_misses
+from consumers.cli.dlq.near_misses import tell_near_misses
 from consumers.cli.dlq.places import pinned
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import bars, print_json
@@ -85,8 +85,8 @@ def _plan(
             meant = await pinned(transport, settings, selection)
             counts = await Purge(transport, settings, meant).plan()
             found.append((counts, meant))
-            for hint in [] if counts else await near_misses(transport, settings, selection):
-                click.echo(f"hint: {hint}", err=True)
+            if not counts:
+                await tell_near_misses(transport, settings, selection)
         return 0
 
     code = execute(body)

@@ -17,7 +17,7 @@ from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.near_misses import near_misses
+from consumers.cli.dlq.near_misses import tell_near_misses
 from consumers.cli.dlq.places import pinned
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
@@ -149,8 +149,8 @@ def _plan(
             meant = await pinned(transport, settings, selection)
             plan = await Redrive(transport, settings, SystemClock(), meant, orders).plan()
             found.append((plan, meant))
-            for hint in [] if plan.counts else await near_misses(transport, settings, selection):
-                click.echo(f"hint: {hint}", err=True)
+            if not plan.counts:
+                await tell_near_misses(transport, settings, selection)
         return 0
 
     code = execute(body)

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 import click
 
 from bus.errors import BusError, TopicMissingError
+from bus.nearest import nearest
 from bus.payloads.payload_types import untyped
 from bus.protocol.envelope import Agent
 from bus.settings.schema import Settings
@@ -25,7 +26,7 @@ from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIO
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
 from consumers.cli.publish.json_lines import Feed
-from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from bus.errors import NameRefusedError, TopicMissingError
+from bus.nearest import nearest
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
@@ -27,7 +28,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_topics
 from consumers.cli.io.printing import LineWriter, raw_json
-from consumers.cli.session import CommandSession, app_of, app_option, nearest, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
 from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 
