@@ -19,8 +19,8 @@ from stubborn_app import Block, Ignore
 from sealbus import connect
 
 
-@pytest.fixture
-def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start a worker of the stubborn app on a log in *folder*; it writes into worker.log there."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
     command = [
         sys.executable,
@@ -29,10 +29,15 @@ def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         "worker",
         "stubborn_app:app",
         "--bus",
-        f"sqlite:///{tmp_path}/log.db",
+        f"sqlite:///{folder}/log.db",
     ]
-    with (tmp_path / "worker.log").open("wb") as log:
-        process = subprocess.Popen([*command, "--drain-timeout", "0.5"], cwd=tmp_path, env=environment, stderr=log)
+    with (folder / "worker.log").open("wb") as log:
+        return subprocess.Popen([*command, *options], cwd=folder, env=environment, stderr=log)
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = started(tmp_path, "--drain-timeout", "0.5")
     yield process
     process.kill()
     process.wait()
@@ -84,20 +89,9 @@ def test_the_second_signal_ends_a_blocked_worker_at_once(stubborn: subprocess.Po
 @pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True], ids=["closed terminal", "nohup"])
 def test_a_closed_terminal_ends_a_worker_in_order_unless_nohup_says_otherwise(ignored: bool, tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
-    command = [
-        sys.executable,
-        "-m",
-        "consumers.cli",
-        "worker",
-        "stubborn_app:app",
-        "--bus",
-        f"sqlite:///{tmp_path}/l.db",
-    ]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
-        with (tmp_path / "worker.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=log)
+        process = started(tmp_path)
     finally:
         signal.signal(signal.SIGHUP, before)
     try:
