@@ -20,10 +20,12 @@ from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.encoding import Encoder
+from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
 from bus.payloads.known_fields import knows_field
 from bus.payloads.no_payload import name_missing, not_markable, not_marked
 from bus.payloads.reading import Reader, read_untyped
-from bus.protocol.envelope import DATA_ROOM
+from bus.payloads.rules import Rule, check_rules
+from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
 from bus.protocol.validation_errors import translate
@@ -54,8 +56,10 @@ class PayloadType:
         "major",
         "name",
         "risk",
+        "rules",
         "sign",
         "small_bytes",
+        "terms",
         "upcasters",
         "version",
         "weight",
@@ -70,6 +74,8 @@ class PayloadType:
         *,
         sign: bool,
         upcasters: Mapping[int, Upcaster],
+        terms: EnvelopeTerms = NO_TERMS,
+        rules: tuple[Rule, ...] = (),
     ) -> None:
         self.cls = cls
         self.name = name
@@ -78,6 +84,8 @@ class PayloadType:
         self.risk = risk
         self.sign = sign
         self.upcasters = dict(upcasters)
+        self.terms = terms
+        self.rules = rules
         self._resolved = False
         self.weight = Weight()
         self._unweighed_bytes = _LONG
@@ -88,6 +96,20 @@ class PayloadType:
         self._refused: tuple[int, bytes, ContractError] | None = None
         self.encoder = Encoder(self.decode)
         self.resolve_by_now()
+
+    @property
+    def is_judged_each(self) -> bool:
+        """Whether a payload that fits the class can still be refused, by a rule or beside its envelope."""
+        return bool(self.rules) or self.terms.differs_by_payload
+
+    def check(self, payload: Any, metadata: Metadata, routing: Routing) -> None:
+        """Raise ContractError where *payload* breaks a rule, or the type's terms of its envelope.
+
+        Reasons: `schema_violation` (terms), `semantic_violation` (rules).
+        """
+        if self.terms is not NO_TERMS:
+            self.terms.check(metadata, routing, payload)
+        check_rules(self.rules, payload)
 
     def resolve_by_now(self) -> None:
         """Run `resolve` as far as it can be done now.
@@ -199,7 +221,7 @@ class PayloadType:
     def open(self, message: Message) -> msgspec.Struct:
         """The payload of *message*, upcast from an older major where a way is known.
 
-        Raises ContractError: `unsupported_version`, `schema_violation`, `critical_field`.
+        Raises ContractError: `unsupported_version`, `schema_violation`, `semantic_violation`, `critical_field`.
         """
         metadata = message.metadata
         if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
@@ -207,6 +229,7 @@ class PayloadType:
             opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(message.data)
         else:
             opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
+        self.check(opened, metadata, message.routing)
         if metadata.critical_fields is not None:
             self.check_critical(metadata.critical_fields)
         return opened
@@ -258,6 +281,12 @@ def payload(
     risk: Risk = "medium",
     sign: bool = True,
     upcasters: Mapping[int, Upcaster] | None = None,
+    performative: Spoken | None = None,
+    needs: tuple[str, ...] = (),
+    ttl_s: float | None = None,
+    same_as: Mapping[str, str] | None = None,
+    takes: Mapping[str, str] | None = None,
+    rules: tuple[Rule, ...] = (),
 ) -> Callable[[_StructType], _StructType]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
@@ -273,6 +302,17 @@ def payload(
     *risk* says how much proof receivers ask for: "low" (no history), "medium" (the chain of causes), "high" (a
     signature as well, which needs a signer). *sign* False: not signed at low risk although there is a signer.
 
+    What it says of its envelopes, which publishers write and receivers check:
+
+    - *performative*: the speech act, such as "request"; a message that says another one is refused.
+    - *needs*: envelope members that must be there, such as `("idempotency_key", "task_id")`.
+    - *ttl_s*: the lifetime in seconds where the publisher gives none; never above the namespace's largest.
+    - *same_as*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
+    - *takes*: options that data give where the publisher does not: `{"priority": "priority"}`.
+
+    *rules* say what must hold between fields (`bus.payloads.rules`); a payload that breaks one is refused with
+    `semantic_violation`, by its publisher and by its receivers.
+
     The Struct need not be frozen; what is sent is what it held when it was published. Raises ContractError for an
     illegal name, version or risk, TypeError for what is no Struct.
     """
@@ -287,12 +327,22 @@ def payload(
     if risk not in ("low", "medium", "high"):
         raise ContractError(f"risk {risk!r} is none of low, medium, high")
 
+    terms = make_terms(
+        name, performative=performative, needs=needs, same_as=same_as or {}, ttl_s=ttl_s, takes=takes or {}
+    )
+
     def mark(cls: _StructType) -> _StructType:
         if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
             raise TypeError(not_markable(cls, name))
         if cls.__struct_config__.array_like:
             raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
-        setattr(cls, _MARK, PayloadType(cls, name, version, risk, sign=sign, upcasters=upcasters or {}))
+        setattr(
+            cls,
+            _MARK,
+            PayloadType(
+                cls, name, version, risk, sign=sign, upcasters=upcasters or {}, terms=terms, rules=tuple(rules)
+            ),
+        )
         return cls
 
     return mark

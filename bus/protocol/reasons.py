@@ -26,7 +26,7 @@ GATES: Final = MappingProxyType(
             "sender_mismatch",
             "proof_invalid",
         ),
-        "schema": ("unknown_type", "unsupported_version", "schema_violation", "critical_field"),
+        "schema": ("unknown_type", "unsupported_version", "schema_violation", "semantic_violation", "critical_field"),
         "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
         "policy": ("unauthorized",),
         "inbox": ("idempotency_conflict", "crash_loop"),

@@ -1,16 +1,13 @@
-"""The code review conversation: research, draft, review.
-
-Owns the four types and their rules; the demo's agents use them.
-"""
+"""Research, drafts and reviews."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-import msgspec
-from msgspec import Meta
+from typing import Any, Literal
 
 from bus.payloads.payload_types import payload
+from bus.payloads.rules import Every, Is, Least, Rule, when
+from bus.vocabulary.forms import Count, Flag, Long, Percent, Positive, Severity, Text, Value, Word
+from bus.vocabulary.parts import ChangedFile, Ref, RequiredAction, ReviewItem
 
 __all__ = [
     "APPROVAL_SCORE",
@@ -20,98 +17,174 @@ __all__ = [
     "ResearchOutput",
     "ResearchRequest",
     "ReviewOutput",
+    "ReviewRequest",
+    "ReviewResult",
+    "ReviewResult1",
     "Section",
-    "Severity",
 ]
 
 APPROVAL_SCORE = 70
 """An approved review scores at least this."""
 
-Severity = Literal["low", "medium", "high", "critical"]
-Number = Annotated[int, Meta(ge=0)]
-Text = Annotated[str, Meta(min_length=1)]
 
-
-class _ReviewValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A payload or a part of one."""
-
-
-@payload("research.request", version="1.0.0")
-class ResearchRequest(_ReviewValue, frozen=True, kw_only=True):
-    """Look at a repository; *pr_number* 0 means all of it and no pull request."""
-
-    repository: Text
-    pr_number: Number = 0
-    source_branch: str | None = None
-    target_branch: str | None = None
-    changed_files: tuple[str, ...] = ()
-    author: str | None = None
-    review_depth: Literal["quick", "full"] = "full"
-    focus_areas: tuple[str, ...] = ()
-    max_files_to_review: Annotated[int, Meta(ge=1)] = 2000
-
-
-class Finding(_ReviewValue, frozen=True, kw_only=True):
+class Finding(Value, frozen=True, kw_only=True):
     """One thing found: *line_range* is `42` or `42-67`."""
 
     file: Text
     issue: Text
     severity: Severity
-    line_range: str | None = None
-    suggestion: str | None = None
+    line_range: Long | None = None
+    suggestion: Long | None = None
 
 
-@payload("research.output", version="1.0.0")
-class ResearchOutput(_ReviewValue, frozen=True, kw_only=True):
-    """What the research found, what it looked at, and what it could not look at (*gaps*)."""
-
-    pr_number: Number
-    repository: Text
-    findings: tuple[Finding, ...]
-    sources_analyzed: tuple[str, ...]
-    gaps: tuple[str, ...] = ()
-    keywords: tuple[str, ...] = ()
-
-
-class Section(_ReviewValue, frozen=True, kw_only=True):
+class Section(Value, frozen=True, kw_only=True):
     """Part of a draft; *findings_referenced* are indexes into the research's findings."""
 
     heading: Text
-    content: str
-    findings_referenced: tuple[Number, ...] = ()
+    content: Long
+    findings_referenced: tuple[Count, ...] = ()
 
 
-@payload("draft.output", version="1.0.0")
-class DraftOutput(_ReviewValue, frozen=True, kw_only=True):
-    """A review written for people."""
-
-    pr_number: Number
-    title: Text
-    summary: str
-    sections: tuple[Section, ...]
-    word_count: Number
-    requires_human_review: bool = False
-
-
-class Issue(_ReviewValue, frozen=True, kw_only=True):
+class Issue(Value, frozen=True, kw_only=True):
     """What is wrong with a draft, and where."""
 
     severity: Severity
     description: Text
-    location: str | None = None
+    location: Long | None = None
 
 
-@payload("review.output", version="1.0.0")
-class ReviewOutput(_ReviewValue, frozen=True, kw_only=True):
-    """The verdict on a draft; approval needs a score of 70."""
+@payload("research.request", version="1.0.0", performative="request", ttl_s=3600)
+class ResearchRequest(Value, frozen=True, kw_only=True):
+    """Orchestrator to researcher."""
 
-    pr_number: Number
+    repository: Text
+    pr_number: Count = 0
+    """0: all of it, no pull request."""
+    source_branch: Long | None = None
+    target_branch: Long | None = None
+    changed_files: tuple[Long, ...] = ()
+    """Paths."""
+    author: Long | None = None
+    review_depth: Literal["quick", "full"] = "full"
+    focus_areas: tuple[Long, ...] = ()
+    max_files_to_review: Positive = 2000
+
+
+@payload("research.output", version="1.0.0", performative="inform", ttl_s=3600)
+class ResearchOutput(Value, frozen=True, kw_only=True):
+    """Researcher to writer."""
+
+    pr_number: Count
+    repository: Text
+    findings: tuple[Finding, ...]
+    sources_analyzed: tuple[Long, ...]
+    gaps: tuple[Long, ...] = ()
+    """What it could not look at."""
+    keywords: tuple[Long, ...] = ()
+
+
+@payload("draft.output", version="1.0.0", performative="inform", ttl_s=3600)
+class DraftOutput(Value, frozen=True, kw_only=True):
+    """Writer to reviewer."""
+
+    pr_number: Count
+    title: Text
+    summary: Long
+    sections: tuple[Section, ...]
+    word_count: Count
+    requires_human_review: Flag = False
+
+
+@payload(
+    "review.output",
+    version="1.0.0",
+    performative="inform",
+    ttl_s=3600,
+    rules=(
+        Rule(
+            "an approved review scores at least 70",
+            "/score",
+            when(Is("verdict", ("approved",)), Least("score", APPROVAL_SCORE)),
+        ),
+    ),
+)
+class ReviewOutput(Value, frozen=True, kw_only=True):
+    """Reviewer to orchestrator."""
+
+    pr_number: Count
     verdict: Literal["approved", "changes_requested", "needs_discussion"]
-    score: Annotated[int, Meta(ge=0, le=100)]
+    score: Percent
+    """Approved needs at least 70."""
     issues: tuple[Issue, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    reviewer_notes: str | None = None
+    suggestions: tuple[Long, ...] = ()
+    reviewer_notes: Long | None = None
 
-    def __post_init__(self) -> None:
-        if self.verdict == "approved" and self.score < APPROVAL_SCORE:
-            raise ValueError(f"approved reviews score at least {APPROVAL_SCORE}, not {self.score}")
+
+@payload("review.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+class ReviewRequest(Value, frozen=True, kw_only=True):
+    """Author or supervisor to reviewer."""
+
+    subject_ref: Ref
+    """What is to be reviewed; with sha256 where it can be had."""
+    subject_type: Word
+    """Known: patch, document, design, plan, action."""
+    goal: Text
+    focus_areas: tuple[Word, ...] = ()
+    changed_files: tuple[ChangedFile, ...] = ()
+    acceptance_criteria: tuple[Text, ...] = ()
+    evidence_refs: tuple[Ref, ...] = ()
+    round: Positive = 1
+
+
+def _with_items(data: dict[str, Any]) -> dict[str, Any]:
+    """Upcast 1.0.0: each comment becomes an item, blocking where the verdict asks for changes."""
+    comments = data.pop("comments", ())
+    blocking = data.get("verdict") == "changes_requested"
+    items = [
+        {"severity": "low", "category": "comment", "finding": comment, "blocking": blocking} for comment in comments
+    ]
+    return {**data, **({"items": items} if items else {})}
+
+
+@payload(
+    "review.result",
+    version="2.0.0",
+    performative="inform",
+    ttl_s=86400,
+    upcasters={1: _with_items},
+    rules=(
+        Rule(
+            "an approved review has no blocking item",
+            "/items",
+            when(Is("verdict", ("approved",)), Every("items", Is("blocking", (False,)))),
+        ),
+        Rule(
+            "an approved review has no blocking required action",
+            "/required_actions",
+            when(Is("verdict", ("approved",)), Every("required_actions", Is("blocking", (False,)))),
+        ),
+    ),
+)
+class ReviewResult(Value, frozen=True, kw_only=True):
+    """Reviewer to author.
+
+    Upcast from 1.0.0: each comment becomes an item `{severity: "low", category: "comment", finding: comment,
+    blocking: verdict is changes_requested}`.
+    """
+
+    verdict: Literal["approved", "changes_requested", "needs_discussion"]
+    """Approved: no item and no required action is blocking."""
+    risk_level: Severity | None = None
+    items: tuple[ReviewItem, ...] = ()
+    required_actions: tuple[RequiredAction, ...] = ()
+    summary: Long | None = None
+    evidence_refs: tuple[Ref, ...] = ()
+    limitations: tuple[Text, ...] = ()
+
+
+@payload("review.result", version="1.0.0", performative="inform", ttl_s=86400)
+class ReviewResult1(Value, frozen=True, kw_only=True):
+    """Written by down-casting only."""
+
+    verdict: Literal["approved", "changes_requested", "needs_discussion"]
+    comments: tuple[Long, ...] = ()

@@ -18,7 +18,7 @@ import bus
 import consumers
 import producers
 from bus.errors import RetryLater
-from bus.vocabulary.core import StatusUpdate, TaskHandoff, ToolResult
+from bus.vocabulary.forms import Severity
 from bus.vocabulary.review import (
     APPROVAL_SCORE,
     DraftOutput,
@@ -28,8 +28,9 @@ from bus.vocabulary.review import (
     ResearchRequest,
     ReviewOutput,
     Section,
-    Severity,
 )
+from bus.vocabulary.task import StatusUpdate, TaskHandoff
+from bus.vocabulary.tool import ToolResult
 from consumers.app import App
 from consumers.context import Context
 from consumers.demo.scan import ScanResult, scan

@@ -27,8 +27,9 @@ from bus.transports import open_configured
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
 from bus.vocabulary import BUILT_IN
-from bus.vocabulary.core import StatusUpdate, ToolResult
 from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
+from bus.vocabulary.task import StatusUpdate
+from bus.vocabulary.tool import ToolResult
 from consumers.deadletters.letters import list_dead_letters
 from consumers.demo import agents
 from consumers.demo.crew import Crew

@@ -18,7 +18,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.sqlite.errors import code_of
-from bus.vocabulary.core import TaskHandoff, TaskSpec
+from bus.vocabulary.task import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.options import Draft

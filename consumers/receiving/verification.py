@@ -102,7 +102,7 @@ class RecordVerifier:
             return None
         payload = message.payload
         try:
-            if payload is None:
+            if payload is None or kind.is_judged_each:
                 payload = kind.open(message)
             if view.policy.refusal(message, view.group) is not None:
                 return None

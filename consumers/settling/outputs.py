@@ -22,7 +22,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord

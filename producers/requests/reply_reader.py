@@ -24,7 +24,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import PartitionRange, Record, Transport
 from bus.transports.read_all import new_partition_starts
 from bus.trust.policy import AllowAll, Policy
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from producers.requests.pending import Answer, PendingRequest, PendingRequests
 
 __all__ = ["ReplyReader", "ReplyFilter", "verify_reply", "open_reply"]

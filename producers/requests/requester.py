@@ -23,7 +23,7 @@ from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.trust.policy import AllowAll, Policy
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter

@@ -21,7 +21,7 @@ from bus.protocol.envelope import PROTOCOL, Agent
 from bus.topics.names import message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.sealing.inherited_fields import InheritedFields
-from producers.sealing.options import Draft, PublisherIdentity, compose
+from producers.sealing.options import Draft, PublisherIdentity, compose, default_ttl_s
 from producers.sealing.sealed_record import CONTENT_TYPE, SealedRecord
 
 __all__ = ["EnvelopeTemplate", "TemplateCache", "shared_options"]
@@ -70,6 +70,7 @@ class EnvelopeTemplate:
         layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
         envelope_rules.check_metadata(layers.metadata)
         envelope_rules.check_routing(layers.routing, layers.metadata)
+        kind.terms.check(layers.metadata, layers.routing, None)
         metadata = layers.metadata
         about = b'%b"message_id":"' % (b"" if metadata.intent is None else b'"intent":%b,' % _text(metadata.intent))
         kind_of = b'","message_type":%b,"namespace":%b' % (_text(kind.name), _text(origin.namespace))
@@ -98,7 +99,7 @@ class EnvelopeTemplate:
         """The same in smaller parts, between which a caused message has its inherited fields."""
         self._chained = kind.risk != "low"
         self._max_hops = layers.routing.max_hops
-        self._ttl_ms = _in_ms(origin.ttl_s)
+        self._ttl_ms = _in_ms(default_ttl_s(kind, origin))
         self._max_ttl_s = origin.max_ttl_s
         kind.resolve_by_now()
         self.encode = kind.encode
@@ -266,7 +267,7 @@ class TemplateCache:
             kind = payload_type(payload)
             template = (
                 None
-                if kind.risk == "high"
+                if kind.risk == "high" or kind.is_judged_each
                 else EnvelopeTemplate(
                     kind, self._origin, draft if options else None, max_message_bytes=self._max_message_bytes
                 )

@@ -46,6 +46,7 @@ __all__ = [
     "asked_hops",
     "check_struct",
     "compose",
+    "default_ttl_s",
     "draft_of",
     "hop_limit",
     "is_traced",
@@ -230,6 +231,7 @@ def compose(
     Raises ContractError, which names the option.
     """
     _check_types(draft)
+    draft = _completed(draft, kind, origin)
     identity = _given(draft.message_id, message_id)
     not_before_ms = _not_before_ms(draft, now_ms)
     if not_before_ms is not None:
@@ -242,6 +244,28 @@ def compose(
         _parents(draft, cause),
         cause.chain_for_children() if cause is not None and kind.risk != "low" else (),
     )
+
+
+def default_ttl_s(kind: PayloadType, origin: PublisherIdentity) -> float:
+    """Return the lifetime in seconds of a message of *kind* whose publisher gives none."""
+    return origin.ttl_s if kind.terms.ttl_s is None else min(kind.terms.ttl_s, origin.max_ttl_s)
+
+
+def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Draft:
+    """Return *draft* with what its type says, or takes from data, for the options it leaves out."""
+    terms, payload = kind.terms, draft.payload
+    options: dict[str, object] = {
+        name: value
+        for name in terms.takes
+        if getattr(draft, name) is None and (value := terms.option(name, payload)) is not None
+    }
+    if "ttl_s" in options:
+        options["ttl_s"] = min(terms.option("ttl_s", payload), origin.max_ttl_s)
+    elif draft.ttl_s is None:
+        options["ttl_s"] = default_ttl_s(kind, origin)
+    if draft.performative is None and (spoken := terms.spoken(payload)) is not None:
+        options["performative"] = spoken
+    return msgspec.structs.replace(draft, **options) if options else draft
 
 
 def _compose_metadata(
@@ -301,7 +325,7 @@ def _compose_routing(
     message_id: str,
     cause: Message | None,
 ) -> Routing:
-    ttl_s = origin.ttl_s if draft.ttl_s is None else draft.ttl_s
+    ttl_s = draft.ttl_s if draft.ttl_s is not None else origin.ttl_s
     if not 0 < ttl_s <= origin.max_ttl_s:
         raise ContractError(f"{ttl_s} s is not more than 0 and at most {origin.max_ttl_s:.0f} s", "ttl_s")
     # At least 1 ms: a positive lifetime below a millisecond still counts.

@@ -15,7 +15,7 @@ from bus.protocol.envelope import Statement
 from bus.protocol.signatures import Signature
 from bus.topics.names import reply_topic, retry_topic
 from bus.transports.base import NewRecord, TopicSpec
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from consumers.testing import AppBus
 from sealbus import (
     App,

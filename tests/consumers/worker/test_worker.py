@@ -37,7 +37,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome, Record, TopicSpec
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from consumers.app import App
 from consumers.context import Context
 from consumers.group_plan import make_plan

@@ -26,7 +26,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec, Transport
-from bus.vocabulary.core import ErrorReported
+from bus.vocabulary.error import ErrorReported
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import connect, make_publisher

@@ -1,0 +1,155 @@
+"""What a payload type says about the envelope around it: its terms. Pure.
+
+Owns the performative, the members that must be there (*needs*), what data and envelope say twice (*same_as*), the
+default lifetime, and the options that are taken from data. Publishers complete a message by them and refuse what breaks
+them; the gate `schema` refuses it with the same pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias, get_args
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.payloads.rules import value_of
+from bus.protocol.envelope import Metadata, Performative, Routing
+
+__all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "Spoken", "make_terms"]
+
+
+class ByField(msgspec.Struct, frozen=True):
+    """The performative follows from data: *values* by what *field* holds, else *otherwise*.
+
+        ByField("decision", {"approve": "accept", "reject": "reject"})
+
+    The key "*" of *values* stands for any value that is given.
+    """
+
+    field: str
+    values: dict[str, Performative]
+    otherwise: Performative | None = None
+
+    def of(self, payload: Any) -> Performative | None:
+        """Return the performative of *payload*."""
+        value = value_of(payload, self.field)
+        if value is None or value is msgspec.UNSET:
+            return self.otherwise
+        return self.values.get(value if isinstance(value, str) else "*", self.values.get("*", self.otherwise))
+
+
+Spoken: TypeAlias = Performative | ByField
+
+NEEDED: Final = {
+    name: f"/{layer}/{name}"
+    for layer, names in {
+        "metadata": (
+            "task_id",
+            "parent_task_id",
+            "run_id",
+            "correlation_id",
+            "intent",
+            "sequence",
+            "authority",
+            "recipient",
+        ),
+        "routing": ("idempotency_key", "key", "reply_to", "priority"),
+    }.items()
+    for name in names
+}
+"""The members that a type can need, with their pointers in the envelope."""
+_TAKEN: Final = ("ttl_s", "priority", "idempotency_key", "task_id")
+"""The options that can be taken from data."""
+
+
+class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of one type."""
+
+    performative: Spoken | None = None
+    """None: any, and none is written."""
+    needs: tuple[str, ...] = ()
+    """Names of envelope members that must be there."""
+    same_as: dict[str, str] = {}
+    """Pointers into data -> pointers into the envelope that must agree where both are there."""
+    ttl_s: float | None = None
+    """The lifetime in seconds where the publisher gives none; None: that of the settings."""
+    takes: dict[str, str] = {}
+    """Options -> the fields of data that give them where the publisher does not."""
+
+    @property
+    def differs_by_payload(self) -> bool:
+        """Whether two messages of the type can fare differently by these terms."""
+        return bool(self.needs or self.same_as or self.takes or isinstance(self.performative, ByField))
+
+    def spoken(self, payload: Any) -> Performative | None:
+        """Return the performative of *payload*."""
+        return self.performative.of(payload) if isinstance(self.performative, ByField) else self.performative
+
+    def option(self, name: str, payload: Any) -> Any:
+        """Return the option *name* as data give it; None where they do not."""
+        if name not in self.takes:
+            return None
+        value = value_of(payload, self.takes[name])
+        return None if value is msgspec.UNSET else value
+
+    def check(self, metadata: Metadata, routing: Routing, payload: Any) -> None:
+        """Raise ContractError (`schema_violation`) naming the envelope member or field that breaks them."""
+        for name in self.needs:
+            layer = routing if NEEDED[name].startswith("/routing/") else metadata
+            if getattr(layer, name) is None:
+                raise ContractError(f"{metadata.message_type} needs it", NEEDED[name], "schema_violation")
+        given, spoken = metadata.performative, self.spoken(payload)
+        if given is not None and spoken is not None and given != spoken:
+            text = f"{given!r} is not what {metadata.message_type} says: {spoken!r}"
+            raise ContractError(text, "/metadata/performative", "schema_violation")
+        for pointer, place in self.same_as.items():
+            said, sealed = _at(payload, pointer), _sealed(metadata, routing, place)
+            if said is not None and sealed is not None and said != sealed:
+                raise ContractError(f"differs from {place} of the same message", f"/data{pointer}", "schema_violation")
+
+
+NO_TERMS: Final = EnvelopeTerms()
+
+
+def make_terms(
+    name: str,
+    *,
+    performative: Spoken | None,
+    needs: tuple[str, ...],
+    same_as: Mapping[str, str],
+    ttl_s: float | None,
+    takes: Mapping[str, str],
+) -> EnvelopeTerms:
+    """Return the terms of type *name*; raise ContractError for what no envelope can have."""
+    allowed = get_args(Performative)
+    spoken = (
+        [*performative.values.values(), performative.otherwise] if isinstance(performative, ByField) else [performative]
+    )
+    for word in spoken:
+        if word is not None and word not in allowed:
+            raise ContractError(f"@payload({name!r}): performative {word!r} is none of {', '.join(allowed)}")
+    if any(member not in NEEDED for member in needs):
+        raise ContractError(f"@payload({name!r}): needs={needs!r} is no tuple of {', '.join(NEEDED)}")
+    if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0):
+        raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} is no number of seconds above 0")
+    if any(option not in _TAKEN for option in takes):
+        raise ContractError(f"@payload({name!r}): takes={dict(takes)!r} names no option of {', '.join(_TAKEN)}")
+    if not (performative or needs or same_as or ttl_s or takes):
+        return NO_TERMS
+    return EnvelopeTerms(
+        performative=performative, needs=tuple(needs), same_as=dict(same_as), ttl_s=ttl_s, takes=dict(takes)
+    )
+
+
+def _at(subject: Any, pointer: str) -> Any:
+    for step in pointer.split("/")[1:]:
+        subject = value_of(subject, step)
+        if subject is None or subject is msgspec.UNSET:
+            return None
+    return subject
+
+
+def _sealed(metadata: Metadata, routing: Routing, pointer: str) -> Any:
+    layer, _, rest = pointer[1:].partition("/")
+    return _at(metadata if layer == "metadata" else routing, f"/{rest}")

@@ -1,0 +1,221 @@
+"""What must hold between the fields of a payload: rules as data, which can be checked, shown and exported.
+
+A form says what one field may hold; a rule says what fields may hold together ("failed needs an error"). A rule is a
+sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` judges a payload
+by them, `bus.payloads.json_schema` writes them as JSON Schema, `bus.payloads.typescript` as an expression. Pure.
+
+Fields are named as data name them. A field that is absent, None or `msgspec.UNSET` is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from bus.errors import ContractError
+
+__all__ = [
+    "All",
+    "Among",
+    "Begins",
+    "Computed",
+    "Condition",
+    "Either",
+    "Every",
+    "Has",
+    "Is",
+    "Least",
+    "Not",
+    "Rule",
+    "Size",
+    "Some",
+    "check_rules",
+    "exactly_one",
+    "holds",
+    "value_of",
+    "when",
+]
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    """A condition on the fields of one object."""
+
+
+class Has(_Condition, frozen=True):
+    """*field* is there. *null* True: null is a value, too, as in fields of any JSON value."""
+
+    field: str
+    null: bool = False
+
+
+class Is(_Condition, frozen=True):
+    """*field* has one of *values*."""
+
+    field: str
+    values: tuple[str | int | bool, ...]
+
+
+class Least(_Condition, frozen=True):
+    """The number in *field* is at least *least*."""
+
+    field: str
+    least: float
+
+
+class Size(_Condition, frozen=True):
+    """The list or text in *field* has *least* to *most* items or code points; None: any number. Absent counts as 0."""
+
+    field: str
+    least: int = 1
+    most: int | None = None
+
+
+class All(_Condition, frozen=True):
+    """Each of *parts* holds."""
+
+    parts: tuple[_Condition, ...]
+
+
+class Either(_Condition, frozen=True):
+    """At least one of *parts* holds."""
+
+    parts: tuple[_Condition, ...]
+
+
+class Not(_Condition, frozen=True):
+    """*part* does not hold."""
+
+    part: _Condition
+
+
+class Every(_Condition, frozen=True):
+    """*part* holds for each item of the list in *field*; for none in an absent one. A single object is a list of it."""
+
+    field: str
+    part: _Condition
+
+
+class Some(_Condition, frozen=True):
+    """*part* holds for an item of the list in *field*."""
+
+    field: str
+    part: _Condition
+
+
+class Among(_Condition, frozen=True):
+    """What *field* has is an item of the list in *others*."""
+
+    field: str
+    others: str
+
+
+class Begins(_Condition, frozen=True):
+    """The text in *field* begins with *beginning*."""
+
+    field: str
+    beginning: str
+
+
+class Computed(_Condition, frozen=True):
+    """What only code can tell: *test* takes the payload. It can't be exported; *why* says so where it would stand."""
+
+    test: Callable[[Any], bool]
+    why: str = ""
+
+
+Condition: TypeAlias = _Condition
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """*text* says what must hold; *pointer* names, within data, the field to blame where *condition* does not."""
+
+    text: str
+    pointer: str
+    condition: _Condition
+
+
+def when(condition: Condition, then: Condition) -> Condition:
+    """*then* holds wherever *condition* does."""
+    return Either((Not(condition), then))
+
+
+def exactly_one(*parts: Condition | str) -> Condition:
+    """One of *parts*, conditions or names of fields, holds and no other does."""
+    conditions = tuple(Has(part) if isinstance(part, str) else part for part in parts)
+    pairs = [Not(All((first, second))) for place, first in enumerate(conditions) for second in conditions[place + 1 :]]
+    return All((Either(conditions), *pairs))
+
+
+def check_rules(rules: Sequence[Rule], subject: Any) -> None:
+    """Raise ContractError (`semantic_violation`) for the first of *rules* that *subject* breaks."""
+    for rule in rules:
+        if not holds(rule.condition, subject):
+            raise ContractError(rule.text, f"/data{rule.pointer}", "semantic_violation")
+
+
+def holds(condition: Condition, subject: Any) -> bool:
+    """Whether *condition* holds for *subject*, a payload or a part of one."""
+    return _TESTS[type(condition)](condition, subject)
+
+
+def value_of(subject: Any, field: str) -> Any:
+    """What *subject* has in *field*; UNSET where there is no such field."""
+    if isinstance(subject, dict):
+        return subject.get(field, msgspec.UNSET)
+    return getattr(subject, field, msgspec.UNSET)
+
+
+def _given(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    return value is not msgspec.UNSET and (value is not None or condition.null)
+
+
+def _is(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    # A bool equals an integer and is another JSON value.
+    return any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in condition.values)
+
+
+def _least(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    return isinstance(value, int | float) and value >= condition.least
+
+
+def _size(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    size = 0 if value is None or value is msgspec.UNSET else len(value)
+    return size >= condition.least and (condition.most is None or size <= condition.most)
+
+
+def _items(subject: Any, field: str) -> Sequence[Any]:
+    value = value_of(subject, field)
+    if value is None or value is msgspec.UNSET:
+        return ()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _among(condition: Any, subject: Any) -> bool:
+    return value_of(subject, condition.field) in _items(subject, condition.others)
+
+
+def _begins(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    return isinstance(value, str) and value.startswith(condition.beginning)
+
+
+_TESTS: dict[type, Callable[[Any, Any], bool]] = {
+    Has: _given,
+    Is: _is,
+    Least: _least,
+    Size: _size,
+    Among: _among,
+    Begins: _begins,
+    All: lambda condition, subject: all(holds(part, subject) for part in condition.parts),
+    Either: lambda condition, subject: any(holds(part, subject) for part in condition.parts),
+    Not: lambda condition, subject: not holds(condition.part, subject),
+    Every: lambda condition, subject: all(holds(condition.part, item) for item in _items(subject, condition.field)),
+    Some: lambda condition, subject: any(holds(condition.part, item) for item in _items(subject, condition.field)),
+    Computed: lambda condition, subject: condition.test(subject),
+}
