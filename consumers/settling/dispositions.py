@@ -135,7 +135,8 @@ class Dispositions:
         match answer:
             case AlreadyDone(outputs=outputs):
                 try:
-                    return Done(made_out_to(self._publisher, delivery.message, outputs), ran=False)
+                    answers = made_out_to(self._publisher, delivery.message, outputs, expires_ms=delivery.expires_ms)
+                    return Done(answers, ran=False)
                 except (ContractError, SigningError) as error:
                     return self.outcome_of_failure(delivery, error)
             case ClaimedElsewhere(wait_s=wait_s):

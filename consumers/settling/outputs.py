@@ -6,6 +6,7 @@ Owns whom an answer is for and where it goes. Pure but for the publisher's clock
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,6 +17,7 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import untyped
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import uuid7
 from bus.protocol.proof_chain import BACKWARDS_TOLERANCE_MS
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
@@ -68,14 +70,17 @@ def _drafted(answer: Any, requester: Agent | None) -> Draft:
     return msgspec.structs.replace(answer, to=requester)
 
 
-def made_out_to(publisher: Publisher, message: Message, outputs: Sequence[NewRecord]) -> Sequence[NewRecord]:
+def made_out_to(
+    publisher: Publisher, message: Message, outputs: Sequence[NewRecord], *, expires_ms: int
+) -> Sequence[NewRecord]:
     """Readdress the stored *outputs* to *message* where they answer an earlier request of the same key.
 
-    A repeat of the same message is answered with the same bytes. Raises ContractError, SigningError.
+    *expires_ms* is when the lifetime of *message* ends, extensions included. A message that comes again is answered
+    with the same bytes, also by another worker of the same settings. Raises ContractError, SigningError.
     """
     if message.routing.reply_to is None:
         return outputs
-    return [_made_out_to(publisher, message, record) for record in outputs]
+    return [_made_out_to(publisher, message, record, expires_ms) for record in outputs]
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
@@ -118,18 +123,43 @@ def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
     return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
 
 
-def _made_out_to(publisher: Publisher, message: Message, record: NewRecord) -> NewRecord:
+def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expires_ms: int) -> NewRecord:
     name = read_topic(record.topic)
     if name is None or name.kind not in ("reply", "mail"):
         return record
-    answer = sealing.parse(record.value)
-    if answer.metadata.correlation_id == message.message_id:
+    stored = sealing.parse(record.value)
+    if stored.metadata.correlation_id == message.message_id:
         return record
-    kind = untyped(answer.message_type, answer.metadata.schema_version)
-    draft = Draft(payload=kind.cls(), to=_requester(message))
+    # Nothing here is drawn or read from the clock: after a death between sending and committing, the message comes
+    # again, and its requester would get a second answer.
+    sealed_ms, ttl_s = _lifetime(publisher, message, stored, expires_ms)
+    entropy = hashlib.sha256(f"{stored.seal} {message.seal} {sealed_ms} {ttl_s}".encode()).digest()
+    kind = untyped(stored.message_type, stored.metadata.schema_version)
+    identity = uuid7(sealed_ms, entropy[:10])
+    draft = Draft(payload=kind.cls(), to=_requester(message), message_id=identity, ttl_s=ttl_s)
     return publisher.sealer.seal_data(
-        draft, kind, answer.data, cause=message, answers=True, topic=message.routing.reply_to
+        draft,
+        kind,
+        stored.data,
+        cause=message,
+        answers=True,
+        topic=message.routing.reply_to,
+        now_ms=sealed_ms,
     ).record
+
+
+def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_ms: int) -> tuple[int, float]:
+    """Return the timestamp and the lifetime in seconds of the answer to the repeat *message*.
+
+    The timestamp is that of *message*, which passed the gates. An answer that is sealed at the last moment of *message*
+    lives as long after it as the *stored* answer did, so this one does too, up to the longest lifetime. Where an
+    operator has extended *message* beyond that, the timestamp is later.
+    """
+    most_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
+    own_ms = (parse_ms(stored.routing.expires_at) or 0) - (parse_ms(stored.metadata.timestamp) or 0)
+    # A forged extension must not date the answer into the future.
+    sealed_ms = max(parse_ms(message.metadata.timestamp) or 0, min(expires_ms - most_ms, publisher.clock.now_ms()))
+    return sealed_ms, min(expires_ms - sealed_ms + own_ms, most_ms) / 1000
 
 
 def _requester(message: Message) -> Agent:

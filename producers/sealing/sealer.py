@@ -97,15 +97,19 @@ class Sealer:
         answers: bool = False,
         topic: str | None = None,
         origin: PublisherIdentity | None = None,
+        now_ms: int | None = None,
     ) -> SealedRecord:
-        """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
+        """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError.
+
+        *now_ms* overrides the time of the clock.
+        """
         if kind.risk == "high" and self._signer is None:
             text = (
                 f"{kind.name} is of high risk, which no receiver accepts unsigned. Keys come with a signer: give "
                 '`connect` or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
             )
             raise ContractError(text, "/verification/signature", "signature_missing")
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms() if now_ms is None else now_ms
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(
             draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers

@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from bus.errors import ConfigurationError, ContractError, InboxError
+from bus.gates import MAX_TTL_MS
 from bus.protocol.sealing import parse
+from bus.protocol.timestamps import parse_ms
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
@@ -168,6 +170,54 @@ async def test_a_repeat_under_another_id_is_answered_to_its_own_id_though_no_ins
     assert runs == [1]
     correlated = [parse(answer).metadata.correlation_id for answer in answers]
     assert correlated == asked
+
+
+async def test_a_repeat_under_another_id_that_comes_twice_is_answered_with_the_same_bytes() -> None:
+    runs: list[int] = []
+    answers_to = reply_topic("agents", "planner@svc")
+    async with ledger(runs).test() as bus:
+        await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
+        for _ in range(2):
+            receipt = await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
+            await bus.settle()
+        bus.clock.advance(5)
+        await appended_again(bus, "agents.repeat.order")
+        answers = [record.value async for record in scan(bus.transport, answers_to)]
+    assert runs == [1]
+    to_repeat = [each for each in answers if parse(each).metadata.correlation_id == receipt.message_id]
+    assert len(to_repeat) == 2
+    assert len(set(to_repeat)) == 1
+
+
+async def test_repeats_under_different_ids_are_answered_by_messages_of_different_ids() -> None:
+    answers_to = reply_topic("agents", "planner@svc")
+    async with ledger([]).test() as bus:
+        await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
+        for _ in range(3):
+            await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
+            await bus.settle()
+        ids = [parse(record.value).message_id async for record in scan(bus.transport, answers_to)]
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.parametrize("ttl_s", [86_400.0, 7 * 86_400.0])
+async def test_the_answer_to_a_repeat_that_is_handled_late_lives_as_long_as_the_repeat(ttl_s: float) -> None:
+    answers_to = reply_topic("agents", "planner@svc")
+    async with ledger([]).test() as bus:
+        await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
+        await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
+        await bus.settle()
+        repeat = bus.publisher.sealer.seal(
+            Draft(payload=Order(1), idempotency_key="one", ttl_s=ttl_s, reply_to=answers_to)
+        )
+        bus.clock.advance(ttl_s - 1)
+        await bus.transport.append([repeat.record], timeout_s=5)
+        await bus.settle()
+        answers = [parse(record.value) async for record in scan(bus.transport, answers_to)]
+    (answer,) = [each for each in answers if each.metadata.correlation_id == repeat.message_id]
+    lives_ms = (parse_ms(answer.routing.expires_at) or 0) - (parse_ms(answer.metadata.timestamp) or 0)
+    assert answer.routing.expires_at >= repeat.message.routing.expires_at
+    assert lives_ms <= MAX_TTL_MS
 
 
 async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_answered() -> None:
