@@ -268,7 +268,8 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
         raise Reject("address without a domain")
 
-    No attempt follows. The requester gets a RequestFailed.
+    No attempt follows. The requester gets a RequestFailed with this text (240 characters, secrets masked), so write it
+    for them. The texts of other exceptions are not sent.
     """
 
 

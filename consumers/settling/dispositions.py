@@ -286,7 +286,7 @@ class Dispositions:
         if message is None or not wants_report(message, failure.reason):
             return ()
         try:
-            make = partial(report_of, self._publisher, message, failure.reason, self._plan.agent_id)
+            make = partial(report_of, self._publisher, message, failure, self._plan.agent_id)
             # Once the message has expired, no requester waits for the report.
             sealed = await self._appender.seal(
                 make, delivery.partition, within_s=self._verification.remaining_s(delivery)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bus.errors import ContractError
+from bus.errors import ContractError, Reject, text_of
 from bus.payloads.payload_types import untyped
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -22,9 +22,11 @@ from bus.protocol.proof_chain import BACKWARDS_TOLERANCE_MS
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
+from bus.redaction import cut
 from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
+from consumers.deadletters.records import Failure
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord
@@ -32,6 +34,8 @@ from producers.sealing.sealed_record import SealedRecord
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
+_MOST_SAID: Final = 240
+"""Characters of a Reject's text in a report; a RequestFailed shows about as many."""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -94,12 +98,12 @@ def wants_report(message: Message | None, reason: str) -> bool:
     return message.message_type != "error.reported"
 
 
-def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str) -> SealedRecord:
+def report_of(publisher: Publisher, message: Message, failure: Failure, agent_id: str) -> SealedRecord:
     """Seal the `error.reported` for the requester of *message*. Raises PublishRejected."""
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     report = ErrorReported(
-        error_code=reason,
-        error_message=f"{message.message_type} {message.message_id} was not handled",
+        error_code=failure.reason,
+        error_message=_said(failure) or f"{message.message_type} {message.message_id} was not handled",
         source_agent=agent_id,
         timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
     )
@@ -112,6 +116,17 @@ def report_of(publisher: Publisher, message: Message, reason: str, agent_id: str
         return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
     return publisher.sealer.seal(draft, topic=message.routing.reply_to)
+
+
+def _said(failure: Failure) -> str:
+    """Return what the handler wrote to the requester: the text of its Reject, without secrets; else an empty text.
+
+    The text of any other exception was written for the handler's own people, and may quote their data.
+    """
+    if not isinstance(failure.exception, Reject):
+        return ""
+    text = text_of(failure.exception)[: 4 * _MOST_SAID]
+    return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
 
 
 def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:

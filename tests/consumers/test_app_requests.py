@@ -161,6 +161,55 @@ async def test_what_the_asked_agent_reports_reaches_the_first_requester() -> Non
         assert [letter.reason for letter in bus.dead] == ["rejected", "retries_exhausted"]
 
 
+def failing(error: Exception) -> App:
+    app = App("failing@tests", types=[Facts])
+
+    @app.on(Lookup, retry=Retry(attempts=1))
+    async def look_up(lookup: Lookup) -> Facts:
+        raise error from OSError("a cause of the author's")
+
+    return app
+
+
+async def test_the_requester_is_told_the_text_of_a_reject() -> None:
+    async with failing(Reject("no such sku")).test() as bus:
+        with pytest.raises(RequestFailed, match=r"failing@tests reports rejected: no such sku$"):
+            await bus.request(Lookup(query="x"), Facts)
+
+
+async def test_the_requester_is_not_told_the_text_of_any_other_error() -> None:
+    for error in (ValueError("row 7 of customers"), RetryLater("row 7 of customers")):
+        async with failing(error).test() as bus:
+            with pytest.raises(RequestFailed) as caught:
+                await bus.request(Lookup(query="x"), Facts)
+        assert "row 7" not in str(caught.value)
+        assert "author" not in str(caught.value)
+        assert "was not handled" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("no password=hunter2 here", "no password=*** here"),
+        ("x" * 10_000, "x" * 239 + "…"),
+        ("half a \ud800 pair", "half a \\ud800 pair"),
+        ("two\nlines\x1b[31m", "two\\nlines\\x1b[31m"),
+    ],
+    ids=["secret", "long", "surrogate", "control"],
+)
+async def test_the_text_of_a_reject_is_masked_and_bounded_and_can_be_printed(text: str, told: str) -> None:
+    async with failing(Reject(text)).test() as bus:
+        with pytest.raises(RequestFailed) as caught:
+            await bus.request(Lookup(query="x"), Facts)
+    assert str(caught.value).endswith(f"reports rejected: {told}")
+
+
+async def test_a_reject_without_a_text_is_reported_as_not_handled() -> None:
+    async with failing(Reject()).test() as bus:
+        with pytest.raises(RequestFailed, match=r"was not handled$"):
+            await bus.request(Lookup(query="x"), Facts)
+
+
 async def test_slots_that_all_wait_for_answers_are_freed_by_their_deadlines() -> None:
     app = researcher(timeout_s=20, retry=Retry(attempts=1))
 
