@@ -3,7 +3,8 @@
     BusError
     |- ConfigurationError          a setting is unknown, missing or wrong          (exit 78)
     |- ContractError               a message or payload breaks the contract; has a JSON pointer
-    |  '- UnknownTypeError         no payload class is registered under that name
+    |  |- UnknownTypeError         no payload class is registered under that name
+    |  '- DialectError             a foreign message cannot be read, or a message cannot be said in a dialect
     |- SigningError                retriable: the signer made no signature, nothing was sealed
     |- WrongLoopError              a Bus was used outside the event loop, or the process, that opened it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
@@ -43,7 +44,7 @@ from __future__ import annotations
 import traceback
 from typing import ClassVar
 
-from bus.redaction import redacted
+from bus.redaction import cut, redacted
 
 __all__ = [
     "AppendUnknownError",
@@ -54,6 +55,7 @@ __all__ = [
     "DamagedError",
     "DeadlineError",
     "DependencyDown",
+    "DialectError",
     "FencedError",
     "GroupBusyError",
     "HandlerError",
@@ -115,6 +117,22 @@ class ContractError(BusError):
 
 class UnknownTypeError(ContractError):
     """No payload class is registered under that message type or for that Python type."""
+
+
+class DialectError(ContractError):
+    """A foreign message cannot be read, or a message cannot be said in a dialect (`bus.dialects`).
+
+        except DialectError as error:
+            print(error.pointer, error.found, error.expected)   # "/payload/status", "'done'", "one of completed, ..."
+
+    *pointer* names the foreign member; where a message cannot be said, the member of the message. *found* is bounded,
+    without control characters and without secrets.
+    """
+
+    def __init__(self, pointer: str, found: str, expected: str, reason: str = "malformed") -> None:
+        self.found = _printable(found, 80)
+        self.expected = _printable(expected, 240)
+        super().__init__(f"found {self.found}, expected {self.expected}", _printable(pointer, 256), reason)
 
 
 class SigningError(BusError):
@@ -271,6 +289,12 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
     No attempt follows. The requester gets a RequestFailed with this text (240 characters, secrets masked), so write it
     for them. The texts of other exceptions are not sent.
     """
+
+
+def _printable(text: str, length: int) -> str:
+    """Return at most *length* characters of foreign *text*, with what cannot be printed escaped."""
+    short = text[: 4 * length]
+    return cut(redacted(short if short.isprintable() else repr(short)[1:-1]), length)
 
 
 def text_of(error: BaseException) -> str:
