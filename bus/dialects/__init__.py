@@ -1,0 +1,45 @@
+"""Dialects: pure codecs between foreign JSON formats and the canonical message.
+
+One module per dialect; `dialect("004")` imports it when it is asked for. `decode` gives a `Foreign`, in which nothing
+has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, Protocol, cast
+
+from bus.dialects.foreign import NONE, Claims, Defaults, Foreign
+from bus.protocol.sealing import Message
+
+__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
+
+_MODULES: Final = {
+    "000": "seed000",
+    "001": "seed001",
+    "002": "seed002",
+    "003": "seed003",
+    "004": "seed004",
+    "cloudevents": "cloudevents",
+}
+DIALECTS: Final = tuple(_MODULES)
+"""The names of all dialects."""
+
+
+class Dialect(Protocol):
+    """The two functions of every dialect."""
+
+    def decode(self, value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE) -> Foreign:
+        """Return what the foreign message says; raise DialectError with the pointer of the first fault."""
+
+    def encode(self, message: Message, *, aliases: Mapping[str, str] = {}, carry: bool = False) -> dict[str, Any]:
+        """Say *message* in the dialect; raise DialectError if it cannot be said.
+
+        *aliases*: ids of ours -> ids there. *carry*: the sealed message goes along whole, where there is a place.
+        """
+
+
+def dialect(name: str) -> Dialect:
+    """Return the dialect called *name*; raise KeyError for a name that is not in `DIALECTS`."""
+    return cast("Dialect", import_module(f"{__name__}.{_MODULES[name]}"))

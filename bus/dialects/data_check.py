@@ -1,0 +1,82 @@
+"""Check decoded data against the type it is said to have, and blame the foreign member. Pure.
+
+Owns the way back from a pointer into data to the foreign pointer. `bus.payloads.payload_types` judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bus import vocabulary
+from bus.dialects.faults import shown, value_at
+from bus.errors import ContractError, DialectError
+from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.payloads.rules import check_rules
+from bus.protocol import canonical
+from bus.protocol.envelope import DATA_DEPTH
+from bus.protocol.identifiers import is_schema_version
+from bus.vocabulary import OLDER
+
+__all__ = ["Places", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
+
+Places = Mapping[str, str]
+"""Pointers into data -> foreign pointers. `*` stands for an index, and what is below a place is below it there."""
+_KEPT = "/x_dialect/kept/"
+_LIFETIME_MS = 3_600_000
+
+
+def known_kind(types: Registry, name: str) -> PayloadType:
+    """Return the type *name*, which a dialect cannot do without."""
+    kind = types.get(name)
+    if kind is None:
+        raise DialectError("", f"a message of type {name}", "a type that is known here", "unknown_type")
+    return kind
+
+
+def kind_of(types: Registry, name: str, version: str) -> PayloadType | None:
+    """Return the type *name* as *version* has it: the same major number, or an older one that can still be read."""
+    kind = types.get(name)
+    if kind is None or not is_schema_version(version):
+        return None
+    if version.partition(".")[0] == str(kind.major):
+        return kind
+    older = OLDER.get((name, version))
+    return None if older is None else payload_type(getattr(vocabulary, older[1]))
+
+
+def default_lifetime_ms(kind: PayloadType) -> int:
+    """Return how long a message of *kind* lives where nobody says."""
+    return _LIFETIME_MS if kind.terms.ttl_s is None else round(kind.terms.ttl_s * 1000)
+
+
+def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Mapping[str, Any]) -> msgspec.Struct:
+    """Return the payload of *kind* in *data*, decoded from the foreign message *tree*.
+
+    Raises DialectError with the foreign pointer, found by *places*, and the type's reason.
+    """
+    try:
+        payload = kind.decode(canonical.encode(data, depth=DATA_DEPTH))
+        check_rules(kind.rules, payload)
+    except ContractError as error:
+        pointer = _foreign_pointer(error.pointer.removeprefix("/data"), places)
+        text = f"what {kind.name} takes: {error.text}"
+        raise DialectError(pointer, shown(value_at(tree, pointer)), text, error.reason) from None
+    return payload
+
+
+def _foreign_pointer(pointer: str, places: Places) -> str:
+    if pointer.startswith(_KEPT):
+        token, slash, rest = pointer.removeprefix(_KEPT).partition("/")
+        return token.replace("~1", "/").replace("~0", "~") + slash + rest
+    tokens = pointer.split("/")
+    for count in range(len(tokens), 0, -1):
+        indexes = [token for token in tokens[:count] if token.isdecimal()]
+        pattern = "/".join("*" if token.isdecimal() else token for token in tokens[:count])
+        if pattern in places:
+            parts = places[pattern].split("*")
+            filled = "".join(part + index for part, index in zip(parts, [*indexes, ""], strict=False))
+            return "/".join([filled, *tokens[count:]])
+    return pointer

@@ -1,0 +1,54 @@
+"""What a DialectError shows of a foreign value: its kind and the beginning of it, never all of it.
+
+Owns the text for *found*, and finding the value that a pointer names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["MISSING", "Missing", "shown", "value_at"]
+
+_SHOWN_CHARACTERS: Final = 60
+
+
+class Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Final = Missing()
+"""Stands for a member that is not there, which null does not."""
+
+
+def shown(value: object) -> str:
+    """Return the text by which an error tells what was found."""
+    if value is MISSING:
+        return "nothing"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        cut_off = "..." if len(value) > _SHOWN_CHARACTERS else ""
+        return f"{value[:_SHOWN_CHARACTERS]!r}{cut_off}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} members"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return str(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
+def value_at(tree: Any, pointer: str) -> Any:
+    """Return what *pointer* (RFC 6901) names in *tree*; MISSING where there is nothing."""
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(tree, dict):
+            tree = tree.get(name, MISSING)
+        elif isinstance(tree, list) and name.isdecimal() and len(name) < _SHOWN_CHARACTERS and int(name) < len(tree):
+            tree = tree[int(name)]
+        else:
+            return MISSING
+    return tree

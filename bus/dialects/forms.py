@@ -1,0 +1,225 @@
+"""The forms of foreign members, each a pair of functions: read the foreign value, write it again. Pure.
+
+Owns what one member may hold in a dialect. A form that writes nothing else than what it read has no `write`. Where
+reading normalises (`+07:00`, `medium`), `write` gives the plain spelling; `bus.dialects.keeping` keeps the other one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+from bus.protocol.identifiers import is_message_id, is_text_id
+from bus.protocol.timestamps import format_ms
+
+__all__ = [
+    "FLAG",
+    "LAST_MS",
+    "LIST",
+    "LONG",
+    "MESSAGE_ID",
+    "NAME",
+    "OBJECT",
+    "SECONDS",
+    "TEXT",
+    "TIME",
+    "URIS",
+    "VALUE",
+    "DURATION",
+    "Form",
+    "UnfitValueError",
+    "choice",
+    "matching",
+    "one_of",
+    "time_form",
+    "whole",
+]
+
+T = TypeVar("T")
+
+LAST_MS: Final = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z, the last time that can be written."""
+_FIRST_MS: Final = -62_135_596_800_000
+_MOST_TIME_CHARACTERS: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_RFC3339: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])(?:\.([0-9]+))?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))\Z"
+)
+_DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h|d)\Z")
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class UnfitValueError(ValueError):
+    """The value does not have the form."""
+
+
+class Form(Generic[T]):
+    """What a member may hold: *expected* in words, *read* to the canonical value, *write* back to the plain spelling.
+
+    *read* raises UnfitValueError. *write* None: the canonical value is the foreign one.
+    """
+
+    __slots__ = ("expected", "read", "write")
+
+    def __init__(self, expected: str, read: Callable[[Any], T], write: Callable[[T], Any] | None = None) -> None:
+        self.expected = expected
+        self.read = read
+        self.write = write
+
+    def written(self, value: T) -> Any:
+        """Return the plain spelling of *value*."""
+        return value if self.write is None else self.write(value)
+
+
+def matching(expected: str, fits: Callable[[str], object]) -> Form[str]:
+    """Make the form of texts that *fits* accepts."""
+
+    def read(value: Any) -> str:
+        if value.__class__ is str and fits(value):
+            text: str = value
+            return text
+        raise UnfitValueError
+
+    return Form(expected, read)
+
+
+def _of_kind(expected: str, kind: type[T]) -> Form[T]:
+    def read(value: Any) -> T:
+        if value.__class__ is kind:
+            found: T = value
+            return found
+        raise UnfitValueError
+
+    return Form(expected, read)
+
+
+def one_of(words: Collection[str]) -> Form[str]:
+    """Make the form of a closed set of words."""
+    return matching(f"one of {', '.join(words)}", frozenset(words).__contains__)
+
+
+def choice(values: dict[str, T], write: Callable[[T], str]) -> Form[T]:
+    """Make the form of words that stand for *values*."""
+
+    def read(value: Any) -> T:
+        if value.__class__ is str and value in values:
+            return values[value]
+        raise UnfitValueError
+
+    return Form(f"one of {', '.join(values)}", read, write)
+
+
+def whole(least: int, most: int | None = None) -> Form[int]:
+    """Make the form of integers from *least* to *most*; `2.0` is one."""
+    expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
+
+    def read(value: Any) -> int:
+        number = _integer(value)
+        if number < least or (most is not None and number > most):
+            raise UnfitValueError
+        return number
+
+    return Form(expected, read)
+
+
+def _integer(value: Any) -> int:
+    if value.__class__ is int or (value.__class__ is float and value.is_integer()):
+        return int(value)
+    raise UnfitValueError
+
+
+def time_form(
+    write: Callable[[int], str], fits: Callable[[str], object] | None = None, expected: str = ""
+) -> Form[int]:
+    """Make the form of RFC 3339 times, read to Unix milliseconds; *fits* narrows the spelling."""
+
+    def read(value: Any) -> int:
+        if value.__class__ is not str or len(value) > _MOST_TIME_CHARACTERS or (fits is not None and not fits(value)):
+            raise UnfitValueError
+        ms = _parsed_ms(value)
+        if ms is None:
+            raise UnfitValueError
+        return ms
+
+    return Form(expected or "a time such as 2026-01-31T12:00:00Z (RFC 3339)", read, write)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_ms(text: str) -> int | None:
+    found = _RFC3339.match(text)
+    if found is None:
+        return None
+    day, clock, fraction, sign, hours, minutes = found.groups()
+    try:
+        seconds = datetime.fromisoformat(f"{day}T{clock}+00:00")
+    except ValueError:
+        return None
+    ms = (seconds - _EPOCH) // _MILLISECOND + (int(fraction[:3].ljust(3, "0")) if fraction else 0)
+    if sign is not None:
+        offset = int(hours) * 3_600_000 + int(minutes) * 60_000
+        ms += -offset if sign == "+" else offset
+    return ms if _FIRST_MS <= ms <= LAST_MS else None
+
+
+def _short_time(ms: int) -> str:
+    """Write milliseconds only where there are any."""
+    text = format_ms(ms)
+    return text if ms % 1000 else f"{text[:-5]}Z"
+
+
+def _read_duration(value: Any) -> int:
+    found = _DURATION.match(value) if value.__class__ is str else None
+    if found is None:
+        raise UnfitValueError
+    ms = round(float(found[1]) * _UNIT_MS[found[2]])
+    if not 1 <= ms <= LAST_MS:
+        raise UnfitValueError
+    return ms
+
+
+def _write_duration(ms: int) -> str:
+    whole_seconds, rest = divmod(ms, 1000)
+    return f"{whole_seconds}.{rest:03d}".rstrip("0") + "s" if rest else f"{whole_seconds}s"
+
+
+def _read_seconds(value: Any) -> int:
+    number = _integer(value)
+    if not 1 <= number <= LAST_MS // 1000:
+        raise UnfitValueError
+    return number * 1000
+
+
+def _read_uris(value: Any) -> list[dict[str, str]]:
+    if value.__class__ is not list or not all(item.__class__ is str for item in value):
+        raise UnfitValueError
+    return [{"uri": item} for item in value]
+
+
+def _write_uris(references: list[dict[str, str]]) -> list[str]:
+    return [reference["uri"] for reference in references]
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+VALUE: Final = Form[Any]("a JSON value", _any)
+OBJECT: Final[Form[Any]] = _of_kind("an object", dict)
+LIST: Final[Form[Any]] = _of_kind("a list", list)
+FLAG: Final = _of_kind("true or false", bool)
+LONG: Final = _of_kind("a text", str)
+TEXT: Final = matching("a text of at least one character", len)
+NAME: Final = matching("a text of 1 to 256 characters without control characters", is_text_id)
+MESSAGE_ID: Final = matching("1 to 128 visible ASCII characters", is_message_id)
+TIME: Final = time_form(_short_time)
+SECONDS: Final = Form("a number of whole seconds, at least 1", _read_seconds, lambda ms: -(-ms // 1000))
+"""Whole seconds, in milliseconds here; written rounded up."""
+DURATION: Final = Form("a duration such as 300s, 5m or 250ms", _read_duration, _write_duration)
+"""A duration in text, in milliseconds here."""
+URIS: Final = Form("a list of URIs", _read_uris, _write_uris)
+"""Texts, which are references here."""

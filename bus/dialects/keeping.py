@@ -1,0 +1,332 @@
+"""Read foreign objects and write them again so that nothing is lost: what has no canonical place is kept. Pure.
+
+Owns `x_dialect`, the mark in the data of a message that came from a dialect:
+`{"of": "004", "kept": {foreign pointer: value}, "derived": [pointer into data]}`.
+
+`Source` reads the members of a foreign object by their forms and keeps each spelling that `Target` would not write
+again. `Target` writes a kept spelling only where reading it gives the canonical value, so a mark that somebody made up
+cannot make a foreign message say something else. A kept value of `ABSENT` says that the member was not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from bus.dialects.faults import MISSING, Missing, shown
+from bus.dialects.forms import LIST, OBJECT, Form, UnfitValueError
+from bus.errors import DialectError
+from bus.protocol.canonical import escape_pointer_token
+
+__all__ = ["ABSENT", "ANYTHING", "MARK", "Notes", "Source", "Target", "split_mark"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+MARK: Final = "x_dialect"
+"""The member of data that people see and no program but these codecs reads."""
+ABSENT: Final = {"absent": True}
+ANYTHING: Final = Missing()
+"""As `absent` of `Target.put`: a member that is not there may stand for any value, as defaults gave it."""
+_MOST_BYTES: Final = 32_768
+_NOT_PLAIN: Final = Missing()
+
+
+class Notes:
+    """What is noted while a foreign message is read."""
+
+    __slots__ = ("derived", "kept")
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+        self.derived: list[str] = []
+
+    def absent(self, pointer: str) -> None:
+        """Note that the member at *pointer* was not there, though something stands for it."""
+        self.kept[pointer] = ABSENT
+
+    def marked(self, data: dict[str, Any], dialect: str) -> dict[str, Any]:
+        """Put the mark of *dialect* into *data*; raise DialectError if more is kept than a message may carry."""
+        mark: dict[str, Any] = {"of": dialect}
+        if self.kept:
+            mark["kept"] = self.kept
+        if self.derived:
+            mark["derived"] = self.derived
+        if self.kept and (size := len(orjson.dumps(mark))) > _MOST_BYTES:
+            largest = max(self.kept, key=lambda pointer: len(orjson.dumps(self.kept[pointer])))
+            raise DialectError(
+                largest,
+                f"{size} bytes that have no place in a message, most of them here",
+                f"at most {_MOST_BYTES}; what is large goes by reference",
+            )
+        data[MARK] = mark
+        return data
+
+
+class Source:
+    """A foreign object that is being read: each member is taken once, by its form.
+
+    *pointer* is its place in the foreign message. *nulls*: an optional member may be null, which says nothing and is
+    kept.
+    """
+
+    __slots__ = ("_members", "notes", "nulls", "pointer")
+
+    def __init__(self, members: Mapping[str, Any], pointer: str, notes: Notes, *, nulls: bool = False) -> None:
+        self._members = dict(members)
+        self.pointer = pointer
+        self.notes = notes
+        self.nulls = nulls
+
+    def has(self, name: str) -> bool:
+        """Tell whether the member *name* is there and not taken."""
+        return name in self._members
+
+    def peek(self, name: str) -> Any:
+        """Return the member *name* without taking it; MISSING if it is not there."""
+        return self._members.get(name, MISSING)
+
+    def required(self, name: str, form: Form[T], default: T | None = None) -> T:
+        """Take the member *name*; if it is not there, *default* stands for it, and it is noted as absent."""
+        value = self._members.pop(name, MISSING)
+        if value is MISSING:
+            if default is None:
+                raise self.fault(name, MISSING, form.expected)
+            self.notes.absent(self.place(name))
+            return default
+        return self._read(name, form, value, ())
+
+    def optional(self, name: str, form: Form[T], absent: A = None, omit: Collection[Any] = ()) -> T | A:  # type: ignore[assignment]
+        """Take the member *name*; *absent* is what stands for it where it is not there.
+
+        *omit* are the canonical values for which `Target.put` writes nothing, None among them.
+        """
+        value = self._members.pop(name, MISSING)
+        if value is MISSING:
+            if absent is not None and absent not in omit:
+                self.notes.absent(self.place(name))
+            return absent
+        if value is None and self.nulls:
+            self.notes.kept[self.place(name)] = None
+            return absent
+        return self._read(name, form, value, omit)
+
+    def inside(self, name: str) -> Source:
+        """Take the object *name*."""
+        return self._inside(name, self.required(name, OBJECT))
+
+    def optional_inside(self, name: str) -> Source | None:
+        """Take the object *name*, if it is there."""
+        members = self.optional(name, OBJECT)
+        return None if members is None else self._inside(name, members)
+
+    def default_inside(self, name: str) -> None:
+        """Note that the object *name* is absent and that defaults stand for it."""
+        self.notes.absent(self.place(name))
+
+    def items(self, name: str) -> Iterator[Source]:
+        """Take the list *name* of objects."""
+        place = self.place(name)
+        for index, item in enumerate(self.required(name, LIST)):
+            if item.__class__ is not dict:
+                raise DialectError(f"{place}/{index}", shown(item), OBJECT.expected)
+            yield Source(item, f"{place}/{index}", self.notes, nulls=self.nulls)
+
+    def keep(self, name: str, form: Form[T]) -> T | None:
+        """Take the member *name*, which has no canonical place, and keep it."""
+        value = self._members.pop(name, MISSING)
+        if value is MISSING:
+            return None
+        self.notes.kept[self.place(name)] = value
+        return None if value is None and self.nulls else self._read_unnoted(name, form, value)
+
+    def keep_rest(self) -> None:
+        """Keep every member that was not taken."""
+        for name, value in self._members.items():
+            self.notes.kept[self.place(name)] = value
+        self._members = {}
+
+    def rest(self) -> dict[str, Any]:
+        """Take every member that was not taken."""
+        members, self._members = self._members, {}
+        return members
+
+    def refuse_rest(self) -> None:
+        """Raise DialectError for a member that was not taken."""
+        for name, value in self._members.items():
+            raise self.fault(name, value, "no such member")
+
+    def fault(self, name: str, found: object, expected: str, reason: str = "malformed") -> DialectError:
+        """Return the error about the member *name*."""
+        return DialectError(self.place(name), shown(found), expected, reason)
+
+    def place(self, name: str) -> str:
+        """Return the pointer of the member *name*."""
+        return f"{self.pointer}/{escape_pointer_token(name)}"
+
+    def _inside(self, name: str, members: dict[str, Any]) -> Source:
+        if not members:
+            self.notes.kept[self.place(name)] = {}
+        return Source(members, self.place(name), self.notes, nulls=self.nulls)
+
+    def _read(self, name: str, form: Form[T], value: Any, omit: Collection[Any]) -> T:
+        found = self._read_unnoted(name, form, value)
+        if (form.write is not None and form.write(found) != value) or (omit and found in omit):
+            self.notes.kept[self.place(name)] = value
+        return found
+
+    def _read_unnoted(self, name: str, form: Form[T], value: Any) -> T:
+        try:
+            return form.read(value)
+        except UnfitValueError:
+            raise self.fault(name, value, form.expected) from None
+
+
+class Target:
+    """A foreign object that is being written; `finish` of the outermost one gives the message.
+
+    *kept* is what the mark of the message kept, by foreign pointer. *is_open*: kept members without a canonical place
+    are written into it.
+    """
+
+    __slots__ = ("_kept", "_parts", "is_absent", "is_open", "members", "names", "nulls", "pointer")
+
+    def __init__(
+        self,
+        kept: dict[str, Any],
+        pointer: str = "",
+        *,
+        is_open: bool = False,
+        nulls: bool = False,
+        parts: dict[str, Target] | None = None,
+    ) -> None:
+        self._kept = kept
+        self.members: dict[str, Any] = {}
+        self.names: set[str] = set()
+        self._parts = {} if parts is None else parts
+        self._parts[pointer] = self
+        self.is_absent = False
+        self.pointer = pointer
+        self.is_open = is_open
+        self.nulls = nulls
+
+    def put(
+        self, name: str, form: Form[T], value: T | None, *, absent: Any = MISSING, omit: Collection[Any] = ()
+    ) -> None:
+        """Write *value* as the member *name*, in its kept spelling where that means the same.
+
+        None and what is in *omit* is not written. *absent* is the value that an absent member stands for.
+        """
+        self.names.add(name)
+        if self._kept:
+            kept = self._kept.pop(self.place(name), MISSING)
+            if kept is not MISSING and (spelled := self._spelled(form, value, kept, absent)) is not _NOT_PLAIN:
+                if spelled is not MISSING:
+                    self.members[name] = spelled
+                return
+        if value is not None and value not in omit:
+            self.members[name] = value if form.write is None else form.write(value)
+
+    def put_kept(self, name: str, form: Form[Any], otherwise: Any = MISSING) -> None:
+        """Write the member *name*, which has no canonical place, as it was kept; if it was not, write *otherwise*."""
+        self.names.add(name)
+        kept = self._kept.pop(self.place(name), MISSING)
+        if kept == ABSENT:
+            return
+        if kept is not MISSING and ((kept is None and self.nulls) or _reads(form, kept) is not MISSING):
+            self.members[name] = kept
+        elif otherwise is not MISSING:
+            self.members[name] = otherwise
+
+    def put_plain(self, name: str, value: Any) -> None:
+        """Write *value* as the member *name* and nothing else."""
+        self.names.add(name)
+        self.members[name] = value
+
+    def inside(self, name: str) -> Target:
+        """Return the object *name*, which is written if it gets a member, or was kept empty."""
+        self.names.add(name)
+        part = Target(self._kept, self.place(name), is_open=self.is_open, nulls=self.nulls, parts=self._parts)
+        kept = self._kept.pop(part.pointer, MISSING) if self._kept else MISSING
+        if kept == ABSENT:
+            part.is_absent = True
+        elif kept == {}:
+            self.members[name] = part.members
+        elif kept is None and self.nulls:
+            self.members[name] = None
+        return part
+
+    def items(self, name: str, count: int) -> list[Target]:
+        """Return *count* objects that are the list *name*."""
+        place = self.place(name)
+        parts = [
+            Target(self._kept, f"{place}/{index}", is_open=self.is_open, nulls=self.nulls, parts=self._parts)
+            for index in range(count)
+        ]
+        self.put_plain(name, [part.members for part in parts])
+        return parts
+
+    def place(self, name: str) -> str:
+        """Return the pointer of the member *name*."""
+        return f"{self.pointer}/{escape_pointer_token(name)}"
+
+    def finish(self) -> dict[str, Any]:
+        """Return the message: all objects in their places, with the kept members that have no canonical place."""
+        for pointer, value in self._kept.items():
+            parent, _, token = pointer.rpartition("/")
+            part = self._parts.get(parent)
+            name = token.replace("~1", "/").replace("~0", "~")
+            if part is not None and part.is_open and name not in part.names:
+                part.members[name] = value
+        # The parts were made from the outside in; a part joins when what is inside it has joined.
+        for pointer, part in reversed(self._parts.items()):
+            parent, _, token = pointer.rpartition("/")
+            outer = self._parts.get(parent)
+            if part is not self and outer is not None and part.members and not part.is_absent:
+                outer.members[token] = part.members
+        return self.members
+
+    def _spelled(self, form: Form[Any], value: Any, kept: Any, absent: Any) -> Any:
+        """Return the kept spelling; MISSING: the member is absent; _NOT_PLAIN: kept is what means another value."""
+        if kept == ABSENT:
+            return MISSING if absent is ANYTHING or (absent is not MISSING and absent == value) else _NOT_PLAIN
+        if kept is None and self.nulls:
+            return None if absent == value or (absent is MISSING and value is None) else _NOT_PLAIN
+        return kept if value is not None and _is_same(_reads(form, kept), value) else _NOT_PLAIN
+
+
+def _is_same(found: Any, value: Any) -> bool:
+    """Tell whether two JSON values are one; to Python, true and 1 are equal inside containers, too."""
+    if value.__class__ is dict or value.__class__ is list:
+        return found.__class__ is value.__class__ and _sorted_json(found) == _sorted_json(value)
+    return found.__class__ is value.__class__ and bool(found == value)
+
+
+def _sorted_json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _reads(form: Form[Any], kept: Any) -> Any:
+    try:
+        return form.read(kept)
+    except UnfitValueError:
+        return MISSING
+
+
+def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """Take the mark out of *data*; return what it kept and what it derived, if it is of *dialect*.
+
+    Anybody may have written the mark: what has not its form counts as nothing.
+    """
+    mark = data.pop(MARK, None)
+    if not isinstance(mark, dict) or mark.get("of") != dialect:
+        return {}, frozenset()
+    kept, derived = mark.get("kept"), mark.get("derived")
+    return (
+        kept if isinstance(kept, dict) else {},
+        frozenset(pointer for pointer in derived if isinstance(pointer, str))
+        if isinstance(derived, list)
+        else frozenset(),
+    )

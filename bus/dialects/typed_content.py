@@ -1,0 +1,97 @@
+"""Say any type in any dialect: `{"type": "<type>@<version>", "data": {...}}` in the place of foreign content. Pure.
+
+Owns that object: when it is recognised, and when what a message says needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bus.dialects.data_check import kind_of
+from bus.dialects.faults import shown
+from bus.dialects.keeping import MARK
+from bus.errors import DialectError
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol.identifiers import is_message_type, is_schema_version
+
+__all__ = [
+    "DIRECTIVES",
+    "TypedContent",
+    "looks_typed",
+    "read_typed",
+    "says_all",
+    "split_type",
+    "typed_name",
+    "write_typed",
+]
+
+DIRECTIVES: Final = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
+"""The performatives that direct their receiver."""
+_MEMBERS: Final = {"type", "data"}
+
+
+class TypedContent(msgspec.Struct, frozen=True):
+    """A type with its data, said in a dialect that has no such type."""
+
+    kind: PayloadType
+    version: str
+    data: dict[str, Any]
+
+    @property
+    def is_directive(self) -> bool:
+        return self.kind.terms.performative in DIRECTIVES if isinstance(self.kind.terms.performative, str) else False
+
+
+def typed_name(name: str, version: str) -> str:
+    """Return the text that names a type in a version."""
+    return f"{name}@{version}"
+
+
+def split_type(text: object) -> tuple[str, str] | None:
+    """Return type and version of such a text; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    name, at, version = text.partition("@")
+    return (name, version) if at and is_message_type(name) and is_schema_version(version) else None
+
+
+def looks_typed(value: object) -> bool:
+    """Tell whether *value* is an object of exactly the two members, so that a reader may take it for typed content."""
+    return isinstance(value, dict) and value.keys() == _MEMBERS and split_type(value["type"]) is not None
+
+
+def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None:
+    """Return the typed content in *value*, which stands at *pointer*; None if it is none of a known type."""
+    if value.__class__ is not dict or value.keys() != _MEMBERS or not isinstance(value["data"], dict):
+        return None
+    said = split_type(value["type"])
+    if said is None or said[0] not in types:
+        return None
+    return make_typed(said, value["data"], types, f"{pointer}/type", f"{pointer}/data")
+
+
+def make_typed(
+    said: tuple[str, str], data: dict[str, Any], types: Registry, type_pointer: str, data_pointer: str
+) -> TypedContent:
+    """Return the content of the known type *said*; raise DialectError for a version or a member that cannot be."""
+    kind = kind_of(types, *said)
+    if kind is None:
+        raise DialectError(
+            type_pointer, shown(typed_name(*said)), f"a version of {said[0]} that is known here", "unsupported_version"
+        )
+    if MARK in data:
+        raise DialectError(f"{data_pointer}/{MARK}", shown(data[MARK]), "no such member: it is the dialects' own")
+    return TypedContent(kind, said[1], dict(data))
+
+
+def write_typed(name: str, version: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object that says *data* of type *name*."""
+    return {"type": typed_name(name, version), "data": dict(data)}
+
+
+def says_all(data: Mapping[str, Any], members: Collection[str]) -> bool:
+    """Tell whether *data* has no other members than *members*: a table with these says all of it."""
+    return data.keys() <= set(members)
