@@ -66,7 +66,7 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self.publisher = publisher
         self.transport = transport
-        self.requests = Requester(publisher, transport, verifier=verifier, policy=policy)
+        self.requests = Requester(publisher, transport, verifier=verifier, policy=policy, middleware=middleware)
 
     @property
     def namespace(self) -> str:
@@ -261,8 +261,10 @@ def connect(
     defaults, or all of them from *settings*. *metrics* counts into a Prometheus registry of the program:
     `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests.
 
-    *middleware* is put around `publish` and each message of `publish_many`, outermost first: functions that take the
-    next publish and return one. What a handler sends is seen by the App's own middleware.
+    *middleware* is put around `publish`, each message of `publish_many`, and the publish in a `request`, outermost
+    first: functions that take the next publish and return one. A `request` sets its lifetime and reply address after
+    them. They do not see `resend`, which sends bytes again, the outbox, and what handlers publish: an App's middleware
+    sees what a handler queues and returns, and nothing sees its `send_now` and `request`.
 
         def in_task(following: Publishing) -> Publishing:
             async def publish(draft: Draft) -> Receipt:

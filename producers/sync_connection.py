@@ -26,6 +26,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.trust.policy import Policy
 from producers.connection import Bus, connect
+from producers.middleware import PublishMiddleware
 from producers.outcomes import Receipt, Result
 from producers.sealing.options import Options, RequestOptions
 from producers.stream import Item
@@ -53,14 +54,15 @@ def connect_sync(
     signer: Signer | None = None,
     verifier: Verifier | None = None,
     policy: Policy | None = None,
+    middleware: Sequence[PublishMiddleware] = (),
 ) -> Iterator[SyncBus]:
     """Open the log at *url* as *agent*, and get a `SyncBus` to publish on, without `await`.
 
         with connect_sync("sqlite:///x.db", agent="shop@svc") as bus:
             receipt = bus.publish(OrderPlaced(number=7), key="customer-3")
 
-    The arguments are those of `connect`. Open it once per process, after a server has forked its workers, and share it
-    between threads. Raises UnreachableError, ConfigurationError.
+    The arguments are those of `connect`; *middleware* runs in the thread of the bus. Open it once per process, after a
+    server has forked its workers, and share it between threads. Raises UnreachableError, ConfigurationError.
     """
     thread = _LoopThread()
     try:
@@ -75,6 +77,7 @@ def connect_sync(
             signer=signer,
             verifier=verifier,
             policy=policy,
+            middleware=middleware,
         )
         bus = thread.call(opened.__aenter__())
         try:

@@ -34,7 +34,7 @@ class PendingRequest(msgspec.Struct, frozen=True):
     """
 
     kind: PayloadType
-    addressee: str | None
+    addressee: str | None = None
     conversation_id: str = ""
     seal: str = ""
 
@@ -108,12 +108,20 @@ class PendingRequests:
         return waiter
 
     def enlist(self, waiter: Waiter, message: Message) -> bool:
-        """Accept answers to *message* for *waiter*; return False if a request of that id waits already."""
+        """Accept answers to *message* for *waiter*, and no longer to one that it sent before.
+
+        Return False if a request of that id waits already.
+        """
         if message.message_id in self._waiters:
             return False
+        self._delist(waiter)
         waiter.message = message
+        recipient = message.metadata.recipient
         waiter.asked = msgspec.structs.replace(
-            waiter.asked, conversation_id=message.metadata.conversation_id, seal=message.seal
+            waiter.asked,
+            addressee=recipient.id if recipient is not None else None,
+            conversation_id=message.metadata.conversation_id,
+            seal=message.seal,
         )
         self._unsent.discard(waiter)
         self._waiters[message.message_id] = waiter
@@ -123,12 +131,16 @@ class PendingRequests:
         """Remove *waiter*: its caller is done or gone."""
         waiter.end()
         self._unsent.discard(waiter)
-        if waiter.message is not None:
-            del self._waiters[waiter.message.message_id]
-            self._ended[waiter.message.message_id] = waiter.asked
-            if len(self._ended) > _ENDED_KEPT:
-                self._ended.popitem(last=False)
-            waiter.message = waiter.answer = None
+        self._delist(waiter)
+        waiter.message = waiter.answer = None
+
+    def _delist(self, waiter: Waiter) -> None:
+        if waiter.message is None:
+            return
+        del self._waiters[waiter.message.message_id]
+        self._ended[waiter.message.message_id] = waiter.asked
+        if len(self._ended) > _ENDED_KEPT:
+            self._ended.popitem(last=False)
 
     def end_all(self) -> None:
         """End every waiter."""

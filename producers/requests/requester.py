@@ -15,7 +15,6 @@ import msgspec
 
 from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
 from bus.payloads.payload_types import payload_type
-from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -24,7 +23,8 @@ from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.trust.policy import AllowAll, Policy
 from bus.vocabulary.error import ErrorReported
-from producers.outcomes import PublishRejected, PublishUnknown, RequestFailed, RequestTimedOut, UnexpectedReply
+from producers.middleware import PublishMiddleware, around
+from producers.outcomes import PublishRejected, PublishUnknown, Receipt, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import ReplyFilter, ReplyReader
@@ -49,8 +49,10 @@ class Requester:
         *,
         verifier: Verifier | None = None,
         policy: Policy | None = None,
+        middleware: Sequence[PublishMiddleware] = (),
     ) -> None:
         origin = publisher.sealer.origin
+        self._middleware = middleware
         self._publisher = publisher
         self._transport = transport
         self._clock = publisher.clock
@@ -81,6 +83,8 @@ class Requester:
             metrics=publisher.metrics,
         )
         self._opening: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Future[Receipt]] = set()
+        """Publishes inside middleware."""
         self._closed = False
 
     async def ask(
@@ -98,14 +102,18 @@ class Requester:
         UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
-        asked = PendingRequest(payload_type(reply), _addressee(options))
+        asked = PendingRequest(payload_type(reply))
         deadline_s = self._clock.monotonic_s() + timeout_s
         waiter = self.waiting.open(asked, deadline_s, cause.message_id if cause is not None else None)
         try:
             await self._open(waiter)
-            sealed = self._seal(draft_of(payload, options), waiter, cause)
-            answer = await self._answer(sealed, waiter, timeout_s)
-            return _opened(answer, sealed.message, reply, asked)
+            draft = draft_of(payload, options)
+            if self._middleware:
+                answer, request = await self._answer_through(draft, waiter, cause, timeout_s)
+            else:
+                sealed = self._seal(draft, waiter, cause)
+                answer, request = await self._answer(sealed, waiter, timeout_s), sealed.message
+            return _opened(answer, request, reply, asked)
         finally:
             self.waiting.close(waiter)
 
@@ -118,6 +126,8 @@ class Requester:
         """Stop reading answers; waiting callers get a ClosedError."""
         self._closed = True
         self.waiting.end_all()
+        for sending in tuple(self._sending):
+            sending.cancel()
         try:
             if self._opening is not None:
                 self._opening.cancel()
@@ -198,6 +208,7 @@ class Requester:
             late = DeadlineError("the deadline passed before it was sent")
             raise PublishRejected(f"not sent: {late}", late)
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
+        _check_immediate(draft)
         sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin)
         self._check_answerable(sealed.message)
         self._replies.accept_type(waiter.asked.kind)
@@ -229,24 +240,87 @@ class Requester:
         try:
             if isinstance(result, PublishRejected):
                 raise result
-            waiter.sent = True
-            if not waiter.done.done():
-                await asyncio.wait((waiter.done,))
-            if (answer := waiter.result()) is not None:
-                return answer
-            if isinstance(result, PublishUnknown):
-                raise result
+            return await self._answer_of_sent(
+                waiter, sealed.message, timeout_s, result if isinstance(result, PublishUnknown) else None
+            )
         finally:
             # A frame that refers to the error it raised, and so to the request, keeps both until the garbage collector
             # runs.
             del result
+
+    async def _answer_of_sent(
+        self, waiter: Waiter, request: Message, timeout_s: float, unknown: PublishUnknown | None
+    ) -> Answer:
+        """Wait for the answer to *request*, which is in the log, or with *unknown* may be there."""
+        waiter.sent = True
+        try:
+            if not waiter.done.done():
+                await asyncio.wait((waiter.done,))
+            if (answer := waiter.result()) is not None:
+                return answer
+            if unknown is not None:
+                raise unknown
+        finally:
+            del unknown
         if self._closed:
-            raise ClosedError(f"the bus was closed before {sealed.message_type} {sealed.message_id} was answered")
+            raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
         refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
-        raise RequestTimedOut(
-            f"{sealed.message_type} {sealed.message_id} was accepted and not answered within {timeout_s:g} s{refused}",
-            sealed.message,
-        )
+        asked = f"{request.message_type} {request.message_id}"
+        raise RequestTimedOut(f"{asked} was accepted and not answered within {timeout_s:g} s{refused}", request)
+
+    async def _answer_through(
+        self, draft: Draft, waiter: Waiter, cause: Message | None, timeout_s: float
+    ) -> tuple[Answer, Message]:
+        """Publish *draft* through the middleware; return the answer, and the request as it was sealed."""
+
+        async def publish(changed: Draft) -> Receipt:
+            if waiter.done.done():
+                late = DeadlineError("nobody waits for its answer any more")
+                raise PublishRejected(f"not sent: {late}", late)
+            sealed = self._seal(changed, waiter, cause)
+            return await self._publisher.send(sealed, timeout_s=max(0.001, self._left_s(waiter)))
+
+        sending = asyncio.ensure_future(around(publish, self._middleware)(draft))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sent)
+        try:
+            await asyncio.wait((sending, waiter.done), return_when=asyncio.FIRST_COMPLETED)
+            request, unknown = self._fate(sending, waiter)
+            return waiter.result() or await self._answer_of_sent(waiter, request, timeout_s, unknown), request
+        except BaseException:
+            sending.cancel()
+            raise
+        finally:
+            # The task holds its error, whose traceback holds this frame.
+            del sending
+
+    def _fate(self, sending: asyncio.Future[Receipt], waiter: Waiter) -> tuple[Message, PublishUnknown | None]:
+        """Return the request, and PublishUnknown where it only may be in the log; else raise why it is not."""
+        request = waiter.message
+        if request is not None and waiter.answer is not None:
+            return request, None
+        if not sending.done():
+            if self._closed:
+                raise ClosedError("the bus was closed before the request was sent")
+            late = DeadlineError("the deadline passed before the middleware had published it")
+            if request is None:
+                raise PublishRejected(f"not sent: {late}", late)
+            return request, PublishUnknown(f"may or may not be in the log: {late}", request, late)
+        error = sending.exception()
+        try:
+            if request is not None and (error is None or isinstance(error, PublishUnknown)):
+                return request, error
+            if error is None:
+                fault = ContractError("the middleware has not published it")
+                raise PublishRejected(f"not sent: {fault}", fault)
+            raise error
+        finally:
+            del error
+
+    def _sent(self, sending: asyncio.Future[Receipt]) -> None:
+        self._sending.discard(sending)
+        if not sending.cancelled():
+            sending.exception()
 
     def _left_s(self, waiter: Waiter) -> float:
         return waiter.deadline_s - self._clock.monotonic_s()
@@ -259,9 +333,12 @@ async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Ou
     return outcomes.result()
 
 
-def _addressee(options: RequestOptions) -> str | None:
-    to = options.get("to")
-    return to.id if isinstance(to, Agent) else to
+def _check_immediate(draft: Draft) -> None:
+    """Raise PublishRejected for a delay, which middleware may have added."""
+    for name in ("delay_s", "at"):
+        if getattr(draft, name) is not None:
+            error = ContractError("is no option of a request, which is sent at once", name)
+            raise PublishRejected(f"refused before sending: {error}", error)
 
 
 def _opened(answer: Answer, request: Message, reply: type[_Reply], asked: PendingRequest) -> _Reply:

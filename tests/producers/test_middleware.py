@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from consumers.declaration import Handling
 from producers.middleware import Publishing
-from sealbus import Draft, PublishRejected, Receipt, connect, payload
+from sealbus import (
+    App,
+    Context,
+    Draft,
+    PublishRejected,
+    PublishUnknown,
+    Receipt,
+    RequestTimedOut,
+    connect,
+    connect_sync,
+    payload,
+)
 
 
 @payload("order.placed")
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     number: int
+
+
+@payload("order.booked")
+class Booked(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    task_id: str | None = None
 
 
 def in_task(task_id: str, seen: list[object]) -> object:
@@ -60,3 +83,137 @@ async def test_a_stream_that_is_left_publishes_no_more() -> None:
             break
         await stream.aclose()  # type: ignore[attr-defined]
     assert begun.count("t") <= 512
+
+
+# Requests.
+
+
+@asynccontextmanager
+async def booking(tmp_path: Path) -> AsyncGenerator[str]:
+    """A worker that answers orders but number 0; yields its log."""
+    app, url = App("books@svc"), f"sqlite:///{tmp_path / 'log.db'}"
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> Booked | None:
+        return Booked(number=order.number, task_id=context.message.metadata.task_id) if order.number else None
+
+    async with app.running(url):
+        yield url
+
+
+def publishing_by(step: Callable[[Publishing, Draft], Awaitable[Receipt]]) -> Callable[[Publishing], Publishing]:
+    def wrap(following: Publishing) -> Publishing:
+        async def publish(draft: Draft) -> Receipt:
+            return await step(following, draft)
+
+        return publish
+
+    return wrap
+
+
+async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: Path) -> None:
+    seen: list[object] = []
+    around = [in_task("outer", seen), in_task("inner", seen)]
+    async with booking(tmp_path) as url, connect(url, agent="shop@svc", env={}, middleware=around) as bus:  # type: ignore[arg-type]
+        assert await bus.request(Order(number=1), Booked, timeout_s=20) == Booked(number=1, task_id="inner")
+        with pytest.raises(PublishRejected):
+            await bus.request(Order(number=2), Booked, max_hops=-1)
+        await asyncio.sleep(0)
+    assert seen[:2] == ["outer", "inner"]
+    assert seen[-4:] == ["outer", "inner", "rejected", "rejected"]
+
+
+async def test_middleware_that_sends_a_request_again_gets_the_answer_to_the_last_one(tmp_path: Path) -> None:
+    async def twice(following: Publishing, draft: Draft) -> Receipt:
+        await following(msgspec.structs.replace(draft, payload=Order(number=0)))
+        return await following(draft)
+
+    async with (
+        booking(tmp_path) as url,
+        connect(url, agent="shop@svc", env={}, middleware=[publishing_by(twice)]) as bus,
+    ):
+        assert await bus.request(Order(number=7), Booked, timeout_s=20) == Booked(number=7)
+        assert len(bus.requests.waiting) == 0
+
+
+async def test_a_request_that_nobody_answers_ends_at_its_deadline_with_middleware_too() -> None:
+    seen: list[object] = []
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+        with pytest.raises(RequestTimedOut):
+            await bus.request(Order(number=1), Booked, timeout_s=0.2)
+    assert seen[0] == "t"
+
+
+async def _hangs_before(_: Publishing, draft: Draft) -> Receipt:
+    await asyncio.sleep(60)
+    raise AssertionError(draft)
+
+
+async def _hangs_after(following: Publishing, draft: Draft) -> Receipt:
+    await following(draft)
+    return await _hangs_before(following, draft)
+
+
+async def _publishes_nothing(_: Publishing, __: Draft) -> Receipt:
+    return Receipt("m", "t", 0, 0, 0)
+
+
+async def _fails(_: Publishing, __: Draft) -> Receipt:
+    raise KeyError("no tenant")
+
+
+async def _delays(following: Publishing, draft: Draft) -> Receipt:
+    return await following(msgspec.structs.replace(draft, delay_s=5))
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (_hangs_before, PublishRejected),
+        (_hangs_after, PublishUnknown),
+        (_publishes_nothing, PublishRejected),
+        (_delays, PublishRejected),
+        (_fails, KeyError),
+    ],
+)
+async def test_a_request_whose_middleware_does_not_publish_it_ends_all_the_same(
+    step: Callable[[Publishing, Draft], Awaitable[Receipt]], error: type[Exception]
+) -> None:
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[publishing_by(step)]) as bus:
+        async with asyncio.timeout(10):
+            with pytest.raises(error):
+                await bus.request(Order(number=1), Booked, timeout_s=0.3)
+        assert len(bus.requests.waiting) == 0
+
+
+def test_a_bus_without_a_loop_has_middleware_too() -> None:
+    seen: list[object] = []
+    with connect_sync("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+        bus.publish(Order(number=1), key="k")
+        list(bus.publish_many([Order(number=2)]))
+    assert [each for each in seen if each == "t"] == ["t", "t"]
+
+
+async def test_the_middleware_of_handlers_sees_what_a_handler_queues_and_returns() -> None:
+    seen: list[object] = []
+
+    def watched(following: Handling) -> Handling:
+        async def handler(payload: object, context: Context) -> object:
+            returned = await following(payload, context)
+            seen.extend(output.draft.payload for output in context.outputs)
+            seen.append(returned)
+            return returned
+
+        return handler
+
+    app = App("books@svc", types=[Booked], middleware=[watched])
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> Booked:
+        context.send(Booked(number=1))
+        return Booked(number=2)
+
+    async with app.test() as bus:
+        await bus.publish(Order(number=1))
+        await bus.settle()
+    assert seen == [Booked(number=1), Booked(number=2)]
