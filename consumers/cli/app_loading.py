@@ -14,6 +14,7 @@ from types import ModuleType
 import click
 
 from bus.errors import BusError, ConfigurationError, text_of
+from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from consumers.app import App
 
@@ -54,6 +55,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
+            hint = hint or printable(nearest(error.name, _modules_beside(error.name)))
             raise click.UsageError(
                 f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
@@ -62,6 +64,21 @@ def _import(name: str) -> ModuleType:
         raise
     except Exception as error:
         raise _failed(name, error) from error
+
+
+def _modules_beside(name: str) -> list[str]:
+    """Return the modules and packages of the current directory that are in the same package as *name* would be."""
+    package = name.rpartition(".")[0]
+    prefix = f"{package}." if package else ""
+    try:
+        entries = sorted(Path(*package.split(".")).iterdir())
+    except OSError:
+        return []
+    return [
+        prefix + entry.stem
+        for entry in entries
+        if entry.stem.isidentifier() and (entry.suffix == ".py" or (entry / "__init__.py").is_file())
+    ]
 
 
 def _failed(name: str, error: Exception) -> ImportFailedError:

@@ -1,0 +1,55 @@
+"""The App that `MODULE:APP` names, and what is said where it names none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from consumers.cli.app_loading import load_app
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory, with modules of its own; `sys.path` is as before afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shop = tmp_path / "shopping"
+    shop.mkdir()
+    for file in (
+        tmp_path / "near_agents.py",
+        shop / "__init__.py",
+        shop / "near_orders.py",
+        tmp_path / "near-agent.txt",
+    ):
+        file.write_text("")
+    yield tmp_path
+    sys.modules.pop("shopping", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "near"),
+    [
+        ("near_agent:app", "near_agents"),
+        ("shoping:app", "shopping"),
+        ("shopping.near_order:app", "shopping.near_orders"),
+        ("shoping.near_orders:app", "shopping"),
+    ],
+)
+def test_a_mistyped_module_names_the_nearest_one_of_the_directory(project: Path, target: str, near: str) -> None:
+    with pytest.raises(click.UsageError, match=rf"there is no module .*; the nearest is {near}$"):
+        load_app(target)
+
+
+@pytest.mark.parametrize("target", ["something_else:app", "gone.near_agents:app"])
+def test_a_module_that_is_like_none_of_them_names_none(project: Path, target: str) -> None:
+    with pytest.raises(click.UsageError, match=r"more places$"):
+        load_app(target)
+
+
+def test_a_file_name_is_answered_with_the_module(project: Path) -> None:
+    with pytest.raises(click.UsageError, match=r"near_agents is meant without \.py"):
+        load_app("near_agents.py:app")
