@@ -18,8 +18,6 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 _BLOCK = re.compile(r"(<!-- fragment -->\n)?```python\n(.*?)```", re.DOTALL)
-_OLDER = {"effects-once.md"}
-"""Pages of fragments alone."""
 
 
 def blocks(page: Path) -> list[tuple[bool, str]]:
@@ -33,9 +31,7 @@ def test_every_python_block_is_python(page: Path) -> None:
         ast.parse(code, page.name)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in _OLDER and blocks(page)], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_a_page_runs(page: Path) -> None:
     code = "\n\n".join(code for is_fragment, code in blocks(page) if not is_fragment)
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
