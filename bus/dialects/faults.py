@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["MISSING", "Missing", "shown", "value_at"]
+__all__ = ["MISSING", "Missing", "kind_shown", "shown", "value_at"]
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -39,6 +39,15 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return str(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
+def kind_shown(value: object) -> str:
+    """Return the text for what may be a secret: its kind alone."""
+    if isinstance(value, str):
+        return "a text"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number"
+    return shown(value)
 
 
 def value_at(tree: Any, pointer: str) -> Any:

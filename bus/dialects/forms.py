@@ -22,6 +22,7 @@ __all__ = [
     "LONG",
     "MESSAGE_ID",
     "NAME",
+    "NUMBER",
     "OBJECT",
     "SECONDS",
     "TEXT",
@@ -61,15 +62,23 @@ class UnfitValueError(ValueError):
 class Form(Generic[T]):
     """What a member may hold: *expected* in words, *read* to the canonical value, *write* back to the plain spelling.
 
-    *read* raises UnfitValueError. *write* None: the canonical value is the foreign one.
+    *read* raises UnfitValueError. *write* None: the canonical value is the foreign one. *is_secret*: no error shows it.
     """
 
-    __slots__ = ("expected", "read", "write")
+    __slots__ = ("expected", "is_secret", "read", "write")
 
-    def __init__(self, expected: str, read: Callable[[Any], T], write: Callable[[T], Any] | None = None) -> None:
+    def __init__(
+        self,
+        expected: str,
+        read: Callable[[Any], T],
+        write: Callable[[T], Any] | None = None,
+        *,
+        is_secret: bool = False,
+    ) -> None:
         self.expected = expected
         self.read = read
         self.write = write
+        self.is_secret = is_secret
 
     def written(self, value: T) -> Any:
         """Return the plain spelling of *value*."""
@@ -131,6 +140,13 @@ def _integer(value: Any) -> int:
     if value.__class__ is int or (value.__class__ is float and value.is_integer()):
         return int(value)
     raise UnfitValueError
+
+
+def _read_number(value: Any) -> float:
+    if value.__class__ not in (int, float) or value < 0:
+        raise UnfitValueError
+    number: float = value
+    return number
 
 
 def time_form(
@@ -213,6 +229,7 @@ OBJECT: Final[Form[Any]] = _of_kind("an object", dict)
 LIST: Final[Form[Any]] = _of_kind("a list", list)
 FLAG: Final = _of_kind("true or false", bool)
 LONG: Final = _of_kind("a text", str)
+NUMBER: Final = Form("a number, at least 0", _read_number)
 TEXT: Final = matching("a text of at least one character", len)
 NAME: Final = matching("a text of 1 to 256 characters without control characters", is_text_id)
 MESSAGE_ID: Final = matching("1 to 128 visible ASCII characters", is_message_id)

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from bus.dialects.faults import MISSING, Missing, shown
-from bus.dialects.forms import LIST, OBJECT, Form, UnfitValueError
+from bus.dialects.faults import MISSING, Missing, kind_shown, shown
+from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
@@ -46,6 +46,11 @@ class Notes:
     def absent(self, pointer: str) -> None:
         """Note that the member at *pointer* was not there, though something stands for it."""
         self.kept[pointer] = ABSENT
+
+    def derive(self, data: dict[str, Any], name: str, value: object) -> None:
+        """Make up the required field *name* of *data*, which the foreign message does not have."""
+        data[name] = value
+        self.derived.append(f"/{name}")
 
     def marked(self, data: dict[str, Any], dialect: str) -> dict[str, Any]:
         """Put the mark of *dialect* into *data*; raise DialectError if more is kept than a message may carry."""
@@ -113,6 +118,13 @@ class Source:
             return absent
         return self._read(name, form, value, omit)
 
+    def take(self, data: dict[str, Any], names: Mapping[str, str]) -> None:
+        """Take the members *names* as they are, into the fields of *data* that they map to."""
+        for name, field in names.items():
+            value = self.optional(name, VALUE)
+            if value is not None:
+                data[field] = value
+
     def inside(self, name: str) -> Source:
         """Take the object *name*."""
         return self._inside(name, self.required(name, OBJECT))
@@ -156,7 +168,7 @@ class Source:
     def refuse_rest(self) -> None:
         """Raise DialectError for a member that was not taken."""
         for name, value in self._members.items():
-            raise self.fault(name, value, "no such member")
+            raise DialectError(self.place(name), kind_shown(value), "no such member")
 
     def fault(self, name: str, found: object, expected: str, reason: str = "malformed") -> DialectError:
         """Return the error about the member *name*."""
@@ -181,7 +193,8 @@ class Source:
         try:
             return form.read(value)
         except UnfitValueError:
-            raise self.fault(name, value, form.expected) from None
+            found = kind_shown(value) if form.is_secret else shown(value)
+            raise DialectError(self.place(name), found, form.expected) from None
 
 
 class Target:
@@ -229,6 +242,12 @@ class Target:
         if value is not None and value not in omit:
             self.members[name] = value if form.write is None else form.write(value)
 
+    def put_sayable(self, name: str, form: Form[T], value: T | None, origin: str, *, absent: Any = MISSING) -> None:
+        """Write *value* as `put` does; raise DialectError if it has not the form. *origin*: its place there."""
+        if value is None or _reads(form, form.written(value)) is MISSING:
+            raise DialectError(origin, shown(MISSING if value is None else value), f"{form.expected}, to be said here")
+        self.put(name, form, value, absent=absent)
+
     def put_kept(self, name: str, form: Form[Any], otherwise: Any = MISSING) -> None:
         """Write the member *name*, which has no canonical place, as it was kept; if it was not, write *otherwise*."""
         self.names.add(name)
@@ -239,6 +258,11 @@ class Target:
             self.members[name] = kept
         elif otherwise is not MISSING:
             self.members[name] = otherwise
+
+    def put_all(self, data: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        """Write the fields of *data* as the members *names* that they map to, which is what `Source.take` reads."""
+        for name, field in names.items():
+            self.put(name, VALUE, data.get(field))
 
     def put_plain(self, name: str, value: Any) -> None:
         """Write *value* as the member *name* and nothing else."""

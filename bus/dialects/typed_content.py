@@ -20,7 +20,8 @@ from bus.protocol.identifiers import is_message_type, is_schema_version
 __all__ = [
     "DIRECTIVES",
     "TypedContent",
-    "looks_typed",
+    "is_typed",
+    "make_typed",
     "read_typed",
     "says_all",
     "split_type",
@@ -58,18 +59,22 @@ def split_type(text: object) -> tuple[str, str] | None:
     return (name, version) if at and is_message_type(name) and is_schema_version(version) else None
 
 
-def looks_typed(value: object) -> bool:
-    """Tell whether *value* is an object of exactly the two members, so that a reader may take it for typed content."""
-    return isinstance(value, dict) and value.keys() == _MEMBERS and split_type(value["type"]) is not None
+def is_typed(value: Any, types: Registry) -> bool:
+    """Tell whether a reader takes *value* for typed content: exactly the two members, and a known type."""
+    return (
+        value.__class__ is dict
+        and value.keys() == _MEMBERS
+        and value["data"].__class__ is dict
+        and (said := split_type(value["type"])) is not None
+        and said[0] in types
+    )
 
 
 def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None:
     """Return the typed content in *value*, which stands at *pointer*; None if it is none of a known type."""
-    if value.__class__ is not dict or value.keys() != _MEMBERS or not isinstance(value["data"], dict):
+    if not is_typed(value, types):
         return None
-    said = split_type(value["type"])
-    if said is None or said[0] not in types:
-        return None
+    said = split_type(value["type"]) or ("", "")
     return make_typed(said, value["data"], types, f"{pointer}/type", f"{pointer}/data")
 
 
