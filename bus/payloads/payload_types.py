@@ -365,11 +365,12 @@ def encode_payload(subject: msgspec.Struct) -> bytes:
 class Registry:
     """The payload types an application knows, by message type; immutable.
 
-    Raises NameError for one whose annotations name nothing.
+    What it does not know itself, *below* is asked for. Raises NameError for a class whose annotations name nothing.
     """
 
-    def __init__(self, classes: Iterable[type[msgspec.Struct]] = ()) -> None:
+    def __init__(self, classes: Iterable[type[msgspec.Struct]] = (), *, below: Registry | None = None) -> None:
         self._types: dict[str, PayloadType] = {}
+        self._below = below
         for cls in classes:
             kind = payload_type(cls)
             # An annotation that names nothing must not become a dead letter of each message.
@@ -379,23 +380,30 @@ class Registry:
                 raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")
 
     def __iter__(self) -> Iterator[PayloadType]:
-        return iter(self._types.values())
+        yield from self._types.values()
+        if self._below is not None:
+            yield from (kind for kind in self._below if kind.name not in self._types)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._types
+        return name in self._types or (self._below is not None and name in self._below)
+
+    def names(self) -> frozenset[str]:
+        """Every message type that is known."""
+        return frozenset(self._types) | (self._below.names() if self._below is not None else frozenset())
 
     def get(self, name: str) -> PayloadType | None:
         """The type registered for *name*."""
-        return self._types.get(name)
+        known = self._types.get(name)
+        return known if known is not None or self._below is None else self._below.get(name)
 
     def prove(self, name: str, data: bytes) -> msgspec.Struct | None:
         """`PayloadType.prove` of the type registered for *name*."""
-        kind = self._types.get(name)
+        kind = self.get(name)
         return kind.prove(data) if kind is not None else None
 
     def label(self, name: str) -> str:
         """*name* where it is registered, else `other`: what a metric label may say."""
-        return name if name in self._types else "other"
+        return name if name in self else "other"
 
 
 @contextlib.contextmanager

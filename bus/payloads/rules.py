@@ -19,15 +19,19 @@ from bus.errors import ContractError
 __all__ = [
     "All",
     "Among",
+    "AtMost",
     "Begins",
+    "Bytes",
     "Computed",
     "Condition",
     "Either",
     "Every",
     "Has",
     "Is",
+    "IsText",
     "Least",
     "Not",
+    "RangeOf",
     "Rule",
     "Size",
     "Some",
@@ -118,6 +122,33 @@ class Begins(_Condition, frozen=True):
     beginning: str
 
 
+class AtMost(_Condition, frozen=True):
+    """The number in *field* is at most the one in *other*."""
+
+    field: str
+    other: str
+
+
+class Bytes(_Condition, frozen=True):
+    """What *field* has takes at most *most* bytes as JSON."""
+
+    field: str
+    most: int
+
+
+class IsText(_Condition, frozen=True):
+    """*field* has a text."""
+
+    field: str
+
+
+class RangeOf(_Condition, frozen=True):
+    """The range of versions in *field*, such as `x@1`, is one of the type that *other* names; or there is none."""
+
+    field: str
+    other: str
+
+
 class Computed(_Condition, frozen=True):
     """What only code can tell: *test* takes the payload. It can't be exported; *why* says so where it would stand."""
 
@@ -205,13 +236,32 @@ def _begins(condition: Any, subject: Any) -> bool:
     return isinstance(value, str) and value.startswith(condition.beginning)
 
 
+def _at_most(condition: Any, subject: Any) -> bool:
+    value, other = value_of(subject, condition.field), value_of(subject, condition.other)
+    return isinstance(value, int | float) and isinstance(other, int | float) and value <= other
+
+
+def _bytes(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    return value is msgspec.UNSET or len(msgspec.json.encode(value)) <= condition.most
+
+
+def _range_of(condition: Any, subject: Any) -> bool:
+    value = value_of(subject, condition.field)
+    return not isinstance(value, str) or value.partition("@")[0] == value_of(subject, condition.other)
+
+
 _TESTS: dict[type, Callable[[Any, Any], bool]] = {
     Has: _given,
     Is: _is,
     Least: _least,
     Size: _size,
     Among: _among,
+    AtMost: _at_most,
     Begins: _begins,
+    Bytes: _bytes,
+    IsText: lambda condition, subject: isinstance(value_of(subject, condition.field), str),
+    RangeOf: _range_of,
     All: lambda condition, subject: all(holds(part, subject) for part in condition.parts),
     Either: lambda condition, subject: any(holds(part, subject) for part in condition.parts),
     Not: lambda condition, subject: not holds(condition.part, subject),

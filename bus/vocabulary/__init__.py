@@ -15,8 +15,6 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from bus.payloads.payload_types import PayloadType, Registry, payload_type
 
 if TYPE_CHECKING:
@@ -210,14 +208,9 @@ class Vocabulary(Registry):
         """Return the built-in type *name*."""
         return self._load(name) if name in _FAMILY_OF else None
 
-    def prove(self, name: str, data: bytes) -> msgspec.Struct | None:
-        """`PayloadType.prove` of the built-in type *name*."""
-        kind = self.get(name)
-        return kind.prove(data) if kind is not None else None
-
-    def label(self, name: str) -> str:
-        """Return *name* where it is built in, else `other`."""
-        return name if name in _FAMILY_OF else "other"
+    def names(self) -> frozenset[str]:
+        """Every built-in type; nothing is imported for it."""
+        return frozenset(_FAMILY_OF)
 
     def _load(self, name: str) -> PayloadType:
         known = self._types.get(name)

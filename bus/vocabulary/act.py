@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import Computed, Is, Rule, Size
+from bus.payloads.rules import All, Every, Is, IsText, Rule, Size
 from bus.vocabulary.forms import Flag, Object, Value
 from bus.vocabulary.parts import CalledTool, Ref
 
@@ -38,9 +40,7 @@ _NO_END = Rule("an act that wants an answer does not conclude", "/concludes", Is
 _SAYS_WHY = Rule(
     "content has code and message, texts",
     "/content",
-    Computed(
-        lambda act: all(isinstance(act.content.get(name), str) for name in ("code", "message")), "looks into content"
-    ),
+    Every("content", All((IsText("code"), IsText("message")))),
 )
 
 
@@ -100,6 +100,8 @@ class ActConfirm(_Act, frozen=True, kw_only=True):
 )
 class ActError(_Act, frozen=True, kw_only=True):
     """An agent says what went wrong."""
+
+    __example__: ClassVar = {"content": {"code": "error.transient", "message": "the index is being rebuilt"}}
 
 
 @payload(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import All, Has, Is, Rule, when
+from bus.payloads.rules import Has, Is, Rule, when
 from bus.vocabulary.forms import Code, Count, Flag, Name, Number, Text, TypeRange, Value
 from bus.vocabulary.parts import AgentCard, AgentInfo
 
@@ -52,11 +52,8 @@ class AgentHandshake(Value, frozen=True, kw_only=True):
     performative="confirm",
     ttl_s=3600,
     rules=(
-        Rule(
-            "accepted needs an agent_card and a protocol",
-            "/agent_card",
-            when(Is("accepted", (True,)), All((Has("agent_card"), Has("protocol")))),
-        ),
+        Rule("accepted needs an agent_card", "/agent_card", when(Is("accepted", (True,)), Has("agent_card"))),
+        Rule("accepted needs a protocol", "/protocol", when(Is("accepted", (True,)), Has("protocol"))),
         Rule("not accepted needs a reason_code", "/reason_code", when(Is("accepted", (False,)), Has("reason_code"))),
     ),
 )

@@ -138,6 +138,14 @@ class ApprovalRequest(Value, frozen=True, kw_only=True):
     references of a held message's action have their `sha256`.
     """
 
+    __example__: ClassVar = {
+        "approval_id": "release-7",
+        "action": {"type": "deploy", "description": "put release 7 into production"},
+        "action_hash": "sha256:b5124a7898048f70f238117be054c7772c2fcae4be5226b4f4817e295d6647dc",
+        "reason": "its tests passed",
+        "risk_assessment": {"risk_level": "medium"},
+    }
+
     approval_id: Name
     """The requester's own id. For a held message the hash of content_hash, group, key, message_type, namespace, round,
     rule and sender, where key is what the inbox remembers it by and round its redrive count.

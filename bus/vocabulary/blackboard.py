@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import Computed, Every, Has, Is, Rule, exactly_one
-from bus.vocabulary.forms import Any_, Count, Flag, Hash, Instant, Level, Name, Object, Path, Positive, Value, json_size
+from bus.payloads.rules import Bytes, Every, Has, Is, Rule, exactly_one
+from bus.vocabulary.forms import Any_, Count, Flag, Hash, Instant, Level, Name, Object, Path, Positive, Value
 from bus.vocabulary.parts import Ref
 
 __all__ = [
@@ -38,7 +38,7 @@ MOST_VALUE_BYTES = 262_144
         Rule(
             "value takes at most 256 KiB: larger ones travel by ref",
             "/value",
-            Computed(lambda write: json_size(write.value) <= MOST_VALUE_BYTES, "sizes"),
+            Bytes("value", MOST_VALUE_BYTES),
         ),
         Rule("ref needs its sha256", "/ref/sha256", Every("ref", Has("sha256"))),
     ),

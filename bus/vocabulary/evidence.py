@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import All, Among, Begins, Either, Has, Is, Rule, Size, Some, when
+from bus.payloads.rules import Among, Begins, Either, Has, Is, Rule, Size, Some, when
 from bus.vocabulary.forms import Hash, Long, Name, Share, Text, Value
 from bus.vocabulary.parts import Effect, Evidence, Ref
 
@@ -66,9 +66,14 @@ class ClaimMade(Value, frozen=True, kw_only=True):
     ttl_s=604800,
     rules=(
         Rule(
-            "a selected option is one of at least two options",
+            "a selected option has at least two options",
             "/options",
-            when(Is("kind", ("selected_option",)), All((Size("options", 2), Among("decision", "options")))),
+            when(Is("kind", ("selected_option",)), Size("options", 2)),
+        ),
+        Rule(
+            "a selected option is one of the options",
+            "/decision",
+            when(Is("kind", ("selected_option",)), Among("decision", "options")),
         ),
         Rule(
             "without evidence_refs it needs limitations or a confidence",

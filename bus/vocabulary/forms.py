@@ -42,7 +42,6 @@ __all__ = [
     "Verdict",
     "Version",
     "Word",
-    "json_size",
 ]
 
 # Patterns end with \Z: a $ would take a line break behind the text. Exports write $ for it, which means the same there.
@@ -143,8 +142,3 @@ class RuledValue(Value, frozen=True, kw_only=True):
         for rule in self.__rules__:
             if not holds(rule.condition, self):
                 raise ValueError(rule.text)
-
-
-def json_size(value: Any) -> int:
-    """Return the bytes of *value* as JSON; 0 for what is absent."""
-    return 0 if value is msgspec.UNSET else len(msgspec.json.encode(value))

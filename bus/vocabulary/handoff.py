@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import Computed, Has, Is, Rule, when
-from bus.vocabulary.forms import Code, Instant, Name, Object, Positive, Text, Value, Word, json_size
+from bus.payloads.rules import Bytes, Has, Is, Rule, when
+from bus.vocabulary.forms import Code, Instant, Name, Object, Positive, Text, Value, Word
 from bus.vocabulary.parts import Budget, ChangedFile, Effect, Ref, ReturnContract, Scope
 
 __all__ = [
@@ -32,7 +32,7 @@ MOST_CONTEXT_BYTES = 65_536
         Rule(
             "context takes at most 64 KiB: pass references, not a history",
             "/context",
-            Computed(lambda request: json_size(request.context) <= MOST_CONTEXT_BYTES, "sizes"),
+            Bytes("context", MOST_CONTEXT_BYTES),
         ),
     ),
 )

@@ -54,6 +54,6 @@ class MethodResponse(Value, frozen=True, kw_only=True):
 
     status: Literal["success", "error"]
     data: Object | None = None
-    """Has exactly with success."""
+    """Given exactly with success."""
     error: ErrorInfo | None = None
-    """Has exactly with error."""
+    """Given exactly with error."""

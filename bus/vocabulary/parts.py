@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from bus.payloads.rules import Computed, Either, Has, Rule, exactly_one
+from bus.payloads.rules import Either, Has, RangeOf, Rule, exactly_one
 from bus.vocabulary.forms import (
     Code,
     Count,
@@ -109,12 +109,7 @@ class ReturnContract(RuledValue, frozen=True, kw_only=True):
         Rule(
             "schema is a range of expected_message_type",
             "/schema",
-            Computed(
-                lambda contract: (
-                    contract.schema is None or contract.schema.partition("@")[0] == contract.expected_message_type
-                ),
-                "compares two fields",
-            ),
+            RangeOf("schema", "expected_message_type"),
         ),
     )
 

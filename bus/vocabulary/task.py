@@ -194,7 +194,7 @@ class TaskResult(Value, frozen=True, kw_only=True):
     recommended_next_task: NextTask | None = None
     """A recommendation, no authorization."""
     error: ErrorInfo | None = None
-    """Has exactly when status is failed."""
+    """Given exactly when status is failed."""
 
 
 @payload(

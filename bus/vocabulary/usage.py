@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import Computed, Rule
+from bus.payloads.rules import AtMost, Rule
 from bus.vocabulary.forms import Count, Text, Value, Word
 from bus.vocabulary.parts import Money
 
@@ -22,7 +22,7 @@ __all__ = [
         Rule(
             "cached_input_tokens are part of input_tokens",
             "/cached_input_tokens",
-            Computed(lambda usage: usage.cached_input_tokens <= usage.input_tokens, "compares two fields"),
+            AtMost("cached_input_tokens", "input_tokens"),
         ),
     ),
 )

@@ -121,9 +121,7 @@ def registry_of(app: App | None) -> Registry:
     from bus.payloads.payload_types import Registry
     from bus.vocabulary import BUILT_IN
 
-    own = list(app.registry) if app is not None else []
-    names = {kind.name for kind in own}
-    return Registry([*(kind.cls for kind in own), *(kind.cls for kind in BUILT_IN if kind.name not in names)])
+    return Registry([kind.cls for kind in app.registry] if app is not None else [], below=BUILT_IN)
 
 
 def app_of(target: str | None) -> App | None:

@@ -37,7 +37,7 @@ def complete_types(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Return message types: the built-in ones, and those of the log."""
     from bus.vocabulary import BUILT_IN
 
-    return _beginning(incomplete, {kind.name for kind in BUILT_IN} | _types(ctx, "message"))
+    return _beginning(incomplete, BUILT_IN.names() | _types(ctx, "message"))
 
 
 def complete_dead_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's

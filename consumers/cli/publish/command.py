@@ -99,7 +99,7 @@ def publish(
     _check_lifetime(ttl, delay, settings)
     kind = untyped(message_type, schema_version) if schema_version else registry_of(app).get(message_type)
     if kind is None:
-        known = [known.name for known in registry_of(app)]
+        known = registry_of(app).names()
         raise click.UsageError(
             f"no type {message_type!r} is known here{nearest(message_type, known)}. "
             "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"
@@ -185,6 +185,9 @@ async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: 
         f"{tally.rejected} rejected, {tally.unknown} unknown",
         err=True,
     )
+    for name in sorted(feed.made):
+        flag = "--task" if name == "task_id" else "--idempotency-key"
+        click.echo(f"note: {message_type} needs a {name}: each line got one of its own; {flag} says which", err=True)
     for warning in feed.warnings():
         click.echo(f"warning: {warning}", err=True)
     sys.stderr.flush()

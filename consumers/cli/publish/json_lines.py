@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
@@ -57,6 +58,9 @@ class Feed:
         self._typed = typed
         self._template = Draft(payload=kind.cls(), **options) if not typed else None
         self._once = "idempotency_key" in options
+        self._run = secrets.token_hex(6)
+        self.made: set[str] = set()
+        """The options that the type needs and the user did not give."""
         self._count = 0
         self._fields = _field_names(kind.cls) if typed else None
         self._ignore_unknown = ignore_unknown
@@ -108,6 +112,8 @@ class Feed:
         if self._template is not None:
             return self._publisher.sealer.seal_data(self._template, self._kind, data)
         unknown = value.keys() - self._fields if self._fields is not None else set()
+        # Members that begin with x_ are the user's own, in every type.
+        unknown = {name for name in unknown if not name.startswith("x_")}
         if unknown and not self._ignore_unknown:
             raise self._unknown(unknown)
         try:
@@ -116,7 +122,18 @@ class Feed:
             raise self._misspelt(error, unknown) from error
         if unknown:
             self._note(unknown, line.number)
-        return Draft(payload=payload, **self._options) if self._options else payload
+        made = self._made(line.number)
+        options: Options = {**made, **self._options}
+        return Draft(payload=payload, **options) if options else payload
+
+    def _made(self, line: int) -> Options:
+        """Return the ids that the type needs and the user did not give, a new one for each line."""
+        made: Options = {}
+        for name in self._kind.terms.needs:
+            if name in ("task_id", "idempotency_key") and name not in self._options:
+                made[name] = f"{name.partition('_')[0]}-{self._run}-{line}"  # type: ignore[literal-required]
+                self.made.add(name)
+        return made
 
     def _unknown(self, names: set[str]) -> ContractError:
         """Return the error for fields that the type does not have, which are most likely misspelt."""

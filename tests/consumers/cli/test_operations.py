@@ -291,7 +291,7 @@ def test_types(folder: Any) -> None:
     assert "job.run" in listed
     assert "number label?" in listed
     shown = json.loads(folder.call("types", "show", "job.run", "--app", "agents:app", "--output", "json").stdout)
-    assert shown["schema"]["$defs"]["Job"]["required"] == ["number"]
+    assert shown["schema"]["required"] == ["number"]
     unknown = folder.call("types", "show", "research.reqest")
     assert unknown.exit_code == 1
     assert "the nearest is research.request" in unknown.stderr

@@ -1,0 +1,45 @@
+"""The words about the fields of a payload class: the texts that stand under them in its source.
+
+Owns reading them for pages, `types show` and JSON Schema. Where there is no source there are no words.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["field_docs"]
+
+
+@functools.lru_cache(maxsize=512)
+def field_docs(cls: Any) -> Mapping[str, str]:
+    """Return field -> its text, of *cls* and of the classes it is made from."""
+    found: dict[str, str] = {}
+    for base in reversed(getattr(cls, "__mro__", (cls,))):
+        if getattr(base, "__annotations__", None) and base.__module__ not in ("builtins", "msgspec"):
+            found |= _own(base)
+    return found
+
+
+def _own(cls: type) -> dict[str, str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found: dict[str, str] = {}
+    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
+    for statement, following in itertools.pairwise(body):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            found[statement.target.id] = inspect.cleandoc(following.value.value).replace("\n", " ")
+    return found

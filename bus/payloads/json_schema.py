@@ -1,0 +1,231 @@
+"""The JSON Schema (2020-12) of a payload type: what other languages and registries read.
+
+Owns writing a type, its shared parts and its rules as one schema whose verdict is that of the gate `schema`; what no
+schema can say stands under `x-sealbus-rules` as text. Unknown members are allowed, as receivers ignore them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from bus.payloads import rules
+from bus.payloads.described_types import walk
+from bus.payloads.payload_types import PayloadType
+
+__all__ = ["DIALECT", "Shape", "schema_id", "schema_of", "shape_of"]
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_id(name: str, version: str) -> str:
+    """Return the `$id` of the schema of type *name* in *version*."""
+    return f"urn:sealbus:schema:{name}:{version}"
+
+
+def schema_of(kind: PayloadType) -> dict[str, Any]:
+    """Return the schema of *kind*, with its terms of the envelope under `x-sealbus`."""
+    plain = _portable(msgspec.to_builtins(msgspec.json.schema(kind.cls)))
+    parts: dict[str, Any] = plain.pop("$defs", {})
+    root_name = str(plain.get("$ref", "")).rpartition("/")[2]
+    for described in _structs(kind.cls):
+        own = getattr(described.cls, "__rules__", ())
+        if own and described.cls.__name__ in parts:
+            _add_rules(parts[described.cls.__name__], own, Shape(described))
+    root = parts.get(root_name, plain)
+    if kind.rules:
+        _add_rules(root, kind.rules, shape_of(kind.cls))
+    # A type that contains itself keeps its name among the parts.
+    if root_name and not _mentions(parts, f"#/$defs/{root_name}"):
+        del parts[root_name]
+    elif root_name:
+        root = {"$ref": f"#/$defs/{root_name}"}
+    return {
+        "$schema": DIALECT,
+        "$id": schema_id(kind.name, kind.version),
+        **{key: root[key] for key in root if key != "title"},
+        "title": kind.name,
+        "version": kind.version,
+        "x-sealbus": _terms(kind),
+        **({"$defs": parts} if parts else {}),
+    }
+
+
+def _terms(kind: PayloadType) -> dict[str, Any]:
+    terms = kind.terms
+    spoken = terms.performative
+    said: Any = msgspec.to_builtins(spoken) if isinstance(spoken, msgspec.Struct) else spoken
+    found = {
+        "risk": kind.risk,
+        "performative": said,
+        "needs": list(terms.needs),
+        "ttl_s": terms.ttl_s,
+        "same_as": terms.same_as,
+        "takes": terms.takes,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+class Shape:
+    """What the rules need to know of an object's class: defaults, and the classes below its fields."""
+
+    def __init__(self, described: Any) -> None:
+        self._fields = {field.encode_name: field for field in getattr(described, "fields", ())}
+
+    def default(self, field: str) -> Any:
+        """Return the default of *field*; UNSET where it has none."""
+        found = self._fields.get(field)
+        if found is None or found.required:
+            return msgspec.UNSET
+        if found.default_factory is not msgspec.NODEFAULT:
+            return found.default_factory()
+        return found.default
+
+    def below(self, field: str) -> Shape:
+        """Return the shape of the object, or of the items of the list, in *field*."""
+        found = self._fields.get(field)
+        objects = [kind for _, kind in walk(found.type) if isinstance(kind, inspect.StructType)] if found else []
+        return Shape(objects[0] if objects else None)
+
+
+def shape_of(cls: Any) -> Shape:
+    """Return the shape of payload class *cls*."""
+    return Shape(inspect.type_info(cls))
+
+
+def _structs(cls: Any) -> list[inspect.StructType]:
+    return [kind for _, kind in walk(inspect.type_info(cls)) if isinstance(kind, inspect.StructType)]
+
+
+def _portable(value: Any) -> Any:
+    r"""Return *value* with patterns that end as those of other languages do: `$` there means `\Z` here."""
+    if isinstance(value, dict):
+        return {
+            key: item.removesuffix(r"\Z") + "$"
+            if key == "pattern" and isinstance(item, str) and item.endswith(r"\Z")
+            else _portable(item)
+            for key, item in value.items()
+        }
+    return [_portable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _mentions(value: Any, reference: str) -> bool:
+    if isinstance(value, dict):
+        return value.get("$ref") == reference or any(_mentions(item, reference) for item in value.values())
+    return isinstance(value, list) and any(_mentions(item, reference) for item in value)
+
+
+def _add_rules(schema: dict[str, Any], own: tuple[rules.Rule, ...], shape: Shape) -> None:
+    told, untold = [], []
+    for rule in own:
+        fragment = _fragment(rule.condition, shape)
+        if fragment is None:
+            untold.append(rule.text)
+        else:
+            told.append({"$comment": rule.text, **fragment})
+    if told:
+        schema["allOf"] = told
+    if untold:
+        schema["x-sealbus-rules"] = untold
+
+
+_NOT_NULL: Final = {"not": {"type": "null"}}
+
+
+def _fragment(condition: rules.Condition, shape: Shape) -> dict[str, Any] | None:
+    """Return a schema that accepts an object where *condition* holds; None where no schema can."""
+    return _FRAGMENTS[type(condition)](condition, shape) if type(condition) in _FRAGMENTS else None
+
+
+def _has(condition: rules.Has, shape: Shape) -> dict[str, Any]:
+    if shape.default(condition.field) not in (None, msgspec.UNSET):
+        return {}
+    required: dict[str, Any] = {"required": [condition.field]}
+    return required if condition.null else {**required, "properties": {condition.field: _NOT_NULL}}
+
+
+def _is(condition: rules.Is, shape: Shape) -> dict[str, Any]:
+    values = list(condition.values)
+    by_default = any(
+        shape.default(condition.field) == value
+        and isinstance(value, bool) == isinstance(shape.default(condition.field), bool)
+        for value in values
+    )
+    return {
+        "properties": {condition.field: {"enum": values}},
+        **({} if by_default else {"required": [condition.field]}),
+    }
+
+
+def _least(condition: rules.Least, shape: Shape) -> dict[str, Any]:  # noqa: ARG001 - the table's form
+    field = {"type": "number", "minimum": condition.least}
+    return {"properties": {condition.field: field}, "required": [condition.field]}
+
+
+def _size(condition: rules.Size, shape: Shape) -> dict[str, Any]:
+    default = shape.default(condition.field)
+    size = len(default) if isinstance(default, str | tuple | list) else 0
+    field: dict[str, Any] = {}
+    if condition.least:
+        field |= {"minItems": condition.least, "minLength": condition.least, **_NOT_NULL}
+    if condition.most is not None:
+        field |= {"maxItems": condition.most, "maxLength": condition.most}
+    found: dict[str, Any] = {"properties": {condition.field: field}}
+    return found if size >= condition.least else {**found, "required": [condition.field]}
+
+
+def _parts_of(word: str) -> Callable[[Any, Shape], dict[str, Any] | None]:
+    def fragment(condition: Any, shape: Shape) -> dict[str, Any] | None:
+        parts = [_fragment(part, shape) for part in condition.parts]
+        return None if None in parts else {word: parts}
+
+    return fragment
+
+
+def _not(condition: rules.Not, shape: Shape) -> dict[str, Any] | None:
+    part = _fragment(condition.part, shape)
+    return None if part is None else {"not": part}
+
+
+def _every(condition: rules.Every, shape: Shape) -> dict[str, Any] | None:
+    part = _fragment(condition.part, shape.below(condition.field))
+    if part is None:
+        return None
+    # `items` looks at arrays alone; a single object is a list of it.
+    field = {"items": part, "if": {"type": "object"}, "then": part}
+    return {"properties": {condition.field: field}}
+
+
+def _some(condition: rules.Some, shape: Shape) -> dict[str, Any] | None:
+    part = _fragment(condition.part, shape.below(condition.field))
+    if part is None:
+        return None
+    field = {"type": "array", "contains": part}
+    return {"properties": {condition.field: field}, "required": [condition.field]}
+
+
+def _begins(condition: rules.Begins, shape: Shape) -> dict[str, Any]:  # noqa: ARG001 - the table's form
+    pattern = "^" + "".join(sign if sign.isalnum() or sign in ":/-_" else f"\\{sign}" for sign in condition.beginning)
+    return {"properties": {condition.field: {"type": "string", "pattern": pattern}}, "required": [condition.field]}
+
+
+def _is_text(condition: rules.IsText, shape: Shape) -> dict[str, Any]:  # noqa: ARG001 - the table's form
+    return {"properties": {condition.field: {"type": "string"}}, "required": [condition.field]}
+
+
+_FRAGMENTS: Final[dict[type, Callable[[Any, Shape], dict[str, Any] | None]]] = {
+    rules.Has: _has,
+    rules.Is: _is,
+    rules.Least: _least,
+    rules.Size: _size,
+    rules.All: _parts_of("allOf"),
+    rules.Either: _parts_of("anyOf"),
+    rules.Not: _not,
+    rules.Every: _every,
+    rules.Some: _some,
+    rules.Begins: _begins,
+    rules.IsText: _is_text,
+}

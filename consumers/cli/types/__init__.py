@@ -1,0 +1,5 @@
+"""`sealbus types`."""
+
+from consumers.cli.types.command import types
+
+__all__ = ["types"]

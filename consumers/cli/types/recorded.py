@@ -1,0 +1,98 @@
+"""Check the recorded messages of a log against the types as they are now, one page at a time.
+
+Owns the walk, its progress and its table. What a type accepts is `PayloadType.open`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from bus.errors import ContractError, TopicMissingError
+from bus.payloads.payload_types import PayloadType
+from bus.protocol import sealing
+from bus.telemetry.terminal import printable
+from bus.topics.names import message_topic
+from bus.transports.read_all import scan
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession
+
+__all__ = ["check"]
+
+_MOST_ROWS: Final = 50
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """Messages that are refused alike."""
+
+    type: str
+    version: str
+    reason: str
+    pointer: str
+
+
+def check(session: CommandSession, url: str, kinds: Sequence[PayloadType]) -> bool:
+    """Check every message of *kinds* in the log at *url*; return whether one is refused."""
+    settings = session.settings(bus=url)
+    refusals: Counter[_Refusal] = Counter()
+    firsts: dict[_Refusal, str] = {}
+    total = 0
+
+    async def body(_: object) -> int:
+        nonlocal total
+        async with session.open(settings) as transport:
+            topics = {message_topic(settings.bus.namespace, kind.name): kind for kind in kinds}
+            sizes = {}
+            for topic in topics:
+                try:
+                    sizes[topic] = sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
+                except TopicMissingError:
+                    continue
+            with Progress(sum(sizes.values()), unit="messages", alone=True) as progress:
+                for topic in sizes:
+                    async for record in scan(transport, topic):
+                        total += 1
+                        progress.show(total, total)
+                        refusal = _refusal(topics[topic], record.value)
+                        if refusal is not None:
+                            refusals[refusal] += 1
+                            firsts.setdefault(refusal, f"{topic}/{record.partition}/{record.offset}")
+        return 0
+
+    execute(body)
+    _show(session, refusals, firsts, total)
+    return bool(refusals)
+
+
+def _refusal(kind: PayloadType, value: bytes | None) -> _Refusal | None:
+    try:
+        message = sealing.parse(value)
+    except ContractError:
+        # No message at all, in any version: that is the business of `verify`.
+        return None
+    try:
+        kind.open(message)
+    except ContractError as error:
+        return _Refusal(kind.name, message.metadata.schema_version, error.reason, error.pointer)
+    return None
+
+
+def _show(session: CommandSession, refusals: Counter[_Refusal], firsts: dict[_Refusal, str], total: int) -> None:
+    if session.as_json:
+        for refusal, count in refusals.most_common():
+            print_json({**msgspec.structs.asdict(refusal), "messages": count, "first": firsts[refusal]})
+    elif refusals:
+        print_table(
+            ("TYPE", "VERSION", "REFUSED FOR", "FIELD", "MESSAGES", "FIRST AT"),
+            [
+                (refusal.type, refusal.version, refusal.reason, printable(refusal.pointer), str(count), firsts[refusal])
+                for refusal, count in refusals.most_common(_MOST_ROWS)
+            ],
+        )
+    click.echo(f"{total} recorded messages, {sum(refusals.values())} would be refused", err=True)
