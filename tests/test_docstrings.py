@@ -14,11 +14,7 @@ import sealbus
 from producers.sealing.options import Draft, Options, RequestOptions
 
 OPTIONS = Path(inspect.getfile(Draft))
-SHORT = {"Agent", "Authority", "ClosedError", "ConfigurationError", "Context", "InboxError", "Message"} | {
-    "Outbox",
-    "Security",
-    "UnreachableError",
-}
+SHORT = {"ClosedError", "ConfigurationError", "InboxError", "UnreachableError"}
 """What needs no example, or is shown elsewhere."""
 
 

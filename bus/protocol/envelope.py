@@ -63,7 +63,14 @@ class _Closed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 class Agent(_Layer, frozen=True, kw_only=True):
-    """A sender (*id* required) or a recipient (an *id* or a *role*)."""
+    """A sender (*id* required) or a recipient (an *id* or a *role*).
+
+        async with connect(url, agent=Agent(id="planner@svc", type="service", version="2.1.0")) as bus:
+            await bus.publish(order, to=Agent(role="reviewer"))
+
+    An id alone may be given as text: `to="planner@svc"`. Of a recipient with both, the *id* decides. Texts have 1 to
+    256 characters; what is None is not in the message. *session_id* is one running instance: `request` sets it.
+    """
 
     framework: str | None = None
     host: str | None = None
@@ -75,7 +82,13 @@ class Agent(_Layer, frozen=True, kw_only=True):
 
 
 class Authority(_Layer, frozen=True, kw_only=True):
-    """What the receiver may do with this message."""
+    """What the receiver may do with this message.
+
+        await bus.publish(task, authority=Authority(can_read=("repo/*",), cannot_execute=("git push",)))
+
+    The words are those of sender and receiver: the bus seals them, at most 1 KiB, and does not enforce them. A handler
+    finds them in `context.message.metadata.authority`. None says nothing.
+    """
 
     can_execute: tuple[str, ...] | None = None
     can_read: tuple[str, ...] | None = None
@@ -87,7 +100,12 @@ class Authority(_Layer, frozen=True, kw_only=True):
 
 
 class Security(_Layer, frozen=True, kw_only=True):
-    """The sender's own trust claim, which is an upper bound."""
+    """The sender's own trust claim, which is an upper bound.
+
+        await bus.publish(page, security=Security(trust_level="untrusted_content", contains_untrusted_content=True))
+
+    Any text is a *trust_level*; one that PROTOCOL.md does not list counts as the least trusted. None says nothing.
+    """
 
     contains_untrusted_content: bool | None = None
     data_classification: str | None = None

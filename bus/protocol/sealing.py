@@ -61,7 +61,14 @@ _Layer = TypeVar("_Layer")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A sealed message: *value* is the record's value and never changes; the other fields are read from it."""
+    """A sealed message: *value* is the record's value and never changes; the other fields are read from it.
+
+        message = context.message       # in a handler; after PublishUnknown it is `error.message`
+        print(message.message_type, message.message_id, message.metadata.sender.id, message.routing.expires_at)
+
+    Times are RFC 3339 texts in UTC with milliseconds. *data* is the payload as canonical JSON; a handler's first
+    argument is the same, decoded.
+    """
 
     value: bytes
     metadata: Metadata
