@@ -48,6 +48,7 @@ from bus.protocol.envelope import Agent, Authority, Security  # noqa: E402
 from bus.protocol.envelope import RetryPolicy as RetryPolicy  # noqa: E402, PLC0414
 from bus.protocol.sealing import Message  # noqa: E402
 from bus.retry import Retry  # noqa: E402
+from bus.telemetry.metrics import Metrics  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
@@ -81,6 +82,7 @@ __all__ = [
     "Handlers",
     "InboxError",
     "Message",
+    "Metrics",
     "Outbox",
     "PublishError",
     "PublishRejected",

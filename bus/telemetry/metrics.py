@@ -19,7 +19,13 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The series of one process, on their own registry."""
+    """The series of one process, on *registry*, by default one of their own.
+
+        metrics = Metrics(prometheus_client.REGISTRY)       # beside the program's own series
+        async with connect(url, agent="shop@svc", metrics=metrics) as bus: ...
+
+    Create one per process and registry. Names begin with `sealbus_`; times are seconds.
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
