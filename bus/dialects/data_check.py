@@ -58,8 +58,9 @@ def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Ma
     Raises DialectError with the foreign pointer, found by *places*, and the type's reason.
     """
     try:
-        payload = kind.decode(canonical.encode(data, depth=DATA_DEPTH))
-        check_rules(kind.rules, payload)
+        encoded = canonical.encode(data, depth=DATA_DEPTH)
+        payload = kind.decode(encoded)
+        check_rules(kind.rules, payload, encoded)
     except ContractError as error:
         pointer = _foreign_pointer(error.pointer.removeprefix("/data"), places)
         text = f"what {kind.name} takes: {error.text}"

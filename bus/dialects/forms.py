@@ -220,11 +220,13 @@ def _write_uris(references: list[dict[str, str]]) -> list[str]:
     return [reference["uri"] for reference in references]
 
 
-def _any(value: Any) -> Any:
+def _read_any(value: Any) -> Any:
+    if value is None:
+        raise UnfitValueError
     return value
 
 
-VALUE: Final = Form[Any]("a JSON value", _any)
+VALUE: Final = Form[Any]("a JSON value other than null", _read_any)
 OBJECT: Final[Form[Any]] = _of_kind("an object", dict)
 LIST: Final[Form[Any]] = _of_kind("a list", list)
 FLAG: Final = _of_kind("true or false", bool)

@@ -11,7 +11,7 @@ cannot make a foreign message say something else. A kept value of `ABSENT` says 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 import orjson
 
@@ -103,7 +103,13 @@ class Source:
             return default
         return self._read(name, form, value, ())
 
-    def optional(self, name: str, form: Form[T], absent: A = None, omit: Collection[Any] = ()) -> T | A:  # type: ignore[assignment]
+    @overload
+    def optional(self, name: str, form: Form[T], *, omit: Collection[Any] = ()) -> T | None: ...
+
+    @overload
+    def optional(self, name: str, form: Form[T], *, absent: A, omit: Collection[Any] = ()) -> T | A: ...
+
+    def optional(self, name: str, form: Form[T], *, absent: Any = None, omit: Collection[Any] = ()) -> Any:
         """Take the member *name*; *absent* is what stands for it where it is not there.
 
         *omit* are the canonical values for which `Target.put` writes nothing, None among them.

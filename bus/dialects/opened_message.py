@@ -43,7 +43,8 @@ class OpenedMessage(msgspec.Struct, frozen=True):
     @property
     def is_directive(self) -> bool:
         """Whether the message directs its receiver."""
-        return self.performative in DIRECTIVES
+        spoken = self.metadata.performative if self.kind is None else self.kind.terms.spoken(self.data)
+        return spoken in DIRECTIVES
 
     @property
     def performative(self) -> Performative | None:

@@ -158,7 +158,7 @@ def encode(
     target.put("sender", NAME, aliases.get(metadata.sender.id or "", metadata.sender.id), absent=ANYTHING)
     target.put("receiver", NAME, addressed_id(metadata.recipient, aliases), absent=ANYTHING)
     target.put("timestamp", TIME, opened.sent_ms, absent=ANYTHING)
-    target.put_sayable("performative", _PERFORMATIVE, opened.performative, "/metadata/performative")
+    target.put("performative", _PERFORMATIVE, opened.performative or "inform")
     target.put_kept("schema_version", TEXT, _VERSION)
     _write_cause(opened, target)
     target.put_kept("reply_to", LONG)

@@ -43,7 +43,7 @@ class TypedContent(msgspec.Struct, frozen=True):
 
     @property
     def is_directive(self) -> bool:
-        return self.kind.terms.performative in DIRECTIVES if isinstance(self.kind.terms.performative, str) else False
+        return self.kind.terms.spoken(self.data) in DIRECTIVES
 
 
 def typed_name(name: str, version: str) -> str:
