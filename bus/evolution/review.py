@@ -15,15 +15,15 @@ import msgspec
 from bus.evolution.changes import Change, compare, needed_bump, version_for
 from bus.evolution.schema_folder import SchemaFolder, written
 from bus.evolution.versions import SchemaVersion
-from bus.payloads.json_schema import schema_of
+from bus.exports.json_schema import schema_of
 from bus.payloads.payload_types import PayloadType
 
-__all__ = ["Finding", "Verdict", "review_types"]
+__all__ = ["TypeReview", "Verdict", "review_types"]
 
 Verdict: TypeAlias = Literal["ok", "new", "review", "broken"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
     """What `types check` says of one type."""
 
     type: str
@@ -37,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def review_types(
     kinds: Iterable[PayloadType], folder: SchemaFolder, *, today: date, reviewed: bool = False
-) -> tuple[Finding, ...]:
+) -> tuple[TypeReview, ...]:
     """Compare each of *kinds* with what *folder* has of it, and name published types that are gone."""
     found = [_review(kind, folder, today=today, reviewed=reviewed) for kind in kinds]
     known = {finding.type for finding in found}
@@ -46,7 +46,7 @@ def review_types(
             newest = str(folder.versions(name)[-1])
             change = Change("", "type deleted", "major", "no handler and no publisher of it is left here")
             found.append(
-                Finding(
+                TypeReview(
                     type=name,
                     published=newest,
                     version="-",
@@ -58,12 +58,12 @@ def review_types(
     return tuple(found)
 
 
-def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: bool) -> Finding:
+def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: bool) -> TypeReview:
     versions, own = folder.versions(kind.name), SchemaVersion.of(kind.version)
     # A correction of an older major follows that one, not the newest.
     before = [version for version in versions if version <= own] or list(versions)
     if not before:
-        return Finding(
+        return TypeReview(
             type=kind.name, published=None, version=kind.version, changes=(), verdict="new", reason="not published yet"
         )
     base = before[-1]
@@ -75,7 +75,7 @@ def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: b
     early = [change for change in changes if change.kind == "field deleted" and _too_early(published, change, today)]
     if verdict == "ok" and early:
         verdict, reason = "broken", f"{early[0].pointer} is gone before its date: {early[0].text}"
-    return Finding(
+    return TypeReview(
         type=kind.name, published=str(base), version=kind.version, changes=changes, verdict=verdict, reason=reason
     )
 

@@ -73,7 +73,8 @@ def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str
     fields = {field.encode_name: field for field in getattr(inspect.type_info(kind.cls), "fields", ())}
     for _ in range(_REPAIRS):
         try:
-            check_rules(kind.rules, kind.decode(msgspec.json.encode(example)))
+            data = msgspec.json.encode(example)
+            check_rules(kind.rules, kind.decode(data), data)
         except ContractError as error:
             name = error.pointer.removeprefix("/data/").partition("/")[0]
             if name not in fields or name in example or error.reason != "semantic_violation":

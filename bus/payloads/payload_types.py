@@ -102,14 +102,14 @@ class PayloadType:
         """Whether a payload that fits the class can still be refused, by a rule or beside its envelope."""
         return bool(self.rules) or self.terms.differs_by_payload
 
-    def check(self, payload: Any, metadata: Metadata, routing: Routing) -> None:
-        """Raise ContractError where *payload* breaks a rule, or the type's terms of its envelope.
+    def check(self, payload: Any, data: bytes, metadata: Metadata, routing: Routing) -> None:
+        """Raise ContractError where *payload*, read from *data*, breaks a rule, or the type's terms of its envelope.
 
         Reasons: `schema_violation` (terms), `semantic_violation` (rules).
         """
         if self.terms is not NO_TERMS:
             self.terms.check(metadata, routing, payload)
-        check_rules(self.rules, payload)
+        check_rules(self.rules, payload, data)
 
     def resolve_by_now(self) -> None:
         """Run `resolve` as far as it can be done now.
@@ -226,10 +226,13 @@ class PayloadType:
         metadata = message.metadata
         if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
             proven = message.payload
-            opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(message.data)
+            data = message.data
+            opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(data)
         else:
-            opened = self.decode(self._upcast(message.data, major, metadata.schema_version))
-        self.check(opened, metadata, message.routing)
+            data = self._upcast(message.data, major, metadata.schema_version)
+            opened = self.decode(data)
+        if self.rules or self.terms is not NO_TERMS:
+            self.check(opened, data, metadata, message.routing)
         if metadata.critical_fields is not None:
             self.check_critical(metadata.critical_fields)
         return opened

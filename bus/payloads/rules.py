@@ -2,7 +2,7 @@
 
 A form says what one field may hold; a rule says what fields may hold together ("failed needs an error"). A rule is a
 sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` judges a payload
-by them, `bus.payloads.json_schema` writes them as JSON Schema, `bus.payloads.typescript` as an expression. Pure.
+by them, `bus.exports.json_schema` writes them as JSON Schema, `bus.exports.typescript` as an expression. Pure.
 
 Fields are named as data name them. A field that is absent, None or `msgspec.UNSET` is not given.
 """
@@ -150,10 +150,13 @@ class RangeOf(_Condition, frozen=True):
 
 
 class Computed(_Condition, frozen=True):
-    """What only code can tell: *test* takes the payload. It can't be exported; *why* says so where it would stand."""
+    """What only code can tell, of the whole of data: *test* takes data as JSON gives them, unknown members too.
 
-    test: Callable[[Any], bool]
-    why: str = ""
+    No schema can say it; *typescript* is the same as an expression of `d`, by the functions that an export has.
+    """
+
+    test: Callable[[dict[str, Any]], bool]
+    typescript: str = ""
 
 
 Condition: TypeAlias = _Condition
@@ -179,10 +182,11 @@ def exactly_one(*parts: Condition | str) -> Condition:
     return All((Either(conditions), *pairs))
 
 
-def check_rules(rules: Sequence[Rule], subject: Any) -> None:
-    """Raise ContractError (`semantic_violation`) for the first of *rules* that *subject* breaks."""
+def check_rules(rules: Sequence[Rule], subject: Any, data: bytes) -> None:
+    """Raise ContractError (`semantic_violation`) for the first of *rules* that *subject*, read from *data*, breaks."""
     for rule in rules:
-        if not holds(rule.condition, subject):
+        computed = isinstance(rule.condition, Computed)
+        if not holds(rule.condition, msgspec.json.decode(data) if computed else subject):
             raise ContractError(rule.text, f"/data{rule.pointer}", "semantic_violation")
 
 

@@ -78,14 +78,14 @@ class Reviewer(Value, frozen=True, kw_only=True):
     id: Name
 
 
-def hash_of(action: Action) -> str:
-    """Return the hash by which *action* is approved: that of its canonical form."""
-    return canonical.digest(canonical.encode(msgspec.to_builtins(action)))
+def hash_of(action: dict[str, Any]) -> str:
+    """Return the hash by which *action* is approved: that of its canonical form, unknown members included."""
+    return canonical.digest(canonical.encode(action))
 
 
-def has_unbound_ref(action: Action) -> bool:
+def has_unbound_ref(action: dict[str, Any]) -> bool:
     """Return whether a reference anywhere in *action*, in its data too, lacks its sha256."""
-    waiting: list[Any] = [msgspec.to_builtins(action)]
+    waiting: list[Any] = [action]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -120,13 +120,14 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
         Rule(
             "action_hash is the hash of action",
             "/action_hash",
-            Computed(lambda request: request.action_hash == hash_of(request.action), "computes a hash"),
+            Computed(lambda data: data["action_hash"] == hash_of(data["action"]), "d.action_hash === hashOf(d.action)"),
         ),
         Rule(
             "every reference of a held action has its sha256",
             "/action",
             Computed(
-                lambda request: request.action.namespace is None or not has_unbound_ref(request.action), "walks data"
+                lambda data: data["action"].get("namespace") is None or not has_unbound_ref(data["action"]),
+                "absent(d.action.namespace) || !hasUnboundRef(d.action)",
             ),
         ),
     ),

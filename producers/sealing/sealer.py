@@ -114,7 +114,7 @@ class Sealer:
         layers = compose(
             draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers
         )
-        kind.check(draft.payload, layers.metadata, layers.routing)
+        kind.check(draft.payload, data, layers.metadata, layers.routing)
         message = sealing.seal(
             data,
             layers.metadata,

@@ -15,14 +15,14 @@ import msgspec
 from msgspec import inspect
 
 from bus.errors import ContractError, UnknownTypeError
-from bus.evolution.review import Finding, review_types
+from bus.evolution.review import TypeReview, review_types
 from bus.evolution.schema_folder import SchemaFolder
 from bus.evolution.versions import SchemaVersion
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
 from bus.payloads.field_docs import field_docs
-from bus.payloads.json_schema import schema_of
+from bus.exports.json_schema import schema_of
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.vocabulary import OLDER, family_of
 from consumers.cli.exit_codes import FAILED
@@ -203,7 +203,7 @@ def export(session: CommandSession, folder: Path, names: tuple[str, ...], target
         if session.as_json:
             print_json({"type": kind.name, "version": kind.version, "written": is_new})
     if typescript:
-        from bus.payloads.typescript import write_package
+        from bus.exports.typescript import write_package
 
         write_package(kinds, folder)
     click.echo(f"{fresh} written to {folder}, {len(kinds) - fresh - refused} as they were, {refused} refused", err=True)
@@ -266,7 +266,7 @@ def check(
     return FAILED if failed else 0
 
 
-def _print_findings(session: CommandSession, findings: tuple[Finding, ...]) -> None:
+def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -> None:
     if session.as_json:
         for finding in findings:
             print_json(msgspec.to_builtins(finding))
@@ -366,7 +366,7 @@ def _default(field: Any) -> str:
     if field.required:
         return "required"
     default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    if default is None or default is msgspec.UNSET:
+    if default in (None, msgspec.UNSET, msgspec.NODEFAULT):
         return "-"
     return msgspec.json.encode(default).decode()
 

@@ -36,13 +36,13 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
         if own and described.cls.__name__ in parts:
             _add_rules(parts[described.cls.__name__], own, Shape(described))
     root = parts.get(root_name, plain)
+    # A type that contains itself keeps its name among the parts; its rules are those of the payload alone.
+    if root_name and _mentions(parts, f"#/$defs/{root_name}"):
+        root = {"$ref": f"#/$defs/{root_name}"}
+    elif root_name:
+        del parts[root_name]
     if kind.rules:
         _add_rules(root, kind.rules, shape_of(kind.cls))
-    # A type that contains itself keeps its name among the parts.
-    if root_name and not _mentions(parts, f"#/$defs/{root_name}"):
-        del parts[root_name]
-    elif root_name:
-        root = {"$ref": f"#/$defs/{root_name}"}
     return {
         "$schema": DIALECT,
         "$id": schema_id(kind.name, kind.version),
@@ -82,7 +82,7 @@ class Shape:
             return msgspec.UNSET
         if found.default_factory is not msgspec.NODEFAULT:
             return found.default_factory()
-        return found.default
+        return msgspec.UNSET if found.default is msgspec.NODEFAULT else found.default
 
     def below(self, field: str) -> Shape:
         """Return the shape of the object, or of the items of the list, in *field*."""

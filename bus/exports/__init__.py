@@ -1,0 +1,1 @@
+"""Payload types for others: as JSON Schema, as TypeScript with zod, as an AsyncAPI document."""
