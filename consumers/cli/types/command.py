@@ -18,11 +18,11 @@ from bus.errors import ContractError, UnknownTypeError
 from bus.evolution.review import TypeReview, review_types
 from bus.evolution.schema_folder import SchemaFolder
 from bus.evolution.versions import SchemaVersion
+from bus.exports.json_schema import schema_of
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
 from bus.payloads.field_docs import field_docs
-from bus.exports.json_schema import schema_of
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.vocabulary import OLDER, family_of
 from consumers.cli.exit_codes import FAILED
