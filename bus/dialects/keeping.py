@@ -160,6 +160,10 @@ class Source:
         self.notes.kept[self.place(name)] = value
         return None if value is None and self.nulls else self._read_unnoted(name, form, value)
 
+    def names(self) -> list[str]:
+        """Return the names of the members that were not taken."""
+        return list(self._members)
+
     def keep_rest(self) -> None:
         """Keep every member that was not taken."""
         for name, value in self._members.items():
@@ -323,7 +327,8 @@ class Target:
         if kept == ABSENT:
             return MISSING if absent is ANYTHING or (absent is not MISSING and absent == value) else _NOT_PLAIN
         if kept is None and self.nulls:
-            return None if absent == value or (absent is MISSING and value is None) else _NOT_PLAIN
+            is_nothing = absent is ANYTHING or absent == value or (absent is MISSING and value is None)
+            return None if is_nothing else _NOT_PLAIN
         return kept if value is not None and _is_same(_reads(form, kept), value) else _NOT_PLAIN
 
 
