@@ -16,7 +16,7 @@ from bus.payloads import rules
 from bus.payloads.described_types import walk
 from bus.payloads.payload_types import PayloadType
 
-__all__ = ["DIALECT", "Shape", "schema_id", "schema_of", "shape_of"]
+__all__ = ["DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -28,7 +28,7 @@ def schema_id(name: str, version: str) -> str:
 
 def schema_of(kind: PayloadType) -> dict[str, Any]:
     """Return the schema of *kind*, with its terms of the envelope under `x-sealbus`."""
-    plain = _portable(msgspec.to_builtins(msgspec.json.schema(kind.cls)))
+    plain = portable(msgspec.to_builtins(msgspec.json.schema(kind.cls)))
     parts: dict[str, Any] = plain.pop("$defs", {})
     root_name = str(plain.get("$ref", "")).rpartition("/")[2]
     for described in _structs(kind.cls):
@@ -100,16 +100,16 @@ def _structs(cls: Any) -> list[inspect.StructType]:
     return [kind for _, kind in walk(inspect.type_info(cls)) if isinstance(kind, inspect.StructType)]
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
     r"""Return *value* with patterns that end as those of other languages do: `$` there means `\Z` here."""
     if isinstance(value, dict):
         return {
             key: item.removesuffix(r"\Z") + "$"
             if key == "pattern" and isinstance(item, str) and item.endswith(r"\Z")
-            else _portable(item)
+            else portable(item)
             for key, item in value.items()
         }
-    return [_portable(item) for item in value] if isinstance(value, list | tuple) else value
+    return [portable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _mentions(value: Any, reference: str) -> bool:
