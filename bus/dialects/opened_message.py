@@ -13,7 +13,7 @@ import msgspec
 from bus.dialects.data_check import kind_of
 from bus.dialects.keeping import split_mark
 from bus.dialects.strict_json import read_content
-from bus.dialects.typed_content import DIRECTIVES
+from bus.dialects.typed_content import DIRECTIVES, typed_name
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol.envelope import Agent, Metadata, Performative, Routing
@@ -39,6 +39,10 @@ class OpenedMessage(msgspec.Struct, frozen=True):
     def is_derived(self, pointer: str, value: object) -> bool:
         """Tell whether the field at *pointer* was made up, and still has the *value* that the rule gives."""
         return pointer in self.derived and bool(self.data.get(pointer[1:]) == value)
+
+    def was_typed(self, pointer: str) -> bool:
+        """Tell whether typed content was kept, with its type at *pointer*, though the dialect has such a type."""
+        return self.kept.get(pointer) == typed_name(self.metadata.message_type, self.metadata.schema_version)
 
     @property
     def is_directive(self) -> bool:

@@ -122,7 +122,8 @@ def write_payload(opened: OpenedMessage, target: Target, saying: SayingAs) -> st
     """Write the payload of a message; return its kind."""
     metadata = opened.metadata
     name = _NAMES.get(metadata.message_type) if opened.kind is not None else None
-    if name is not None and _WRITERS[name](opened, target, saying):
+    was_typed = opened.was_typed("/payload/method") or opened.was_typed("/payload/data/type")
+    if name is not None and not was_typed and _WRITERS[name](opened, target, saying):
         return name
     part = target.inside("payload")
     if opened.is_directive:
@@ -149,6 +150,8 @@ def _read_typed_request(source: Source, head: MessageHead) -> PayloadRead | None
     source.required("method", _METHOD)
     source.required("parameters", OBJECT)
     source.refuse_rest()
+    if said[0] in _NAMES:
+        head.notes.kept["/payload/method"] = typed.name
     return PayloadRead(typed.kind, typed.version, typed.data, {"": "/payload/parameters"})
 
 
@@ -161,6 +164,8 @@ def _read_typed_response(source: Source, head: MessageHead) -> PayloadRead | Non
     source.required("status", _STATUS)
     source.required("data", OBJECT)
     source.refuse_rest()
+    if typed.kind.name in _NAMES:
+        head.notes.kept["/payload/data/type"] = typed.name
     return PayloadRead(typed.kind, typed.version, typed.data, {"": "/payload/data/data"})
 
 
@@ -215,7 +220,7 @@ def _write_response(opened: OpenedMessage, target: Target, saying: SayingAs) -> 
     error = data.get("error")
     if not says_all(data, ("status", "data", "error")) or is_typed(data.get("data"), saying.types):
         return False
-    if error is not None and not says_all(error, ("code", "message", "details", "retry_after_s")):
+    if error is not None and not _is_error_said(error):
         return False
     part = target.inside("payload")
     part.put("status", _STATUS, data["status"])
@@ -227,6 +232,11 @@ def _write_response(opened: OpenedMessage, target: Target, saying: SayingAs) -> 
         inner.put("details", OBJECT, error.get("details"))
         inner.put("retry_after", _RETRY_AFTER, error.get("retry_after_s"))
     return True
+
+
+def _is_error_said(error: dict[str, Any]) -> bool:
+    """Tell whether all of *error* can be said: the time to wait is in whole seconds."""
+    return says_all(error, ("code", "message", "details", "retry_after_s")) and error.get("retry_after_s", 0) % 1 == 0
 
 
 def _read_error(source: Source, head: MessageHead) -> dict[str, Any]:
@@ -247,12 +257,13 @@ def _read_error(source: Source, head: MessageHead) -> dict[str, Any]:
 
 def _write_error(opened: OpenedMessage, target: Target, _saying: SayingAs) -> bool:
     data = opened.data
-    text = data["error_message"]
-    error = target.inside("payload").inside("error")
     # The reasons of the bus are in lower case.
-    error.put_sayable("code", _ERROR_CODE, data["error_code"].upper(), "/data/error_code")
-    short = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
-    error.put_sayable("message", _ERROR_TEXT, short, "/data/error_message")
+    code, text = data["error_code"].upper(), data["error_message"]
+    if not _CODE.match(code):
+        return False
+    error = target.inside("payload").inside("error")
+    error.put("code", _ERROR_CODE, code)
+    error.put("message", _ERROR_TEXT, text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…")
     error.put("details", OBJECT, data.get("details"))
     error.put("retry_after", _RETRY_AFTER, data.get("retry_after_s"))
     error.put("documentation_url", TEXT, data.get("documentation_url"))
@@ -298,7 +309,10 @@ def _read_handshake(source: Source, head: MessageHead) -> dict[str, Any]:
 
 
 def _write_handshake(opened: OpenedMessage, target: Target, saying: SayingAs) -> bool:
-    _write_card(opened.data["agent_card"], target.inside("payload").inside("agent_card"), opened, saying)
+    card = opened.data["agent_card"]
+    if card["agent_id"] != opened.metadata.sender.id:
+        return False
+    _write_card(card, target.inside("payload").inside("agent_card"), opened, saying)
     return True
 
 

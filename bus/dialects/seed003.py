@@ -47,6 +47,8 @@ from bus.vocabulary.error_codes import code_of_class, is_error_class, lookup
 __all__ = ["decode", "encode"]
 
 _NAME: Final = "003"
+_ACT: Final = "act."
+_REPORT: Final = "error.reported"
 _VERSION: Final = "1.0.0"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _TOOL_ACTS: Final = ("request", "propose", "accept")
@@ -224,12 +226,14 @@ def _read_content(
     if typed is not None:
         source.keep("tool_calls", LIST)
         source.keep("attachments", URIS)
+        if typed.kind.name.startswith(_ACT) or typed.kind.name == _REPORT:
+            source.notes.kept["/content/type"] = typed.name
         return typed.kind, typed.version, typed.data, _TYPED_PLACES
     if performative == "error" and _is_report(content):
         source.keep("attachments", URIS)
-        kind = known_kind(types, "error.reported")
+        kind = known_kind(types, _REPORT)
         return kind, kind.version, _read_report(source.notes, content, sender, sent_ms), _ERROR_PLACES
-    kind = known_kind(types, f"act.{performative.replace('_', '-')}")
+    kind = known_kind(types, f"{_ACT}{performative.replace('_', '-')}")
     data: dict[str, Any] = {"content": content}
     if content.get("conclude") is True:
         data["content"] = {name: value for name, value in content.items() if name != "conclude"}
@@ -265,12 +269,14 @@ def _read_report(notes: Notes, content: dict[str, Any], sender: Agent, sent_ms: 
 
 
 def _write_content(opened: OpenedMessage, target: Target, types: Registry) -> None:
-    if opened.metadata.message_type.startswith("act.") and opened.kind is not None:
-        written = _write_act(opened, target, types)
-    else:
-        written = opened.metadata.message_type == "error.reported" and _write_report(opened, target)
+    metadata = opened.metadata
+    written = False
+    if opened.kind is not None and not opened.was_typed("/content/type"):
+        if metadata.message_type.startswith(_ACT):
+            written = _write_act(opened, target, types)
+        elif metadata.message_type == _REPORT:
+            written = _write_report(opened, target)
     if not written:
-        metadata = opened.metadata
         target.put_plain("content", write_typed(metadata.message_type, metadata.schema_version, opened.data))
         target.put_kept("tool_calls", LIST)
         target.put_kept("attachments", URIS)
@@ -292,7 +298,8 @@ def _write_act(opened: OpenedMessage, target: Target, types: Registry) -> bool:
                 pointer, f"a reference with {', '.join(sorted(reference))}", "a reference of a uri alone"
             )
     target.put_plain("content", {**content, "conclude": True} if concludes else content)
-    target.put("tool_calls", LIST, data.get("tool_calls"))
+    calls = data.get("tool_calls")
+    target.put("tool_calls", LIST, calls if calls or opened.performative in _TOOL_ACTS else None)
     target.put("attachments", URIS, attachments)
     return True
 

@@ -28,9 +28,18 @@ from bus.dialects.forms import (
     one_of,
     whole,
 )
-from bus.dialects.keeping import ANYTHING, Notes, Source, Target
+from bus.dialects.keeping import ABSENT, ANYTHING, Notes, Source, Target
 from bus.dialects.opened_message import OpenedMessage, addressed_id, open_message
-from bus.dialects.seed004_payloads import PLACES, READERS, TYPED_PLACES, TYPES, MessageRest, task_in_data, write_payload
+from bus.dialects.seed004_payloads import (
+    KINDS,
+    PLACES,
+    READERS,
+    TYPED_PLACES,
+    TYPES,
+    MessageRest,
+    task_in_data,
+    write_payload,
+)
 from bus.dialects.strict_json import read_object
 from bus.dialects.typed_content import read_typed
 from bus.errors import DialectError
@@ -94,6 +103,8 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
         said = "task_request" if typed.is_directive else "task_response"
         if kind != said:
             raise source.fault("message_type", kind, f"{said}, as {typed.kind.name} is said")
+        if typed.kind.name in KINDS:
+            notes.kept["/payload/type"] = typed.name
         type_, version, data, places = typed.kind, typed.version, typed.data, TYPED_PLACES
     else:
         type_, version = known_kind(types, TYPES[kind]), ""
@@ -199,7 +210,7 @@ def _read_task(details: Source | None, notes: Notes, kind: str, message_id: str,
         raise DialectError("/metadata/task_id", shown(MISSING), NAME.expected)
     if defaults.task_id is None:
         return message_id
-    notes.absent("/metadata/task_id")
+    notes.kept.setdefault("/metadata/task_id", ABSENT)
     return defaults.task_id
 
 

@@ -285,7 +285,7 @@ def write_payload(opened: OpenedMessage, target: Target) -> str:
     """Write the payload; return the kind of the message."""
     metadata = opened.metadata
     kind = KINDS.get(metadata.message_type)
-    if kind is not None and _WRITERS[kind](opened, target):
+    if kind is not None and not opened.was_typed("/payload/type") and _WRITERS[kind](opened, target):
         return kind
     target.put_plain("payload", write_typed(metadata.message_type, metadata.schema_version, opened.data))
     return "task_request" if opened.is_directive else "task_response"

@@ -42,6 +42,11 @@ class TypedContent(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
     @property
+    def name(self) -> str:
+        """The text that names its type and version."""
+        return typed_name(self.kind.name, self.version)
+
+    @property
     def is_directive(self) -> bool:
         return self.kind.terms.spoken(self.data) in DIRECTIVES
 

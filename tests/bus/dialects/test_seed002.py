@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from bus.dialects import Foreign
-from bus.dialects.seed002 import decode, encode
+from bus.dialects.seed002 import decode
 from bus.errors import DialectError
-from bus.protocol.sealing import Message
 
 Examples = Callable[[str], dict[str, dict[str, Any]]]
 Check = Callable[..., None]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bus.dialects import Defaults, Foreign
-from bus.dialects.seed004 import decode, encode
 from bus.protocol.sealing import Message
 
 Examples = Callable[[str], dict[str, dict[str, Any]]]
