@@ -1,0 +1,131 @@
+"""`sealbus lint MODULE:APP|BUS`: anti-patterns in types, handlers and recorded traffic.
+
+Owns the verb, its output and exit code. What is looked for is in `consumers.lint`.
+"""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from bus.errors import ContractError
+from bus.protocol import sealing
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic
+from bus.transports.read_all import scan
+from bus.vocabulary import BUILT_IN
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.interrupts import execute
+from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.io.printing import print_json
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.lint.app_checks import lint_app
+from consumers.lint.findings import CHECKS, LintFinding
+from consumers.lint.sarif import sarif_of
+from consumers.lint.traffic_checks import TrafficLint
+
+__all__ = ["lint"]
+
+_LEVELS = ("note", "warning", "error")
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP|BUS")
+@click.option(
+    "--fail-on",
+    type=OneOf(["error", "warning", "note", "never"]),
+    default="warning",
+    show_default=True,
+    help="The least grave level that gives exit code 1.",
+)
+@click.option("--ignore", metavar="CHECK", multiple=True, help="Leave a check out; may be given several times.")
+@click.option("--sarif", is_flag=True, help="Write SARIF 2.1.0, for code hosts and editors.")
+@with_session
+def lint(session: CommandSession, *, target: str, fail_on: str, ignore: tuple[str, ...], sarif: bool) -> int:
+    """Find what goes wrong between agents although every message is valid.
+
+    Given an app, its own types and handlers are looked at; given a log (sqlite:///bus.db, kafka://host:9092), the
+    recorded messages of the namespace. Each finding has its place, why it hurts, and what to do.
+
+    \b
+    Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,
+    hashes nobody checks, verification off, hard-coded recipients, forty flat fields, prose as protocol, context
+    dumping, no rejection path, effects without a key, decisions without rules, references without a hash.
+
+    \b
+    Examples:
+      sealbus lint agents:app
+      sealbus lint sqlite:///sealbus.db --fail-on error
+      sealbus lint agents:app --ignore hard-coded-recipient --sarif > lint.sarif
+
+    \b
+    Exit codes: 0 nothing of that level, 1 something.
+    """
+    for name in ignore:
+        if name not in CHECKS:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(CHECKS)}", param_hint="--ignore")
+    found = _traffic(session, target) if "://" in target else _app(target)
+    found = sorted(
+        (one for one in found if one.check not in ignore), key=lambda one: (-_LEVELS.index(one.level), one.place)
+    )
+    if sarif:
+        click.echo(msgspec.json.format(msgspec.json.encode(sarif_of(found)), indent=2).decode())
+    elif session.as_json:
+        for one in found:
+            print_json({name: value for name, value in msgspec.structs.asdict(one).items() if value is not None})
+    else:
+        for one in found:
+            click.echo(f"{one.level}: {printable(one.place)}: {printable(one.what)}  [{one.check}]")
+            click.echo(f"    why: {one.why}\n    do:  {one.cure}")
+    counts = ", ".join(
+        f"{count} {level}{'s' if count != 1 else ''}"
+        for level in reversed(_LEVELS)
+        if (count := sum(one.level == level for one in found))
+    )
+    click.echo(counts or "nothing found", err=True)
+    if fail_on == "never":
+        return 0
+    return FAILED if any(_LEVELS.index(one.level) >= _LEVELS.index(fail_on) for one in found) else 0
+
+
+def _app(target: str) -> list[LintFinding]:
+    app = app_of(target)
+    if app is None:
+        raise click.UsageError("name an app, MODULE:APP, or a log, such as sqlite:///sealbus.db")
+
+    def is_own(kind: object) -> bool:
+        return getattr(kind, "name", "") not in BUILT_IN or BUILT_IN.get(getattr(kind, "name", "")) is not kind
+
+    return list(lint_app(app.declaration, own=is_own))
+
+
+def _traffic(session: CommandSession, url: str) -> list[LintFinding]:
+    settings, seen = session.settings(bus=url), TrafficLint()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            topics = [
+                topic
+                for topic in sorted(await transport.admin.topics())
+                if (name := read_topic(topic)) is not None
+                and name.kind == "message"
+                and name.namespace == settings.bus.namespace
+            ]
+            size = 0
+            for topic in topics:
+                size += sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
+            with Progress(size, unit="messages", alone=True) as progress:
+                for topic in topics:
+                    async for record in scan(transport, topic):
+                        try:
+                            message = sealing.parse(record.value)
+                        except ContractError:
+                            continue
+                        seen.look(message, f"{topic}/{record.partition}/{record.offset}")
+                        progress.show(seen.messages, seen.messages)
+        return 0
+
+    execute(body)
+    click.echo(f"{seen.messages} recorded messages", err=True)
+    return list(seen.findings())

@@ -1,0 +1,1 @@
+"""What goes wrong between agents although every message is valid: anti-patterns in types, handlers and traffic."""

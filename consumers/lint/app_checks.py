@@ -1,0 +1,108 @@
+"""Anti-patterns in an app: in what its handlers are, and in the source they are written in.
+
+Reads sources and runs none.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from bus.payloads.payload_types import PayloadType
+from consumers.declaration import Declaration, Subscription
+from consumers.handler_signature import returned_types
+from consumers.lint.findings import LintFinding, finding
+from consumers.lint.type_checks import lint_type
+
+__all__ = ["lint_app"]
+
+_SENDERS: Final = frozenset({"publish", "send", "send_now", "request", "Draft", "publish_many"})
+_DIRECTIVE: Final = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
+_REFUSES: Final = ("Reject", "raise ", "Rejected", "Refusal")
+
+
+def lint_app(declaration: Declaration, *, own: Callable[[PayloadType], bool]) -> Iterator[LintFinding]:
+    """Yield what is wrong with an app and with those of its types that are its *own*."""
+    kinds = {kind.name: kind for kind in declaration.registry}
+    for kind in kinds.values():
+        if own(kind):
+            yield from lint_type(kind)
+    if declaration.verifier is None:
+        for name, subscription in declaration.subscriptions.items():
+            if subscription.kind.risk == "high":
+                yield finding("verification-off", name, f"{name} is of high risk")
+    for name, subscription in declaration.subscriptions.items():
+        yield from _rejection(name, subscription)
+    files: set[str] = set()
+    for subscription in declaration.subscriptions.values():
+        yield from _recipients(subscription.handler, files)
+
+
+def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
+    kind = subscription.kind
+    directive = kind.terms.performative in _DIRECTIVE or (kind.terms.performative is None and name.endswith("request"))
+    if not directive:
+        return
+    returned = returned_types(subscription.handler)
+    says_no = any("reject" in str(cls.__name__).lower() or "refus" in str(cls.__name__).lower() for cls in returned)
+    source = _source(subscription.handler)
+    if says_no or source is None or any(word in source[0] for word in _REFUSES):
+        return
+    place = f"{source[1]}:{source[2]}"
+    yield finding("no-rejection-path", place, f"the handler of {name} never says no", file=source[1], line=source[2])
+
+
+def _source(handler: Any) -> tuple[str, str, int] | None:
+    inner = inspect.unwrap(getattr(handler, "func", handler))
+    try:
+        lines, line = inspect.getsourcelines(inner)
+        return "".join(lines), _short(inspect.getsourcefile(inner) or "?"), line
+    except (OSError, TypeError):
+        return None
+
+
+def _recipients(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
+    """Yield each text that is written as the recipient of a message, in the file of *handler*."""
+    path = inspect.getsourcefile(inspect.unwrap(getattr(handler, "func", handler)))
+    if path is None or path in seen:
+        return
+    seen.add(path)
+    try:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or _called(node) not in _SENDERS:
+            continue
+        for keyword in node.keywords:
+            if keyword.arg == "to" and (text := _written(keyword.value)) is not None:
+                yield finding(
+                    "hard-coded-recipient",
+                    f"{_short(path)}:{node.lineno}",
+                    f"to={text!r:.80}",
+                    file=_short(path),
+                    line=node.lineno,
+                )
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _written(value: ast.expr) -> str | None:
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, ast.Call) and _called(value) == "Agent":
+        return next((_written(keyword.value) for keyword in value.keywords if keyword.arg == "id"), None)
+    return None
+
+
+def _short(path: str) -> str:
+    """Return *path* as seen from the working directory, where it lies below it."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return path
