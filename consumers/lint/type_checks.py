@@ -80,11 +80,8 @@ def _errors(kind: PayloadType) -> Iterator[LintFinding]:
         names = {field.encode_name for field in getattr(described, "fields", ())}
         called = getattr(getattr(described, "cls", None), "__name__", "")
         is_error = called.endswith(("Error", "Failure", "ErrorInfo")) or (not path and ".error" in f".{kind.name}")
-        if (
-            is_error
-            and names
-            and not any(name == "code" or name.endswith("_code") or name == "content" for name in names)
-        ):
+        has_code = any(name in ("code", "error", "content") or name.endswith("_code") for name in names)
+        if is_error and names and not has_code:
             place = f"{kind.name}/{path.replace('.', '/')}".rstrip("/")
             yield finding("error-without-code", place, f"{called or kind.name} has no code")
 
