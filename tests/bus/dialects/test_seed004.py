@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from bus.dialects import Defaults, Foreign
+from bus.dialects.seed004 import decode, encode
+from bus.errors import DialectError
+from bus.protocol.envelope import Agent, RetryPolicy
 from bus.protocol.sealing import Message
 
 Examples = Callable[[str], dict[str, dict[str, Any]]]
@@ -27,3 +32,273 @@ def test_the_formats_fragments_come_back_unchanged(
     examples: Examples, assert_kept_whole: Check, fragment_defaults: Defaults, name: str
 ) -> None:
     assert_kept_whole("004", examples("004")[name], fragment_defaults)
+
+
+def refused(message: Any, **given: Any) -> DialectError:
+    with pytest.raises(DialectError) as caught:
+        decode(message, **given)
+    return caught.value
+
+
+def changed(message: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]:
+    """*message* with another *value* at *pointer*; None: without the member."""
+    copied = copy.deepcopy(message)
+    *path, last = pointer.split("/")[1:]
+    target = copied
+    for step in path:
+        target = target.setdefault(step, {})
+    if value is None:
+        target.pop(last, None)
+    else:
+        target[last] = value
+    return copied
+
+
+@pytest.fixture
+def request_(examples: Examples) -> dict[str, Any]:
+    return examples("004")["task request"]
+
+
+@pytest.fixture
+def response(examples: Examples) -> dict[str, Any]:
+    return examples("004")["task response"]
+
+
+# --- the envelope -----------------------------------------------------------------------------------------------------
+
+
+def test_a_task_request_says_the_canonical_one(request_: dict[str, Any], sealed: Seal) -> None:
+    foreign = decode(request_)
+    assert (foreign.type, foreign.version) == ("task.request", "1.0.0")
+    assert foreign.data["goal"] == foreign.data["task_type"] == "code_review"
+    assert foreign.data["inputs"] == {"files": ["src/api/user-service.ts"]}
+    assert foreign.data["x_dialect"]["derived"] == ["/goal"]
+    assert foreign.options.fallback == ("codex://fullstack-reviewer",)
+    message = sealed(foreign)
+    metadata, routing = message.metadata, message.routing
+    assert metadata.sender == Agent(id="claude-code://orchestrator", framework="claude-code")
+    assert metadata.recipient == Agent(id="opencode://code-reviewer", framework="opencode")
+    assert (metadata.conversation_id, metadata.task_id) == ("sess_feature_x", "task_12345")
+    assert (metadata.timestamp, routing.expires_at) == ("2025-02-01T10:00:00.000Z", "2025-02-01T10:05:00.000Z")
+    assert metadata.performative == "request"
+    assert routing.priority == 7
+    assert routing.retry == RetryPolicy(backoff="exponential", base_ms=200, cap_ms=300_000, max_attempts=3)
+
+
+def test_a_task_response_has_claims_and_waits_for_its_answer(response: dict[str, Any]) -> None:
+    foreign = decode(response)
+    assert foreign.data["findings"][0]["claim"] == "Potential SQL injection"
+    assert foreign.options.is_awaited
+
+
+def test_without_a_delivery_mode_a_message_is_asynchronous(request_: dict[str, Any], assert_kept_whole: Check) -> None:
+    message = changed(request_, "/routing/delivery_mode", None)
+    assert not decode(message).options.is_awaited
+    assert_kept_whole("004", message)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value"),
+    [
+        ("/message_id", None),
+        ("/message_id", "two words"),
+        ("/timestamp", "2025-02-01"),
+        ("/timestamp", "2025-02-30T10:00:00Z"),
+        ("/timestamp", "2025-02-01T10:00:00"),
+        ("/sender", None),
+        ("/sender/agent_id", ""),
+        ("/sender/framework", None),
+        ("/recipient/agent_id", 5),
+        ("/message_type", "task"),
+        ("/priority", "normal"),
+        ("/priority", None),
+        ("/routing", None),
+        ("/routing/timeout", "300"),
+        ("/routing/timeout", "0s"),
+        ("/routing/timeout", "999999999999d"),
+        ("/routing/retry_policy", None),
+        ("/routing/retry_policy/max_retries", 1.5),
+        ("/routing/retry_policy/max_retries", 100),
+        ("/routing/retry_policy/max_retries", True),
+        ("/routing/retry_policy/backoff", "constant"),
+        ("/routing/fallback_agents", ["a", "a"]),
+        ("/routing/fallback_agents", ["opencode://code-reviewer"]),
+        ("/routing/fallback_agents", [f"agent-{number}" for number in range(9)]),
+        ("/routing/delivery_mode", "later"),
+        ("/metadata/task_id", ""),
+        ("/payload", 5),
+        ("/payload", []),
+        ("/payload", ""),
+        ("/payload/task_type", "Code Review"),
+        ("/payload/acceptance_criteria", "none"),
+    ],
+)
+def test_what_a_member_may_not_be_is_refused_with_its_pointer(
+    request_: dict[str, Any], pointer: str, value: Any
+) -> None:
+    error = refused(changed(request_, pointer, value))
+    assert error.pointer == pointer
+    assert error.found
+    assert error.expected
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value"),
+    [
+        ("/timestamp", "2025-02-01T17:00:00.000+07:00"),
+        ("/timestamp", "2025-02-01T10:00:00.123456Z"),
+        ("/sender/session_id", None),
+        ("/sender/session_id", "task_12345"),
+        ("/sender/region", {"a": [None]}),
+        ("/recipient/session_id", "their session"),
+        ("/routing/timeout", "5m"),
+        ("/routing/timeout", "1500ms"),
+        ("/routing/fallback_agents", []),
+        ("/routing/retry_policy/max_retries", 0),
+        ("/routing/retry_policy/jitter", True),
+        ("/metadata", {}),
+        ("/metadata/task_id", "msg_1719000000000_abcd123"),
+        ("/metadata/session_trace", ["a", "b"]),
+        ("/metadata/retryable", "perhaps"),
+        ("/x~1y", {"absent": True}),
+        ("/payload", "look at this"),
+        ("/payload/goal", "code_review"),
+        ("/payload/inputs", {"files": []}),
+        ("/payload/x_dialect", {"of": "004"}),
+    ],
+)
+def test_every_spelling_comes_back(
+    request_: dict[str, Any], assert_kept_whole: Check, pointer: str, value: Any
+) -> None:
+    assert_kept_whole("004", changed(request_, pointer, value))
+
+
+def test_a_message_without_a_session_belongs_to_its_task_or_to_itself(request_: dict[str, Any]) -> None:
+    message = changed(request_, "/sender/session_id", None)
+    assert decode(message).options.conversation_id == "task_12345"
+    message = changed(message, "/metadata", None)
+    foreign = decode(message)
+    assert foreign.options.conversation_id == foreign.options.task_id == request_["message_id"]
+
+
+def test_defaults_override_nothing(request_: dict[str, Any], fragment_defaults: Defaults) -> None:
+    assert decode(request_, defaults=fragment_defaults) == decode(request_)
+
+
+def test_the_first_missing_member_of_a_fragment_is_named(examples: Examples, fragment_defaults: Defaults) -> None:
+    fragment = examples("004")["status update"]
+    assert refused(fragment).pointer == "/message_id"
+    assert refused(fragment, defaults=Defaults(message_id="m")).pointer == "/timestamp"
+    less = msgspec.structs.replace(fragment_defaults, task_id=None)
+    assert refused(fragment, defaults=less).pointer == "/metadata/task_id"
+
+
+def test_a_heartbeat_needs_neither_recipient_nor_routing(
+    request_: dict[str, Any], assert_kept_whole: Check, examples: Examples
+) -> None:
+    beat = examples("004")["heartbeat"]
+    whole = {**request_, **beat}
+    bare = {name: value for name, value in whole.items() if name not in ("recipient", "routing")}
+    assert decode(whole).options.to is None
+    assert decode(whole).data["memory_mb"] == 512
+    assert_kept_whole("004", whole)
+    assert_kept_whole("004", bare)
+
+
+# --- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_without_an_error_is_given_one(response: dict[str, Any], assert_kept_whole: Check) -> None:
+    message = changed(response, "/payload/status", "failed")
+    foreign = decode(message)
+    assert foreign.data["error"] == {"code": "FAILED", "message": "failed"}
+    assert foreign.data["x_dialect"]["derived"] == ["/error"]
+    assert_kept_whole("004", message)
+    assert_kept_whole("004", changed(message, "/payload/error", {"code": "FAILED", "message": "failed"}))
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value"),
+    [
+        ("/payload/findings/0/severity", "warning"),
+        ("/payload/findings/0/message", ""),
+        ("/payload/findings/0/message", None),
+        ("/payload/findings/0/line", 0),
+        ("/payload/status", "done"),
+        ("/payload/error", {"code": "FAILED", "message": "failed"}),
+    ],
+)
+def test_errors_in_data_name_the_foreign_member(response: dict[str, Any], pointer: str, value: Any) -> None:
+    message = copy.deepcopy(response)
+    *path, last = pointer.split("/")[1:]
+    target: Any = message
+    for step in path:
+        target = target[int(step)] if step.isdecimal() else target[step]
+    if value is None:
+        del target[last]
+    else:
+        target[last] = value
+    assert refused(message).pointer == pointer
+
+
+def test_progress_is_a_whole_number_and_comes_back_as_it_was(
+    examples: Examples, fragment_defaults: Defaults, assert_kept_whole: Check
+) -> None:
+    fragment = changed(examples("004")["status update"], "/payload/percent_complete", 65.5)
+    foreign = decode(fragment, defaults=fragment_defaults)
+    assert (foreign.data["progress_pct"], foreign.data["new_status"]) == (65, "running")
+    assert_kept_whole("004", fragment, fragment_defaults)
+
+
+def test_the_text_of_an_errors_details_is_an_object(examples: Examples, fragment_defaults: Defaults) -> None:
+    foreign = decode(examples("004")["error"], defaults=fragment_defaults)
+    assert foreign.data["details"] == {"text": "stderr logs ..."}
+    assert foreign.data["retryable"] is False
+    assert foreign.data["source_agent"] == "worker@svc"
+    assert foreign.data["source_task_id"] == foreign.options.task_id == "task_98765"
+    assert sorted(foreign.data["x_dialect"]["derived"]) == ["/source_agent", "/timestamp"]
+
+
+# --- what no table says, and what is carried --------------------------------------------------------------------------
+
+
+def test_what_the_table_cannot_say_is_said_as_typed_content(request_: dict[str, Any], sealed: Seal) -> None:
+    content = {"type": "task.request@1.0.0", "data": {"goal": "g", "scope": {"include": ["src/**"]}}}
+    foreign = decode({**request_, "payload": content})
+    assert foreign.data["scope"] == {"include": ["src/**"]}
+    assert encode(sealed(foreign))["payload"] == content
+
+
+def test_typed_content_says_what_kind_of_message_it_is(request_: dict[str, Any]) -> None:
+    answer = {"type": "task.accepted@1.0.0", "data": {"understood_goal": "g"}}
+    error = refused({**request_, "payload": answer})
+    assert (error.pointer, error.expected) == ("/message_type", "task_response, as task.accepted is said")
+    newer = {"type": "task.request@2.0.0", "data": {"goal": "g"}}
+    assert refused({**request_, "payload": newer}).reason == "unsupported_version"
+    marked = {"type": "task.request@1.0.0", "data": {"goal": "g", "x_dialect": {}}}
+    assert refused({**request_, "payload": marked}).pointer == "/payload/data/x_dialect"
+
+
+def test_a_message_to_nobody_needs_an_alias(message_of: Callable[..., Message]) -> None:
+    message = message_of("task.request", 1, to=Agent(role="reviewer"))
+    with pytest.raises(DialectError, match="an agent, or an alias for role:reviewer"):
+        encode(message)
+    assert encode(message, aliases={"role:reviewer": "team"})["recipient"]["agent_id"] == "team"
+
+
+def test_a_carried_message_and_the_one_around_it_are_one(message_of: Callable[..., Message]) -> None:
+    message = message_of("task.request", 1)
+    said = encode(message, carry=True)
+    assert decode(said).carried is not None
+    for pointer, value in (("/priority", "high"), ("/payload/more", 1), ("/metadata/x_sealbus", said["message_id"])):
+        error = refused(changed(said, pointer, value))
+        assert error.pointer == "/metadata/x_sealbus"
+    assert refused(changed(said, "/priority", "high")).reason == "x_sealbus_mismatch"
+    other = encode(message_of("task.request", 2, message_id="other"), carry=True)["metadata"]["x_sealbus"]
+    assert refused(changed(said, "/metadata/x_sealbus", other)).reason == "x_sealbus_mismatch"
+
+
+def test_what_is_kept_is_bounded(request_: dict[str, Any]) -> None:
+    error = refused(changed(request_, "/metadata/diagnostics", "x" * 33_000))
+    assert error.pointer == "/metadata/diagnostics"
+    assert "at most 32768" in error.expected
