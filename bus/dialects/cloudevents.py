@@ -22,7 +22,7 @@ from bus.dialects.data_check import Places, check_data, default_lifetime_ms, kin
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NONE, Claims, Defaults, Foreign, ForeignOptions
 from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, whole
-from bus.dialects.keeping import ABSENT, ANYTHING, MARK, Notes, Source, Target
+from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, MARK, Notes, Source, Target
 from bus.dialects.opened_message import OpenedMessage, open_message
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError
@@ -124,7 +124,15 @@ def _read_extension(value: Any) -> Any:
     return _INTEGER.read(value)
 
 
-_INTEGER: Final = whole(-(2**31), 2**31 - 1)
+def _is_extension(name: str, value: Any) -> bool:
+    """Tell whether *name* can be an extension attribute of this value; null is none."""
+    return _EXTENSION.match(name) is not None and (
+        value is None or value.__class__ in (str, bool) or (value.__class__ is int and abs(value) < _MOST_INTEGER)
+    )
+
+
+_MOST_INTEGER: Final = 2**31
+_INTEGER: Final = whole(1 - _MOST_INTEGER, _MOST_INTEGER - 1)
 _SPEC: Final = matching("1.0", "1.0".__eq__)
 _SOURCE: Final = Form("a URI reference of at most 256 characters", _read_source, _write_source)
 _SUBJECT: Final = Form("an agent id or role:<role>", _read_subject, _write_subject)
@@ -195,7 +203,7 @@ def encode(
         value = base64.b64encode(message.value).decode()
         return {**_hints(message), "datacontenttype": WRAPPED, "data_base64": value}
     opened = open_message(message, _NAME, types)
-    target = Target(opened.kept, is_open=True, nulls=True)
+    target = Target(opened.kept, is_open=_is_extension, nulls=True)
     _write_attributes(opened, target, aliases, prefixes)
     target.put("datacontenttype", _CONTENT_TYPE, _JSON, absent=_JSON)
     target.put_plain("data", opened.data)
@@ -319,7 +327,7 @@ def _write_attributes(
     target.put("type", _type_form(prefixes), metadata.message_type)
     newest = opened.kind.version if opened.kind is not None else MISSING
     target.put("dataschema", _schema_form(metadata.message_type), metadata.schema_version, absent=newest)
-    target.put("time", TIME, opened.sent_ms, absent=ANYTHING)
+    target.put("time", TIME, opened.sent_ms, absent=ANYTHING_OR_NULL)
     default_ms = default_lifetime_ms(opened.kind) if opened.kind is not None else MISSING
     is_default = opened.lifetime_ms == default_ms
     expires_ms = opened.sent_ms + opened.lifetime_ms

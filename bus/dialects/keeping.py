@@ -10,8 +10,8 @@ cannot make a foreign message say something else. A kept value of `ABSENT` says 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, TypeVar, overload
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import orjson
 
@@ -20,9 +20,10 @@ from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = ["ABSENT", "ANYTHING", "MARK", "Notes", "Source", "Target", "split_mark"]
+__all__ = ["ABSENT", "ANYTHING", "ANYTHING_OR_NULL", "MARK", "Notes", "Source", "Target", "split_mark"]
 
 T = TypeVar("T")
+IsOpen: TypeAlias = bool | Callable[[str, Any], bool]
 A = TypeVar("A")
 
 MARK: Final = "x_dialect"
@@ -30,6 +31,8 @@ MARK: Final = "x_dialect"
 ABSENT: Final = {"absent": True}
 ANYTHING: Final = Missing()
 """As `absent` of `Target.put`: a member that is not there may stand for any value, as defaults gave it."""
+ANYTHING_OR_NULL: Final = Missing()
+"""The same of an optional member, which may be null as well."""
 _MOST_BYTES: Final = 32_768
 _NOT_PLAIN: Final = Missing()
 
@@ -211,7 +214,7 @@ class Target:
     """A foreign object that is being written; `finish` of the outermost one gives the message.
 
     *kept* is what the mark of the message kept, by foreign pointer. *is_open*: kept members without a canonical place
-    are written into it.
+    are written into it; or tells of a name and its value whether they are.
     """
 
     __slots__ = ("_kept", "_parts", "is_absent", "is_open", "members", "names", "nulls", "pointer")
@@ -221,7 +224,7 @@ class Target:
         kept: dict[str, Any],
         pointer: str = "",
         *,
-        is_open: bool = False,
+        is_open: IsOpen = False,
         nulls: bool = False,
         parts: dict[str, Target] | None = None,
     ) -> None:
@@ -279,28 +282,32 @@ class Target:
         self.names.add(name)
         self.members[name] = value
 
-    def inside(self, name: str) -> Target:
-        """Return the object *name*, which is written if it gets a member, or was kept empty."""
+    def inside(self, name: str, *, may_lack: bool = False, is_open: IsOpen | None = None) -> Target:
+        """Return the object *name*, which is written if it gets a member, or was kept empty.
+
+        *may_lack*: defaults can stand for it. *is_open*: as in this object, if it is not given.
+        """
         self.names.add(name)
-        part = Target(self._kept, self.place(name), is_open=self.is_open, nulls=self.nulls, parts=self._parts)
+        part = self._part(self.place(name), is_open)
         kept = self._kept.pop(part.pointer, MISSING) if self._kept else MISSING
         if kept == ABSENT:
-            part.is_absent = True
+            part.is_absent = may_lack
         elif kept == {}:
             self.members[name] = part.members
         elif kept is None and self.nulls:
             self.members[name] = None
         return part
 
-    def items(self, name: str, count: int) -> list[Target]:
+    def items(self, name: str, count: int, *, is_open: IsOpen | None = None) -> list[Target]:
         """Return *count* objects that are the list *name*."""
         place = self.place(name)
-        parts = [
-            Target(self._kept, f"{place}/{index}", is_open=self.is_open, nulls=self.nulls, parts=self._parts)
-            for index in range(count)
-        ]
+        parts = [self._part(f"{place}/{index}", is_open) for index in range(count)]
         self.put_plain(name, [part.members for part in parts])
         return parts
+
+    def _part(self, pointer: str, is_open: IsOpen | None) -> Target:
+        is_open = self.is_open if is_open is None else is_open
+        return Target(self._kept, pointer, is_open=is_open, nulls=self.nulls, parts=self._parts)
 
     def place(self, name: str) -> str:
         """Return the pointer of the member *name*."""
@@ -309,10 +316,14 @@ class Target:
     def finish(self) -> dict[str, Any]:
         """Return the message: all objects in their places, with the kept members that have no canonical place."""
         for pointer, value in self._kept.items():
+            if not pointer.startswith("/"):
+                continue
             parent, _, token = pointer.rpartition("/")
             part = self._parts.get(parent)
             name = token.replace("~1", "/").replace("~0", "~")
-            if part is not None and part.is_open and name not in part.names:
+            if part is None or name in part.names:
+                continue
+            if part.is_open(name, value) if callable(part.is_open) else part.is_open:
                 part.members[name] = value
         # The parts were made from the outside in; a part joins when what is inside it has joined.
         for pointer, part in reversed(self._parts.items()):
@@ -325,9 +336,10 @@ class Target:
     def _spelled(self, form: Form[Any], value: Any, kept: Any, absent: Any) -> Any:
         """Return the kept spelling; MISSING: the member is absent; _NOT_PLAIN: kept is what means another value."""
         if kept == ABSENT:
-            return MISSING if absent is ANYTHING or (absent is not MISSING and absent == value) else _NOT_PLAIN
+            is_nothing = absent in (ANYTHING, ANYTHING_OR_NULL) or (absent is not MISSING and absent == value)
+            return MISSING if is_nothing else _NOT_PLAIN
         if kept is None and self.nulls:
-            is_nothing = absent is ANYTHING or absent == value or (absent is MISSING and value is None)
+            is_nothing = absent is ANYTHING_OR_NULL or absent == value or (absent is MISSING and value is None)
             return None if is_nothing else _NOT_PLAIN
         return kept if value is not None and _is_same(_reads(form, kept), value) else _NOT_PLAIN
 

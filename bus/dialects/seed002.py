@@ -121,7 +121,7 @@ def encode(
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
     metadata = opened.metadata
-    target = Target(opened.kept, nulls=True)
+    target = Target(opened.kept)
     sender = aliases.get(metadata.sender.id or "", metadata.sender.id)
     recipient = addressed_id(metadata.recipient, aliases)
     kind = write_payload(opened, target, SayingAs(sender or "", recipient, types))

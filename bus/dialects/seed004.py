@@ -28,7 +28,7 @@ from bus.dialects.forms import (
     one_of,
     whole,
 )
-from bus.dialects.keeping import ABSENT, ANYTHING, Notes, Source, Target
+from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Notes, Source, Target
 from bus.dialects.opened_message import OpenedMessage, addressed_id, open_message
 from bus.dialects.seed004_payloads import (
     KINDS,
@@ -56,6 +56,7 @@ _NAME: Final = "004"
 _OWN_FRAMEWORK: Final = "sealbus"
 """What an agent without a framework is said to have."""
 _MOST_FALLBACKS: Final = 8
+_WITH_OWN_TASK: Final = ("task_request", "task_response")
 
 
 def _write_priority(priority: int) -> str:
@@ -162,7 +163,7 @@ def encode(
     target.put("timestamp", TIME, opened.sent_ms, absent=ANYTHING)
     target.put("priority", _PRIORITY, 5 if routing.priority is None else routing.priority)
     task_id, message_id = metadata.task_id, metadata.message_id
-    sender = target.inside("sender")
+    sender = target.inside("sender", may_lack=True)
     sender.put("agent_id", NAME, aliases.get(metadata.sender.id or "", metadata.sender.id))
     sender.put_plain("framework", _FRAMEWORK.written(metadata.sender.framework))
     own = (None, task_id, message_id)
@@ -171,16 +172,14 @@ def encode(
         for name in ("recipient", "routing"):
             target.put_kept(name, OBJECT)
     else:
-        recipient = target.inside("recipient")
+        recipient = target.inside("recipient", may_lack=True)
         recipient.put("agent_id", NAME, addressed_id(metadata.recipient, aliases))
         framework = metadata.recipient.framework if metadata.recipient is not None else None
         recipient.put_plain("framework", _FRAMEWORK.written(framework))
         recipient.put_kept("session_id", NAME)
-        _write_routing(opened, target.inside("routing"))
+        _write_routing(opened, target.inside("routing", may_lack=True))
     details = target.inside("metadata")
-    details.put(
-        "task_id", NAME, task_id or task_in_data(opened, kind), absent=ANYTHING, omit=_own_task(kind, message_id)
-    )
+    _write_task(opened, kind, details)
     if kind == "error":
         details.put("retryable", FLAG, opened.data.get("retryable"))
     if carry:
@@ -202,21 +201,28 @@ def _decode_carried(tree: dict[str, Any], metadata: dict[str, Any], types: Regis
 
 
 def _read_task(details: Source | None, notes: Notes, kind: str, message_id: str, defaults: Defaults) -> str | None:
-    """Return the task: where a message of a task names none, the default, and else, if it may, its own id."""
+    """Return the task: of a request or response that names none, its own id; of a status update, the default."""
     given = details.optional("task_id", NAME, omit=_own_task(kind, message_id)) if details is not None else None
     if given is not None or kind in ("error", "heartbeat"):
         return given
-    if kind == "status_update" and defaults.task_id is None:
-        raise DialectError("/metadata/task_id", shown(MISSING), NAME.expected)
-    if defaults.task_id is None:
+    if kind in _WITH_OWN_TASK:
         return message_id
+    if defaults.task_id is None:
+        raise DialectError("/metadata/task_id", shown(MISSING), NAME.expected)
     notes.kept.setdefault("/metadata/task_id", ABSENT)
     return defaults.task_id
 
 
 def _own_task(kind: str, message_id: str) -> tuple[str, ...]:
     """Return the task ids that are not written: a task that nothing names has the id of its message."""
-    return (message_id,) if kind in ("task_request", "task_response") else ()
+    return (message_id,) if kind in _WITH_OWN_TASK else ()
+
+
+def _write_task(opened: OpenedMessage, kind: str, details: Target) -> None:
+    message_id = opened.metadata.message_id
+    absent = message_id if kind in _WITH_OWN_TASK else ANYTHING_OR_NULL if kind == "status_update" else None
+    task_id = opened.metadata.task_id or task_in_data(opened, kind)
+    details.put("task_id", NAME, task_id, absent=absent, omit=_own_task(kind, message_id))
 
 
 def _read_sender(

@@ -80,7 +80,7 @@ def _write_request(opened: OpenedMessage, target: Target) -> bool:
     if data.keys() == {"goal"} and opened.kept.get("/payload") == data["goal"]:
         target.put_plain("payload", data["goal"])
         return True
-    part = target.inside("payload")
+    part = target.inside("payload", is_open=False)
     for name, field in _REQUEST.items():
         if name != "goal" or not opened.is_derived("/goal", data.get("task_type")):
             part.put(name, VALUE, data.get(field))
@@ -136,7 +136,7 @@ def _write_response(opened: OpenedMessage, target: Target) -> bool:
         return False
     if any("message" in finding for finding in findings or ()):
         return False
-    part = target.inside("payload")
+    part = target.inside("payload", is_open=False)
     part.put("status", _STATUS, data["status"])
     part.put("summary", VALUE, data.get("summary"))
     if not opened.is_derived("/error", _NO_ERROR):
@@ -148,7 +148,7 @@ def _write_response(opened: OpenedMessage, target: Target) -> bool:
 
 
 def _write_findings(part: Target, findings: list[dict[str, Any]]) -> None:
-    for item, finding in zip(part.items("findings", len(findings)), findings, strict=True):
+    for item, finding in zip(part.items("findings", len(findings), is_open=True), findings, strict=True):
         item.put_all(finding, _FINDING)
         for name in finding.keys() - set(_FINDING.values()):
             item.put_plain(name, finding[name])
