@@ -192,7 +192,7 @@ def _decode_carried(tree: dict[str, Any], metadata: dict[str, Any], types: Regis
     message = read_carried(metadata[CARRIED], pointer)
     rest = {**tree, "metadata": {name: value for name, value in metadata.items() if name != CARRIED}}
     said = encode(message, types=types)
-    said.setdefault("metadata", {})
+    said["metadata"] = said.get("metadata") or {}
     check_same(said, rest, pointer)
     return foreign_of(message)
 

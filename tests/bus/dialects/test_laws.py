@@ -399,6 +399,22 @@ def test_a_carried_message_comes_back_as_the_same_bytes(kind: str, message_of: C
 
 
 @pytest.mark.medium
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_message_that_came_from_a_dialect_is_carried_whole(data: st.DataObject) -> None:
+    message = data.draw(messages["004"])
+    with contextlib.suppress(DialectError):
+        sealed = seal_foreign(dialect("004").decode(message), namespace="lab")
+        for name in ("004", "cloudevents"):
+            said = dialect(name).encode(sealed, carry=True)
+            foreign = None
+            with contextlib.suppress(DialectError):
+                foreign = dialect(name).decode(json.dumps(said).encode())
+            assert foreign is not None, said
+            assert seal_foreign(foreign, namespace="lab").value == sealed.value
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_can_be_said_in_every_dialect(kind: str, name: str, message_of: Callable[..., Message]) -> None:
