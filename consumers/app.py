@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from bus.errors import ConfigurationError
 from bus.opening import Opening
@@ -65,7 +63,7 @@ class App(Handlers):
         group: str | None = None,
         namespace: str | None = None,
         roles: Iterable[str] = (),
-        types: Iterable[type[msgspec.Struct]] = (),
+        types: Iterable[type[Any]] = (),
         policy: Policy | None = None,
         signer: Signer | None = None,
         verifier: Verifier | None = None,
@@ -196,7 +194,7 @@ def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaratio
     return [app.declaration, *(other.declaration for other in others)]
 
 
-def _payload_classes(types: Iterable[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
+def _payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
     if isinstance(types, type) or not isinstance(types, Iterable):
         raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
     found = list(types)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar, Unpack
 
-import msgspec
-
 from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, SettingMissing
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.protocol.sealing import Message
 from consumers.inbox.base import Transaction
@@ -25,7 +24,7 @@ from producers.sealing.options import Options, RequestOptions, draft_of
 
 __all__ = ["Context"]
 
-_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=Payload)
 
 
 class _Queued:
@@ -95,7 +94,7 @@ class Context:
         """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
         return max(0.0, self._deadline_s - self._clock.monotonic_s())
 
-    def send(self, payload: msgspec.Struct, **options: Unpack[Options]) -> _Queued:
+    def send(self, payload: Payload, **options: Unpack[Options]) -> _Queued:
         """Queue *payload*, as it is now, to leave when this run succeeds, and only then.
 
         Raises ContractError or UnknownTypeError at once for a payload that cannot be sealed, and ContractError after
@@ -110,7 +109,7 @@ class Context:
         self.outputs.append(Output(draft_of(payload, options), data))
         return _QUEUED
 
-    async def send_now(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
+    async def send_now(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish *payload* at once, for example to report progress, even if this run fails later.
 
         Raises PublishRejected, PublishUnknown.
@@ -120,7 +119,7 @@ class Context:
 
     async def request(
         self,
-        payload: msgspec.Struct,
+        payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float = 30.0,

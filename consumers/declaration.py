@@ -81,7 +81,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Verifier | None
     subscriptions: Mapping[str, Subscription]
     """Subscriptions by message type."""
-    types: tuple[type[msgspec.Struct], ...]
+    types: tuple[type[Any], ...]
     lifespans: tuple[Lifespan, ...] = ()
     """What is opened before the first message and closed after the last, in this order."""
 

@@ -15,10 +15,9 @@ from inspect import Parameter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union
 
-import msgspec
-
 from bus.errors import ConfigurationError, UnknownTypeError
 from bus.nearest import nearest
+from bus.payloads.no_payload import could_be_marked, is_base
 from bus.payloads.payload_types import PayloadType, payload_type
 from consumers.context import Context
 from consumers.handling.composition import name_of
@@ -62,7 +61,7 @@ def check_handler(
     return len(taken) == 2  # noqa: PLR2004 - payload and context
 
 
-def returned_types(function: Callable[..., Any]) -> list[type[msgspec.Struct]]:
+def returned_types(function: Callable[..., Any]) -> list[type[Any]]:
     """Return the payload classes that the annotation of *function* says it returns."""
     return [cls for cls in _flatten(_hint(function, _signed(function).return_annotation)) if _is_payload(cls)]
 
@@ -137,12 +136,12 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
     for cls in _flatten(_hint(function, annotation)):
         if cls in _ANYTHING or cls in (None, NoneType, typing.Never, typing.NoReturn) or isinstance(cls, TypeVar):
             continue
-        if isinstance(cls, type) and (cls is msgspec.Struct or issubclass(cls, Draft) or _is_payload(cls)):
+        if isinstance(cls, type) and (is_base(cls) or issubclass(cls, Draft) or _is_payload(cls)):
             continue
-        if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
+        if isinstance(cls, type) and could_be_marked(cls):
             raise ConfigurationError(f"{name} returns {_told(cls)}, which is not marked with @payload(...)")
         raise ConfigurationError(
-            f"{name} returns {_told(cls)}: a handler returns a payload (a Struct marked with @payload), a Draft, "
+            f"{name} returns {_told(cls)}: a handler returns a payload (of a class marked with @payload), a Draft, "
             "a list or tuple of them, or None"
         )
 
@@ -153,6 +152,9 @@ def _accepts(hint: Any, cls: type) -> bool:
     if typing.get_origin(hint) in (Union, UnionType):
         return any(_accepts(member, cls) for member in typing.get_args(hint))
     origin = typing.get_origin(hint) or hint
+    if typing.is_typeddict(origin):
+        # Unmarked, for a marked one is a class of its own; Python refuses to ask for its subclasses.
+        return False
     return not isinstance(origin, type) or issubclass(cls, origin) or bool(getattr(origin, "_is_protocol", False))
 
 

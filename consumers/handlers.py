@@ -14,6 +14,7 @@ import msgspec
 
 from bus.errors import ConfigurationError
 from bus.nearest import nearest
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from consumers.context import Context
 from consumers.declaration import Dedup, Lifespan, Middleware, Order, Subscription
@@ -23,8 +24,8 @@ from consumers.resilience.retry import Retry
 
 __all__ = ["Handlers"]
 
-_Payload = TypeVar("_Payload", bound=msgspec.Struct)
-_Result = TypeVar("_Result", bound=msgspec.Struct | Sequence[msgspec.Struct] | None)
+_Payload = TypeVar("_Payload", bound=Payload)
+_Result = TypeVar("_Result", bound=Payload | Sequence[Payload] | None)
 _Rest = ParamSpec("_Rest")
 _Lifespan = TypeVar("_Lifespan", bound=Lifespan)
 
@@ -203,7 +204,7 @@ class Handlers:
     ) -> _OnProvidedBlocking[_Payload]: ...
     def on(
         self,
-        payload: type[msgspec.Struct],
+        payload: type[Any],
         *,
         retry: Retry | None = None,
         timeout_s: float | msgspec.UnsetType | None = msgspec.UNSET,

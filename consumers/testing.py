@@ -20,6 +20,7 @@ import msgspec
 
 from bus.clock import ManualClock
 from bus.errors import ConfigurationError, ContractError, UnknownTypeError, text_of
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -61,8 +62,8 @@ _MOST_TOLD = 20
 _OURS = str(Path(__file__).parent)
 _SENT_TO: Final = ("message", "reply", "mail")
 _NAP_S = 0.001
-_Payload = TypeVar("_Payload", bound=msgspec.Struct)
-_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Payload = TypeVar("_Payload", bound=Payload)
+_Reply = TypeVar("_Reply", bound=Payload)
 
 
 class Fake:
@@ -161,7 +162,7 @@ class AppBus:
         self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
 
-    def reply(self, request: type[msgspec.Struct], *, with_: Any = None) -> Fake:
+    def reply(self, request: type[Payload], *, with_: Any = None) -> Fake:
         """Play the agent that handles *request*, from now on.
 
             prices = bus.reply(QuoteRequest, with_=Quote(cents=100))
@@ -194,13 +195,13 @@ class AppBus:
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
             raise AssertionError(f"{count}:\n{told}") from cause
 
-    async def publish(self, payload: msgspec.Struct, **options: Unpack[Options]) -> Receipt:
+    async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
         return await self.publisher.publish(draft_of(payload, options))
 
     async def request(
         self,
-        payload: msgspec.Struct,
+        payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,
@@ -256,7 +257,7 @@ class AppBus:
         """Return the payloads of *cls* that the apps have sent, answers too, oldest first; as of the last `settle`."""
         return [opened for _, opened in self._opened(cls) if isinstance(opened, cls)]
 
-    def messages(self, cls: type[msgspec.Struct]) -> list[Message]:
+    def messages(self, cls: type[Payload]) -> list[Message]:
         """Return the sealed messages whose payloads `sent` returns."""
         return [message for message, opened in self._opened(cls) if isinstance(opened, cls)]
 
@@ -347,7 +348,7 @@ class AppBus:
             return None
         return message if message.metadata.sender.id in {app.agent_id for app in self._apps} else None
 
-    def _opened(self, cls: type[msgspec.Struct]) -> Iterator[tuple[Message, msgspec.Struct]]:
+    def _opened(self, cls: type[Any]) -> Iterator[tuple[Message, object]]:
         kinds = {kind.name: kind for app in self._apps for kind in app.registry}
         with suppress(UnknownTypeError):
             kinds[payload_type(cls).name] = payload_type(cls)

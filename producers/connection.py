@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
 
-import msgspec
-
 from bus.clock import Clock, SystemClock
 from bus.errors import WrongLoopError
 from bus.opening import Opening
+from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
@@ -41,7 +40,7 @@ from producers.stream import Source, publish_stream
 
 __all__ = ["Bus", "Connection", "connect", "make_publisher"]
 
-_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=Payload)
 
 
 class Bus:
@@ -73,9 +72,7 @@ class Bus:
         """The namespace of everything that is published."""
         return self.publisher.sealer.origin.namespace
 
-    async def publish(
-        self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
-    ) -> Receipt:
+    async def publish(self, payload: Payload, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
         """Seal *payload* and append it durably.
 
             receipt = await bus.publish(Order(sku="tea"), key="customer-3", ttl_s=600)
@@ -99,7 +96,7 @@ class Bus:
 
     async def request(
         self,
-        payload: msgspec.Struct,
+        payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from typing import TypeAlias, cast
 
-import msgspec
-
 from bus.errors import BusError
+from bus.payloads.class_forms import Payload
 from bus.transports.base import NewRecord, Outcome
 from producers.appending.batcher import size_of
 from producers.outcomes import PublishRejected, Result
@@ -23,7 +22,7 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Item", "Source", "publish_stream"]
 
-Item: TypeAlias = msgspec.Struct | Draft | SealedRecord | PublishRejected
+Item: TypeAlias = Payload | Draft | SealedRecord | PublishRejected
 """A payload, a payload with options, a sealed record, or an item that the source itself refuses.
 
 A refused item keeps its place in the results as its error.

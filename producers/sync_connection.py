@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-import msgspec
-
 from bus.errors import ClosedError, WrongLoopError
+from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
@@ -33,7 +32,7 @@ from producers.stream import Item
 
 __all__ = ["SyncBus", "connect_sync"]
 
-_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=Payload)
 _Answer = TypeVar("_Answer")
 
 _PIECE, _PIECE_S = 1024, 0.05
@@ -113,9 +112,7 @@ class SyncBus:
         """See `Bus.late_replies`."""
         return self._bus.late_replies
 
-    def publish(
-        self, payload: msgspec.Struct, *, timeout_s: float | None = None, **options: Unpack[Options]
-    ) -> Receipt:
+    def publish(self, payload: Payload, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
         """Seal *payload* and append it durably, within *timeout_s* seconds, by default `publish.timeout_s` (30).
 
             receipt = bus.publish(OrderPlaced(number=7), key="customer-3", ttl_s=600)
@@ -126,7 +123,7 @@ class SyncBus:
 
     def request(
         self,
-        payload: msgspec.Struct,
+        payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,

@@ -11,9 +11,11 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
+import pydantic
+import pydantic.v1
 import pytest
 from click.testing import CliRunner
 
@@ -46,10 +48,27 @@ class Order:
     count: int = 1
 
 
-class Model:
-    """Such as pydantic makes them."""
+class Point(NamedTuple):
+    x: int
 
-    model_fields: ClassVar[dict[str, object]] = {}
+
+class Plain:
+    sku: str
+
+
+class OldModel(pydantic.v1.BaseModel):
+    sku: str
+
+
+class Model(pydantic.BaseModel):
+    sku: str
+
+
+class Many(pydantic.RootModel[list[int]]):
+    pass
+
+
+class Typed(TypedDict):
     sku: str
 
 
@@ -66,15 +85,30 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
     ("payload of one number", lambda: payload("a.b", version="1"), ("'1'", "x.y.z")),
     ("payload of no risk", lambda: payload("a.b", risk="hgih"), ("'hgih'", "low, medium, high")),
     (
-        "payload of a dataclass",
-        lambda: payload("a.b")(Order),
-        ("not dataclass Order; write", "class Order(msgspec.Struct, frozen=True): sku: str; count: int"),
+        "payload of a NamedTuple",
+        lambda: payload("a.b")(Point),
+        ("not NamedTuple Point; write", "class Point(msgspec.Struct, frozen=True): x: int"),
     ),
     (
-        "payload of a pydantic model",
-        lambda: payload("a.b")(Model),
-        ("not pydantic model Model; write", "class Model(msgspec.Struct, frozen=True)", "sku: str"),
+        "payload of a plain class",
+        lambda: payload("a.b")(Plain),
+        ("not Plain; write `@dataclass` between", "class Plain(msgspec.Struct, frozen=True): sku: str"),
     ),
+    (
+        "payload of a class by attrs",
+        lambda: payload("a.b")(type("Made", (), {"__attrs_attrs__": (), "__annotations__": {"x": int}})),
+        ("not attrs class Made", "class Made(msgspec.Struct, frozen=True): x: int"),
+    ),
+    (
+        "payload of a model of Pydantic 1",
+        lambda: payload("a.b")(OldModel),
+        ("not Pydantic 1 model OldModel", "the BaseModel of Pydantic 2"),
+    ),
+    ("payload of a RootModel", lambda: payload("a.b")(Many), ("Many is a RootModel", "a BaseModel with one field")),
+    ("payload of a dict", lambda: payload("a.b")(dict), ("not dict",)),
+    ("App.on of an unmarked model", lambda: App("a@svc").on(Model), ("Model", '@payload("my.type") above it')),
+    ("App.on of an unmarked dataclass", lambda: App("a@svc").on(Order), ("Order", '@payload("my.type") above it')),
+    ("App.on of an unmarked TypedDict", lambda: App("a@svc").on(Typed), ("Typed", '@payload("my.type") above it')),
     ("App.on without brackets", lambda: App("a@svc").on(handler), ("the function handler", "@app.on(MyPayload)")),
     ("App.on of an unmarked class", lambda: App("a@svc").on(Unmarked), ("Unmarked", '@payload("my.type") above it')),
     ("App.on of an inheriting class", lambda: App("a@svc").on(Inherited), ("Inherited", "of Job is not inherited")),
@@ -143,9 +177,17 @@ CALLS: list[tuple[str, Callable[[Any], Awaitable[object]], tuple[str, ...]]] = [
     (
         "a dict",
         lambda bus: bus.publish({"name": "x", "n": 1}),
-        ("dict is no payload", "class MyPayload(msgspec.Struct, frozen=True): name: str; n: int"),
+        (
+            "dict is no payload",
+            "write MyPayload(...)",
+            "class MyPayload(msgspec.Struct, frozen=True): name: str; n: int",
+        ),
     ),
-    ("a dataclass", lambda bus: bus.publish(Order("x")), ("dataclass Order is no payload", "sku: str; count: int")),
+    (
+        "a dataclass",
+        lambda bus: bus.publish(Order("x")),
+        ("dataclass Order is no payload", '@payload("my.type") above it'),
+    ),
     ("a class", lambda bus: bus.publish(Job), ("Job is a class", "an instance of it")),
     ("None", lambda bus: bus.publish(None), ("None is no payload",)),
     ("an unmarked Struct", lambda bus: bus.publish(Unmarked()), ('@payload("my.type") above it',)),
@@ -189,6 +231,8 @@ def test_a_bus_for_programs_without_a_loop_names_the_cure_too() -> None:
 
 AGENTS = """
 import msgspec
+import pydantic
+import pydantic.v1
 from sealbus import App, Reject, payload
 
 @payload("job.run")

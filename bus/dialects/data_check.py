@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from bus import vocabulary
 from bus.dialects.faults import shown, value_at
 from bus.errors import ContractError, DialectError
@@ -52,7 +50,7 @@ def default_lifetime_ms(kind: PayloadType) -> int:
     return _LIFETIME_MS if kind.terms.ttl_s is None else round(kind.terms.ttl_s * 1000)
 
 
-def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Mapping[str, Any]) -> msgspec.Struct:
+def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Mapping[str, Any]) -> object:
     """Return the payload of *kind* in *data*, decoded from the foreign message *tree*.
 
     Raises DialectError with the foreign pointer, found by *places*, and the type's reason.

@@ -28,6 +28,8 @@ _LIST: Final = 88
 _SET: Final = 300
 _OBJECT: Final = 240
 """A dict with a member or few."""
+_MODEL: Final = 560
+"""A Pydantic model, its dict, its set of given fields and its shadow; measured with pydantic 2.14."""
 _FACTORIES: Final[dict[Any, int]] = {list: 56, dict: 64, set: 216, tuple: 0, bytes: 0, str: 0}
 _OTHER_FACTORY: Final = 512
 
@@ -66,12 +68,15 @@ class Weight(msgspec.Struct, frozen=True):
         return _SMALL // self.per_byte
 
 
-def weight_of(cls: type[msgspec.Struct]) -> Weight:
-    """The weight of payloads of *cls*: that of the heaviest object and list its annotations allow."""
+def weight_of(cls: type[Any], *, as_models: bool = False) -> Weight:
+    """The weight of payloads of *cls*: that of the heaviest object and list its annotations allow.
+
+    *as_models*: they become Pydantic models with the fields of *cls*.
+    """
     objects, lists, fields = [_MEMBER], [_LIST], [0]
     for _, kind in walk(inspect.type_info(cls)):
         if isinstance(kind, (*NAMED, inspect.NamedTupleType)):
-            (lists if getattr(kind, "array_like", False) else objects).append(_of_fields(kind))
+            (lists if getattr(kind, "array_like", False) else objects).append(_of_fields(kind, as_models=as_models))
             if isinstance(kind, NAMED):
                 fields.append(len(kind.fields))
         elif isinstance(kind, inspect.AnyType | inspect.DictType | inspect.RawType):
@@ -82,8 +87,13 @@ def weight_of(cls: type[msgspec.Struct]) -> Weight:
     return Weight(max(objects), max(lists), max(fields))
 
 
-def _of_fields(kind: Any) -> int:
-    own = 48 + 8 * len(kind.fields) if isinstance(kind, inspect.StructType) else _OBJECT + 48 * len(kind.fields)
+def _of_fields(kind: Any, *, as_models: bool) -> int:
+    if as_models:
+        own = _MODEL + 56 * len(kind.fields)
+    elif isinstance(kind, inspect.StructType):
+        own = 48 + 8 * len(kind.fields)
+    else:
+        own = _OBJECT + 48 * len(kind.fields)
     factories = (getattr(field, "default_factory", msgspec.NODEFAULT) for field in kind.fields)
     return own + sum(
         _FACTORIES.get(factory, _OTHER_FACTORY) for factory in factories if factory is not msgspec.NODEFAULT

@@ -86,12 +86,12 @@ def encoding_plan(cls: type[msgspec.Struct]) -> tuple[Plan, bool] | None:
         return None
 
 
-def compile_encoder(cls: type[msgspec.Struct], decode: Callable[[bytes], msgspec.Struct] | None, room: int) -> Any:
+def compile_encoder(cls: type[Any], decode: Callable[[bytes], Any] | None, room: int) -> Any:
     """The compiled encoder of payloads of *cls*, at most *room* levels deep; None if there is none.
 
     *decode* raises for other data.
     """
-    if native.core is None or (found := encoding_plan(cls)) is None:
+    if native.core is None or not issubclass(cls, msgspec.Struct) or (found := encoding_plan(cls)) is None:
         return None
     plan, certain = found
     return native.core.Encoder(plan, None if certain else decode, room)

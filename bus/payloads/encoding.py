@@ -1,4 +1,4 @@
-"""A payload's canonical data: encoding Structs of one class.
+"""A payload's canonical data: encoding payloads of one class.
 
 Owns the choice between the two ways to the same bytes: one compiled step (`bus.payloads.encoder_plan`), and the exact
 way, which is the specification and names the field that receivers would refuse.
@@ -9,37 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import msgspec
-
 from bus import native
 from bus.errors import ContractError, text_of
+from bus.payloads.class_forms import ClassForm
 from bus.payloads.encoder_plan import compile_encoder
 from bus.protocol import canonical
 from bus.protocol.envelope import DATA_DEPTH, DATA_ROOM
 
 __all__ = ["Encoder"]
 
-_Decode: TypeAlias = Callable[[bytes], msgspec.Struct]
+_Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class Encoder:
-    """Encodes Structs of *cls*; without one, of a class of which nothing is known yet, the exact way.
+    """Encodes payloads of the class with this *form*.
 
     *decode* raises ContractError for data that receivers would refuse, *read* is the decoder of that class itself.
+    Without *read* nothing is known of the class yet, and it goes the exact way.
     """
 
-    __slots__ = ("_decode", "compiled")
+    __slots__ = ("_decode", "_plain", "compiled")
 
-    def __init__(self, decode: _Decode, cls: type[msgspec.Struct] | None = None, read: _Decode | None = None) -> None:
+    def __init__(self, form: ClassForm, decode: _Decode, read: _Decode | None = None) -> None:
         self._decode = decode
-        self.compiled: Any = None if cls is None else compile_encoder(cls, read, DATA_ROOM)
+        self._plain = form.plain
+        self.compiled: Any = None if read is None else compile_encoder(form.cls, read, DATA_ROOM)
         """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for
         this class."""
 
-    def encode(self, subject: msgspec.Struct) -> bytes:
+    def encode(self, subject: Any) -> bytes:
         """Return canonical data of *subject*. Raises ContractError naming the field that receivers would refuse.
 
-        A Struct's constructor checks nothing, so the exact way decodes what it wrote by the subject's own type.
+        Most constructors check nothing, so the exact way decodes what it wrote by the subject's own type.
         """
         if self.compiled is not None and native.core is not None:
             written: bytes | None = self.compiled.encode(subject)
@@ -49,13 +50,13 @@ class Encoder:
         self._decode(data)
         return data
 
-    def _encode_exactly(self, subject: msgspec.Struct) -> bytes:
+    def _encode_exactly(self, subject: Any) -> bytes:
         if isinstance(subject, type):
             raise ContractError(
                 f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation"
             )
         try:
-            return canonical.encode(_plain(subject), depth=DATA_DEPTH)
+            return canonical.encode(self._plain(subject), depth=DATA_DEPTH)
         except ContractError as error:
             if (data := self._encode_keyed(subject)) is not None:
                 return data
@@ -63,24 +64,16 @@ class Encoder:
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(f"cannot be written as JSON: {text_of(error)}", "/data", "schema_violation") from error
 
-    def _encode_keyed(self, subject: msgspec.Struct) -> bytes | None:
+    def _encode_keyed(self, subject: Any) -> bytes | None:
         """For keys that are no text: written as text, if all of them read back."""
         try:
-            data = canonical.encode(_plain(subject, str_keys=True), depth=DATA_DEPTH)
+            data = canonical.encode(self._plain(subject, str_keys=True), depth=DATA_DEPTH)
             again = self._decode(data)
             # By what would be written, with keys as they are: a tuple is as good as a list, and not every class can be
             # compared.
-            return data if again == subject or _listed(_plain(again)) == _listed(_plain(subject)) else None
+            return data if again == subject or _listed(self._plain(again)) == _listed(self._plain(subject)) else None
         except (ContractError, TypeError, ValueError, RecursionError):
             return None
-
-
-def _plain(subject: msgspec.Struct, *, str_keys: bool = False) -> object:
-    try:
-        return msgspec.to_builtins(subject, str_keys=str_keys, order="sorted")
-    except TypeError:
-        # Sets of what can't be compared have no order of their own; any order is a list all the same.
-        return msgspec.to_builtins(subject, str_keys=str_keys)
 
 
 def _listed(plain: object) -> object:

@@ -16,9 +16,13 @@ from typing import Any
 __all__ = ["field_docs"]
 
 
-@functools.lru_cache(maxsize=512)
 def field_docs(cls: Any) -> Mapping[str, str]:
     """Return field -> its text, of *cls* and of the classes it is made from."""
+    return _docs_of(cls)
+
+
+@functools.lru_cache(maxsize=512)
+def _docs_of(cls: Any) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for base in reversed(getattr(cls, "__mro__", (cls,))):
         if getattr(base, "__annotations__", None) and base.__module__ not in ("builtins", "msgspec"):

@@ -7,7 +7,9 @@ understood.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -20,10 +22,10 @@ _INDEX = re.compile(r"(?:0|[1-9][0-9]*)\Z")
 _LAYERS: dict[str, type[msgspec.Struct]] = {"metadata": Metadata, "routing": Routing, "verification": Verification}
 
 # A record can hold tens of thousands of pointers, and describing a type takes milliseconds.
-_described = lru_cache(maxsize=256)(inspect.type_info)
+_described: Callable[[Any], inspect.Type] = lru_cache(maxsize=256)(inspect.type_info)
 
 
-def knows_field(payload: type[msgspec.Struct], pointer: str) -> bool:
+def knows_field(payload: type[Any], pointer: str) -> bool:
     """Whether *pointer* (RFC 6901, into the envelope) names a field of *payload* or of the envelope.
 
     Takes time in proportion to the pointer's length, whatever the type: pointers come from strangers, and types may

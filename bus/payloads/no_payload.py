@@ -1,21 +1,42 @@
 """What to write instead of something that is no payload type: the texts of errors, without any value in them.
 
-Owns these texts. `bus.payloads.payload_types` decides what is one.
+Owns these texts, and what sort of class somebody took for a payload. `bus.payloads.class_forms` decides what can be
+marked, `bus.payloads.payload_types` what is.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from types import FunctionType
-from typing import Any, is_typeddict
+from typing import Any, Final, is_typeddict
 
 import msgspec
 
-__all__ = ["name_missing", "not_marked", "not_markable"]
+__all__ = ["could_be_marked", "is_base", "is_model", "name_missing", "not_marked", "not_markable"]
 
 _MOST_FIELDS = 6
 _WORDS = re.compile("[A-Z]?[a-z0-9]+|[A-Z]+")
+_FORMS: Final = "msgspec Structs, dataclasses, TypedDicts and Pydantic models"
+_OTHERS: Final = ("Pydantic 1 model", "Pydantic dataclass", "NamedTuple", "attrs class")
+"""The sorts of classes that have fields and cannot be marked."""
+
+
+def is_model(cls: Any) -> bool:
+    """Return whether *cls* is a model of pydantic 2. Imports nothing: whoever has a model has imported pydantic."""
+    pydantic = sys.modules.get("pydantic.main")
+    return pydantic is not None and issubclass(cls, pydantic.BaseModel) and hasattr(cls, "__pydantic_validator__")
+
+
+def is_base(cls: type[Any]) -> bool:
+    """Return whether *cls* is what payload classes of one form are derived from, such as msgspec.Struct."""
+    return cls is msgspec.Struct or (is_model(cls) and cls.__module__ == "pydantic.main")
+
+
+def could_be_marked(cls: type[Any]) -> bool:
+    """Return whether *cls* is of a form that `@payload` marks."""
+    return (sort := _sort(cls)) != "" and sort not in _OTHERS
 
 
 def name_missing(given: object) -> str:
@@ -27,22 +48,31 @@ def name_missing(given: object) -> str:
 
 
 def not_markable(given: object, name: str) -> str:
-    """Text for `@payload(name)` above *given*, which is no Struct."""
-    return f"@payload({name!r}) marks msgspec.Struct classes, not {_named(given)}{_as_struct(given)}"
+    """Text for `@payload(name)` above *given*, which is of no form that can be marked."""
+    what = f"@payload({name!r}) marks {_FORMS}, not {_named(given)}"
+    sort = _sort(given) if isinstance(given, type) else ""
+    if sort.startswith("Pydantic"):
+        return f"{what}; derive it from the BaseModel of Pydantic 2"
+    if isinstance(given, type) and not sort and getattr(given, "__annotations__", None):
+        return f"{what}; write `@dataclass` between @payload(...) and the class{_as_struct(given, ', or ')}"
+    return f"{what}{_as_struct(given)}"
 
 
 def not_marked(given: object, mark: str) -> str:
     """Text for *given*, a class, a payload or anything else, whose class has no *mark* of its own."""
     cls = given if isinstance(given, type) else type(given)
-    if issubclass(cls, msgspec.Struct):
+    if could_be_marked(cls) or any(mark in base.__dict__ for base in cls.__mro__):
         above = next((base.__qualname__ for base in cls.__mro__ if mark in base.__dict__), None)
         own = f", for that of {above} is not inherited" if above else ""
-        return f'{cls.__qualname__} is no payload type: write @payload("my.type") above it{own}'
+        return f'{_named(cls)} is no payload type: write @payload("my.type") above it{own}'
     if isinstance(given, FunctionType):
         return f"{_named(given)} is no payload type: give the class in brackets, such as @app.on(MyPayload)"
-    return (
-        f"{_named(given)} is no payload: give an instance of a msgspec.Struct marked with @payload{_as_struct(given)}"
-    )
+    if isinstance(given, dict):
+        return (
+            f"{_named(given)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
+            f"MyPayload(...), or MyPayload(the_dict){_as_struct(given, '; else ')}"
+        )
+    return f"{_named(given)} is no payload: give an instance of a class marked with @payload{_as_struct(given)}"
 
 
 def _named(given: object) -> str:
@@ -51,28 +81,41 @@ def _named(given: object) -> str:
     if isinstance(given, FunctionType):
         return f"the function {given.__qualname__}"
     cls = given if isinstance(given, type) else type(given)
-    return f"{_kind(cls)} {cls.__qualname__}".lstrip()
+    sort = _sort(cls)
+    return f"{sort} {cls.__qualname__}" if sort and sort != "Struct" else cls.__qualname__
 
 
-def _kind(cls: Any) -> str:
+def _sort(cls: Any) -> str:
     """Return what sort of class *cls* is, if it is one that users take for a payload."""
+    if issubclass(cls, msgspec.Struct):
+        return "Struct"
+    if hasattr(cls, "__pydantic_fields__") or hasattr(cls, "model_fields"):
+        return "Pydantic dataclass" if dataclasses.is_dataclass(cls) else "Pydantic model"
+    if any(base.__name__ == "BaseModel" and base.__module__.startswith("pydantic.") for base in cls.__mro__):
+        return "Pydantic 1 model"
     if dataclasses.is_dataclass(cls):
         return "dataclass"
-    if hasattr(cls, "__pydantic_fields__") or hasattr(cls, "model_fields"):
-        return "pydantic model"
+    if hasattr(cls, "__attrs_attrs__"):
+        return "attrs class"
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "NamedTuple"
     return "TypedDict" if is_typeddict(cls) else ""
 
 
-def _as_struct(given: object) -> str:
-    """Write the fields of *given* as a Struct; empty where it has none."""
+def _hinted(hint: Any) -> str:
+    return str(getattr(hint, "__forward_arg__", None) or getattr(hint, "__name__", None) or hint)
+
+
+def _as_struct(given: object, before: str = "; ") -> str:
+    """Write the fields of *given* as a Struct, after *before*; return an empty text where it has none."""
     cls = given if isinstance(given, type) else type(given)
     if isinstance(given, dict):
         name, fields = "MyPayload", {str(key): type(value).__name__ for key, value in given.items()}
-    elif _kind(cls):
+    elif _sort(cls) or (isinstance(given, type) and getattr(cls, "__annotations__", None)):
         hints = getattr(cls, "__annotations__", {})
-        name, fields = cls.__name__, {key: getattr(hint, "__name__", str(hint)) for key, hint in hints.items()}
+        name, fields = cls.__name__, {key: _hinted(hint) for key, hint in hints.items()}
     else:
         return ""
     shown = [f"{key}: {kind}" for key, kind in fields.items() if key.isidentifier()]
     body = "; ".join(shown[:_MOST_FIELDS] + (["..."] if len(shown) > _MOST_FIELDS or not shown else []))
-    return f"; write `class {name}(msgspec.Struct, frozen=True): {body}`"
+    return f"{before}write `class {name}(msgspec.Struct, frozen=True): {body}`"

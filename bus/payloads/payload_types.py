@@ -1,8 +1,7 @@
 """Payload types: the `@payload` mark, encoding and decoding under it, and the registry of those an application knows.
 
-Owns the link between a msgspec Struct and (message type, schema version), and the schema gate's decisions. Nothing is
-registered at import: the mark stays on the class, and a `Registry` is built from classes by the
-application.
+Owns the link between a class and (message type, schema version), and the schema gate's decisions. Nothing is registered
+at import: the mark stays on the class, and a `Registry` is built from classes by the application.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import msgspec
 
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
+from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
 from bus.payloads.known_fields import knows_field
-from bus.payloads.no_payload import name_missing, not_markable, not_marked
-from bus.payloads.reading import Reader, read_untyped
+from bus.payloads.no_payload import name_missing, not_marked
+from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.identifiers import is_message_type, is_schema_version
@@ -39,7 +39,7 @@ _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
 _UNTYPED = Weight()
-_StructType = TypeVar("_StructType", bound=type[msgspec.Struct])
+_Class = TypeVar("_Class", bound=type[Any])
 
 
 class PayloadType:
@@ -47,12 +47,14 @@ class PayloadType:
 
     __slots__ = (
         "_decode",
+        "_described",
         "_read_long",
         "_refused",
         "_resolved",
         "_unweighed_bytes",
         "cls",
         "encoder",
+        "form",
         "major",
         "name",
         "risk",
@@ -67,7 +69,7 @@ class PayloadType:
 
     def __init__(
         self,
-        cls: type[msgspec.Struct],
+        form: ClassForm,
         name: str,
         version: str,
         risk: Risk,
@@ -77,7 +79,9 @@ class PayloadType:
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
     ) -> None:
-        self.cls = cls
+        self.form = form
+        self.cls = form.cls
+        """The class of every payload."""
         self.name = name
         self.version = version
         self.major = _major(version)
@@ -87,15 +91,26 @@ class PayloadType:
         self.terms = terms
         self.rules = rules
         self._resolved = False
+        self._described: type[Any] | None = None
         self.weight = Weight()
         self._unweighed_bytes = _LONG
         self.small_bytes = 0
         """Of a text that is no longer, what it becomes is not worth counting."""
-        self._decode: Callable[[bytes], msgspec.Struct] = self._decode_first
-        self._read_long: Callable[[bytes], msgspec.Struct] = self._decode_first
+        self._decode: Callable[[bytes], Any] = self._decode_first
+        self._read_long: Callable[[bytes], Any] = self._decode_first
         self._refused: tuple[int, bytes, ContractError] | None = None
-        self.encoder = Encoder(self.decode)
+        self.encoder = Encoder(form, self.decode)
         self.resolve_by_now()
+
+    @property
+    def described(self) -> type[Any]:
+        """The type that msgspec can describe: the class, or a Struct with the fields of a Pydantic model.
+
+        Raises NameError where an annotation names nothing yet.
+        """
+        if self._described is None:
+            self._described = self.form.describe()
+        return self._described
 
     @property
     def is_judged_each(self) -> bool:
@@ -131,22 +146,23 @@ class PayloadType:
                 raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
 
     def _resolve(self) -> None:
-        if (fault := find_costly(self.cls)) is not None:
+        described = self.described
+        if (fault := find_costly(described)) is not None:
             raise ContractError(f"@payload({self.name!r}): {fault}")
-        self.weight = weight_of(self.cls)
+        self.weight = weight_of(described, as_models=described is not self.cls)
         self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
         self.small_bytes = self.weight.small_bytes
-        reader = Reader(self.cls)
+        reader = self.form.reader(described)
         self._decode = reader.read
         self._read_long = reader.read_long
-        self.encoder = Encoder(self.decode, self.cls, self._decode)
+        self.encoder = Encoder(self.form, self.decode, self._decode)
         self._resolved = True
 
-    def _decode_first(self, data: bytes) -> msgspec.Struct:
+    def _decode_first(self, data: bytes) -> Any:
         self.resolve()
         return self._decode(data)
 
-    def encode(self, subject: msgspec.Struct) -> bytes:
+    def encode(self, subject: Any) -> bytes:
         """Canonical data of *subject*; raises ContractError naming the field that a receiver could not accept."""
         if not self._resolved:
             self.resolve_by_now()
@@ -155,12 +171,12 @@ class PayloadType:
             self._check_weight(data)
         return data
 
-    def _typed(self, data: bytes) -> msgspec.Struct:
+    def _typed(self, data: bytes) -> Any:
         if len(data) > self._unweighed_bytes:
             return self._typed_long(data)
         return self._decode(data)
 
-    def _typed_long(self, data: bytes) -> msgspec.Struct:
+    def _typed_long(self, data: bytes) -> Any:
         self._check_weight(data)
         if (refused := self._refused) is not None and refused[:2] == (len(data), _digest(data, refused[0])):
             raise _again(refused[2])
@@ -185,7 +201,7 @@ class PayloadType:
             )
             raise ContractError(text, "/data", "schema_violation")
 
-    def prove(self, data: bytes) -> msgspec.Struct | None:
+    def prove(self, data: bytes) -> Any:
         """Return the payload in *data*, if compiled code proves these to be the canonical form of an object.
 
         None says nothing: the exact way finds out.
@@ -194,7 +210,7 @@ class PayloadType:
             return None
         return self.read(data)
 
-    def read(self, data: bytes) -> msgspec.Struct | None:
+    def read(self, data: bytes) -> Any:
         """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
         try:
             return self._typed(data)
@@ -203,7 +219,7 @@ class PayloadType:
         except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything
             return None
 
-    def decode(self, data: bytes) -> msgspec.Struct:
+    def decode(self, data: bytes) -> Any:
         """The payload in canonical *data*; raises ContractError (`schema_violation`) with the pointer of the field."""
         try:
             return self._typed(data)
@@ -218,7 +234,7 @@ class PayloadType:
                 f"{self.name} could not be built: {type(error).__name__}", "/data", "schema_violation"
             ) from error
 
-    def open(self, message: Message) -> msgspec.Struct:
+    def open(self, message: Message) -> Any:
         """The payload of *message*, upcast from an older major where a way is known.
 
         Raises ContractError: `unsupported_version`, `schema_violation`, `semantic_violation`, `critical_field`.
@@ -269,7 +285,7 @@ class PayloadType:
         Known are those of this type and of the envelope.
         """
         for pointer in pointers:
-            if not knows_field(self.cls, pointer):
+            if not knows_field(self.described, pointer):
                 raise ContractError(
                     f"{pointer!r} must be understood and is not known here",
                     "/metadata/critical_fields",
@@ -290,7 +306,7 @@ def payload(
     same_as: Mapping[str, str] | None = None,
     takes: Mapping[str, str] | None = None,
     rules: tuple[Rule, ...] = (),
-) -> Callable[[_StructType], _StructType]:
+) -> Callable[[_Class], _Class]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
         @payload("research.request", version="1.2.0")
@@ -334,19 +350,20 @@ def payload(
         name, performative=performative, needs=needs, same_as=same_as or {}, ttl_s=ttl_s, takes=takes or {}
     )
 
-    def mark(cls: _StructType) -> _StructType:
-        if not (isinstance(cls, type) and issubclass(cls, msgspec.Struct)):
-            raise TypeError(not_markable(cls, name))
-        if cls.__struct_config__.array_like:
-            raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
-        setattr(
-            cls,
-            _MARK,
-            PayloadType(
-                cls, name, version, risk, sign=sign, upcasters=upcasters or {}, terms=terms, rules=tuple(rules)
-            ),
+    def mark(cls: _Class) -> _Class:
+        kind = PayloadType(
+            form_of(cls, name),
+            name,
+            version,
+            risk,
+            sign=sign,
+            upcasters=upcasters or {},
+            terms=terms,
+            rules=tuple(rules),
         )
-        return cls
+        setattr(kind.cls, _MARK, kind)
+        # Of a TypedDict it is a class that makes its payloads.
+        return kind.cls  # type: ignore[return-value]
 
     return mark
 
@@ -360,7 +377,7 @@ def payload_type(subject: object) -> PayloadType:
     return mark
 
 
-def encode_payload(subject: msgspec.Struct) -> bytes:
+def encode_payload(subject: Any) -> bytes:
     """Canonical data of a payload; raises ContractError naming the field, UnknownTypeError."""
     return payload_type(subject).encode(subject)
 
@@ -371,7 +388,7 @@ class Registry:
     What it does not know itself, *below* is asked for. Raises NameError for a class whose annotations name nothing.
     """
 
-    def __init__(self, classes: Iterable[type[msgspec.Struct]] = (), *, below: Registry | None = None) -> None:
+    def __init__(self, classes: Iterable[type[Any]] = (), *, below: Registry | None = None) -> None:
         self._types: dict[str, PayloadType] = {}
         self._below = below
         for cls in classes:
@@ -399,7 +416,7 @@ class Registry:
         known = self._types.get(name)
         return known if known is not None or self._below is None else self._below.get(name)
 
-    def prove(self, name: str, data: bytes) -> msgspec.Struct | None:
+    def prove(self, name: str, data: bytes) -> Any:
         """`PayloadType.prove` of the type registered for *name*."""
         kind = self.get(name)
         return kind.prove(data) if kind is not None else None
@@ -449,7 +466,7 @@ def _major(version: str) -> int:
 
 def untyped(name: str, version: str) -> PayloadType:
     """A type known by name only: its data is sealed as it is and judged by its receivers."""
-    return PayloadType(_Untyped, name, version, "medium", sign=True, upcasters={})
+    return PayloadType(struct_form(_Untyped), name, version, "medium", sign=True, upcasters={})
 
 
 class _Untyped(msgspec.Struct):

@@ -39,7 +39,7 @@ class Reader:
 
     __slots__ = ("_cls", "_holds_raw", "_nests_tags", "read")
 
-    def __init__(self, cls: type[msgspec.Struct]) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         self._cls = cls
         self.read = msgspec.json.Decoder(cls).decode
         """Msgspec's own way, for short text."""
@@ -47,7 +47,7 @@ class Reader:
         self._holds_raw = any(isinstance(kind, inspect.RawType) for kind in kinds)
         self._nests_tags = nests_tags(cls)
 
-    def read_long(self, data: bytes) -> msgspec.Struct:
+    def read_long(self, data: bytes) -> Any:
         """What `read` returns, for text of any length in a bounded time."""
         if self._holds_raw:
             # Raw is text, of which dicts and lists have nothing left.
@@ -83,7 +83,7 @@ def has_many_extremes(data: bytes) -> bool:
     return sum(map(data.count, _EXTREMES)) > MOST_EXTREME
 
 
-def nests_tags(cls: type[msgspec.Struct]) -> bool:
+def nests_tags(cls: type[Any]) -> bool:
     """Whether a tagged union stands inside a tagged union, or inside itself."""
     unions = (kind for _, kind in walk(inspect.type_info(cls)) if is_tagged_union(kind))
     return any(is_tagged_union(kind) for union in unions for kind in _inside(union))

@@ -29,7 +29,7 @@ Shared: TypeAlias = str
 class PayloadCodec(Protocol):
     """Reads the payloads of one type."""
 
-    def read(self, data: bytes) -> msgspec.Struct | None:
+    def read(self, data: bytes) -> object | None:
         """Return the payload in canonical *data*, or None if it is none of this type."""
 
 

@@ -54,7 +54,7 @@ DATA_AT: Final = len(b'{"data":')
 _CONTAINERS: Final = {dict, list}
 _PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
-Prove: TypeAlias = Callable[[str, bytes], msgspec.Struct | None]
+Prove: TypeAlias = Callable[[str, bytes], object | None]
 """Takes a message type and data; returns the payload if the data are proven canonical, otherwise None."""
 
 _Layer = TypeVar("_Layer")
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     verification: Verification
     envelope_hash: str
     data_end: int
-    payload: msgspec.Struct | None = None
+    payload: object | None = None
     """The payload, if encoding it again as its type proved the bytes canonical."""
     authority: dict[str, Any] | None = None
     """The sealed `metadata.authority`, if it has members unknown to the Struct."""
@@ -260,7 +260,7 @@ def _build(
     verification: Verification,
     *,
     envelope_hash: str,
-    payload: msgspec.Struct | None = None,
+    payload: object | None = None,
     authority: dict[str, Any] | None = None,
 ) -> Message:
     envelope_rules.check_metadata(metadata)

@@ -54,7 +54,7 @@ class Accepted(Delivery, kw_only=True):
 
     message: Message
     subscription: Subscription
-    payload: msgspec.Struct
+    payload: object
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     asked: Ask | End | None = None

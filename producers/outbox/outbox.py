@@ -15,6 +15,7 @@ from typing import Any, Protocol, Unpack, overload
 import msgspec
 
 from bus.clock import Clock, SystemClock
+from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.signatures import Signer
 from bus.settings.loading import load
@@ -89,13 +90,11 @@ class Outbox:
         return postgres.create(connection)
 
     @overload
-    def add(self, connection: sqlite3.Connection, payload: msgspec.Struct, **options: Unpack[Options]) -> str: ...
+    def add(self, connection: sqlite3.Connection, payload: Payload, **options: Unpack[Options]) -> str: ...
     @overload
+    def add(self, connection: AsyncConnection, payload: Payload, **options: Unpack[Options]) -> Awaitable[str]: ...
     def add(
-        self, connection: AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]
-    ) -> Awaitable[str]: ...
-    def add(
-        self, connection: sqlite3.Connection | AsyncConnection, payload: msgspec.Struct, **options: Unpack[Options]
+        self, connection: sqlite3.Connection | AsyncConnection, payload: Payload, **options: Unpack[Options]
     ) -> str | Awaitable[str]:
         """Seal *payload* with the options of `publish` and insert its row; return the message id.
 
@@ -113,7 +112,7 @@ class Outbox:
             )
         return _insert(connection, row)
 
-    def seal(self, payload: msgspec.Struct, **options: Unpack[Options]) -> NewRow:
+    def seal(self, payload: Payload, **options: Unpack[Options]) -> NewRow:
         """Return the row of a message, for other database drivers. Raises PublishRejected."""
         sealed = self._sealer.seal(draft_of(payload, options)) if options else self._sealer.seal_plain(payload)
         return row_of(sealed, self._clock.now_ms())

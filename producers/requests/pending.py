@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
     """An answer that passed every gate; *payload* is None if its type is not the requested one."""
 
     message: Message
-    payload: msgspec.Struct | None
+    payload: object | None
 
 
 class Waiter:

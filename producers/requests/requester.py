@@ -14,6 +14,7 @@ from typing import TypeVar, Unpack
 import msgspec
 
 from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
@@ -33,7 +34,7 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Requester"]
 
-_Reply = TypeVar("_Reply", bound=msgspec.Struct)
+_Reply = TypeVar("_Reply", bound=Payload)
 _OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
@@ -89,7 +90,7 @@ class Requester:
 
     async def ask(
         self,
-        payload: msgspec.Struct,
+        payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float,

@@ -15,6 +15,7 @@ import msgspec
 
 from bus import native
 from bus.errors import ContractError
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import envelope_rules, sealing
 from bus.protocol.envelope import PROTOCOL, Agent
@@ -245,7 +246,7 @@ class TemplateCache:
         return self._templates.get((cls, options)) if options else self.plain.get(cls)
 
     def of(
-        self, payload: msgspec.Struct, options: tuple[object, ...] = (), draft: Draft | None = None
+        self, payload: Payload, options: tuple[object, ...] = (), draft: Draft | None = None
     ) -> EnvelopeTemplate | None:
         """Return the template, creating it at once without options, or at the second use of the options of *draft*.
 

@@ -17,6 +17,7 @@ import msgspec
 from bus.errors import ContractError
 from bus.gates import MOST_HOPS
 from bus.nearest import nearest
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import (
     PROTOCOL,
@@ -135,7 +136,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     The options are those of `publish`; None: not given.
     """
 
-    payload: msgspec.Struct
+    payload: Payload
     to: str | Agent | None = None
     key: str | None = None
     ttl_s: float | None = None
@@ -166,7 +167,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 _NAMES = (*Draft.__struct_fields__[1:], "timeout_s")
 
 
-def draft_of(payload: msgspec.Struct, options: Mapping[str, object]) -> Draft:
+def draft_of(payload: Payload, options: Mapping[str, object]) -> Draft:
     """Return *payload* with *options*; raise TypeError for an unknown one, naming the nearest."""
     try:
         return Draft(payload=payload, **options)  # type: ignore[arg-type]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from bus import native
 from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
@@ -131,7 +130,7 @@ class Sealer:
 
     # The compiled way.
 
-    def seal_plain(self, payload: msgspec.Struct) -> SealedRecord:
+    def seal_plain(self, payload: Payload) -> SealedRecord:
         """Seal a payload without options, which is most of a stream."""
         if self._templates is not None:
             template = self._templates.plain.get(payload.__class__) or self._templates.of(payload)
@@ -197,7 +196,7 @@ class Sealer:
         traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
         return self._sealed(template, filled, topic or template.topic, traced)
 
-    def _in_one_step(self, template: EnvelopeTemplate, item: msgspec.Struct) -> SealedRecord | None:
+    def _in_one_step(self, template: EnvelopeTemplate, item: Payload) -> SealedRecord | None:
         """Encode and seal *item*, a payload or its Draft, in one compiled step; return None if that is not possible."""
         if template.compiled is None:
             return None
@@ -249,7 +248,7 @@ def sender_of(agent: object) -> Agent:
     return sender
 
 
-def _refused(payload: msgspec.Struct, error: ContractError) -> PublishRejected:
+def _refused(payload: Payload, error: ContractError) -> PublishRejected:
     if isinstance(payload, Draft):
         error = UnknownTypeError("a Draft is for publish_many: give publish its payload, and its options by name")
     return PublishRejected(f"refused before sending: {error}", error)

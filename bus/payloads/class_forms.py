@@ -1,0 +1,131 @@
+"""The forms of classes that `@payload` marks: msgspec Structs, dataclasses, TypedDicts and Pydantic models.
+
+Owns telling them apart, and what a payload type needs of each: the class of its instances, a type that msgspec can
+describe, a reader, and an instance as plain JSON values. All forms give the same bytes for the same values, and the
+same errors. `bus.payloads.typed_dicts` and `bus.payloads.pydantic_models` are the forms that need more than msgspec.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeAlias, is_typeddict
+
+import msgspec
+
+from bus.payloads.no_payload import is_model, not_markable
+from bus.payloads.reading import Reader
+from bus.payloads.typed_dicts import TypedDictForm, is_marked_dict
+
+__all__ = ["ClassForm", "Payload", "PayloadReader", "form_of", "struct_form"]
+
+
+class _DataclassLike(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+class _TypedDictLike(Protocol):
+    __total__: ClassVar[bool]
+
+
+class _ModelLike(Protocol):
+    def model_dump_json(self) -> str: ...
+
+
+Payload: TypeAlias = msgspec.Struct | _DataclassLike | _TypedDictLike | _ModelLike
+"""What type checkers take for an instance of a payload class. A plain dict is none."""
+
+
+class PayloadReader(Protocol):
+    """Reads JSON text as one class; raises what msgspec raises, and ContractError."""
+
+    @property
+    def read(self) -> Callable[[bytes], Any]:
+        """Reads short text."""
+
+    @property
+    def read_long(self) -> Callable[[bytes], Any]:
+        """Reads text of any length in a bounded time."""
+
+
+class ClassForm(Protocol):
+    """One class that is marked."""
+
+    @property
+    def cls(self) -> type[Any]:
+        """The marked class, which every payload is an instance of."""
+
+    def describe(self) -> type[Any]:
+        """Return the type that msgspec describes instead of the class.
+
+        Raises NameError where an annotation names nothing yet, TypeError for what msgspec cannot describe.
+        """
+
+    def reader(self, described: type[Any]) -> PayloadReader:
+        """Return the reader of the class, which is *described* so."""
+
+    def plain(self, subject: Any, *, str_keys: bool = False) -> object:
+        """Return *subject* as values that JSON has. *str_keys*: keys of other types become text.
+
+        Raises ContractError, TypeError, ValueError, RecursionError for what has no such form.
+        """
+
+
+class _NativeForm:
+    """A Struct or a dataclass: msgspec reads and writes it itself."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self.cls = cls
+
+    def describe(self) -> type[Any]:
+        return self.cls
+
+    def reader(self, described: type[Any]) -> PayloadReader:
+        return Reader(described)
+
+    def plain(self, subject: Any, *, str_keys: bool = False) -> object:
+        try:
+            return msgspec.to_builtins(subject, str_keys=str_keys, order="sorted")
+        except TypeError:
+            # Sets of what can't be compared have no order of their own; any order is a list all the same.
+            return msgspec.to_builtins(subject, str_keys=str_keys)
+
+
+def struct_form(cls: type[msgspec.Struct]) -> ClassForm:
+    """Return the form of a Struct."""
+    return _NativeForm(cls)
+
+
+def form_of(cls: Any, name: str) -> ClassForm:
+    """Return the form of *cls*, to be marked as *name*. Raises TypeError, which says what to write instead."""
+    if isinstance(cls, type) and not is_typeddict(cls):
+        if issubclass(cls, msgspec.Struct):
+            if cls.__struct_config__.array_like:
+                raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
+            return _NativeForm(cls)
+        if is_marked_dict(cls):
+            return TypedDictForm(cls)
+        if is_model(cls):
+            return _model_form(cls, name)
+        if _is_plain_dataclass(cls):
+            return _NativeForm(cls)
+    elif is_typeddict(cls):
+        return TypedDictForm(cls)
+    raise TypeError(not_markable(cls, name))
+
+
+def _model_form(cls: type[Any], name: str) -> ClassForm:
+    # Only now: a program without models need not have pydantic, nor the time that its import takes.
+    from bus.payloads.pydantic_models import ModelForm
+
+    return ModelForm(cls, name)
+
+
+def _is_plain_dataclass(cls: type[Any]) -> bool:
+    """Return whether msgspec writes instances of *cls* by its fields, and no other library builds them."""
+    return (
+        dataclasses.is_dataclass(cls)
+        and "__dataclass_fields__" in cls.__dict__
+        and not hasattr(cls, "__pydantic_validator__")
+        and not issubclass(cls, dict | list | tuple | set | frozenset | str | bytes | int | float)
+    )

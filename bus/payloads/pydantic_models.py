@@ -1,0 +1,159 @@
+"""Pydantic models as payload classes: how they are read and written, so that they fare as Structs do.
+
+Data first pass the model's shadow (`bus.payloads.pydantic_shadows`), by msgspec: a wrong type or a missing field is
+refused with the same words and pointer as for a Struct, before any code of the user's runs. Then the model validates
+the same text, with its own validators and limits. So pydantic need not be strict, which would refuse what a validator
+in mode "before" hands on; no text becomes a number all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+import pydantic
+from msgspec import inspect
+
+from bus.errors import ContractError
+from bus.payloads.described_types import walk
+from bus.payloads.pydantic_shadows import make_shadow
+from bus.payloads.reading import Reader
+from bus.protocol.canonical import escape_pointer_token
+
+__all__ = ["ModelForm"]
+
+_VERSION: Final = tuple(int(part) for part in pydantic.VERSION.split(".")[:2])
+# Data have the alias; older versions have no choice of the name unless the model says so.
+_BY_ALIAS: Final[dict[str, Any]] = {"by_alias": True, "by_name": False} if _VERSION >= (2, 11) else {}
+_RESPELT: Final = (inspect.TimeDeltaType, inspect.DateTimeType, inspect.TimeType, inspect.DecimalType)
+"""What pydantic may write otherwise than msgspec."""
+_MOST_TOLD: Final = 400
+
+
+class ModelForm:
+    """A model that is marked as *name*."""
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        if issubclass(cls, pydantic.RootModel):
+            raise TypeError(
+                f"@payload({name!r}): data is an object, and {cls.__qualname__} is a RootModel: write a BaseModel with "
+                "one field"
+            )
+        self.cls = cls
+        self._described: type[msgspec.Struct] | None = None
+        self._is_respelt = self._is_open = False
+
+    def describe(self) -> type[Any]:
+        if self._described is None:
+            self.cls.model_rebuild()
+            described = make_shadow(self.cls)
+            kinds = [kind for _, kind in walk(inspect.type_info(described))]
+            self._is_respelt = any(isinstance(kind, _RESPELT) or _is_set(kind) for kind in kinds)
+            self._is_open = any(isinstance(kind, inspect.AnyType) for kind in kinds) or _keeps_others(self.cls)
+            self._described = described
+        return self._described
+
+    def reader(self, described: type[Any]) -> _ModelReader:
+        return _ModelReader(self.cls, Reader(described))
+
+    def plain(self, subject: Any, *, str_keys: bool = False) -> object:  # noqa: ARG002 - keys are text anyway
+        # Data that validate give the same model again: fields that are computed from others are left out.
+        written = subject.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        if self._is_open:
+            # Written as null, and as text: what nobody wrote.
+            _check_open(subject.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False), "")
+        return self._spelt(written) if self._is_respelt else written
+
+    def _spelt(self, written: Any) -> Any:
+        """Return *written* with times, durations and sets spelt as msgspec spells them."""
+        try:
+            shadow = msgspec.convert(written, self._described, str_keys=True)
+        except msgspec.ValidationError:
+            # Whoever reads it says what is wrong.
+            return written
+        return _overlaid(written, msgspec.to_builtins(shadow, order="sorted"))
+
+
+class _ModelReader:
+    """Reads JSON text as the shadow, to know what it is, then as the model."""
+
+    def __init__(self, cls: type[Any], gate: Reader) -> None:
+        self._cls = cls
+        self._gate = gate
+
+    def read(self, data: bytes) -> Any:
+        """Read short text."""
+        self._gate.read(data)
+        return self._build(data)
+
+    def read_long(self, data: bytes) -> Any:
+        """Read text of any length."""
+        self._gate.read_long(data)
+        return self._build(data)
+
+    def _build(self, data: bytes) -> Any:
+        try:
+            return self._cls.model_validate_json(data, **_BY_ALIAS)
+        except pydantic.ValidationError as error:
+            refusal = _translated(error, data)
+        # Raised here: pydantic's error holds the data.
+        raise refusal
+
+
+def _translated(error: pydantic.ValidationError, data: bytes) -> ContractError:
+    """Return the first of what pydantic found, with the pointer of its field."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    text = first["msg"]
+    if first["type"] in ("value_error", "assertion_error"):
+        text = text.partition(", ")[2] or text
+    pointer = _pointer(first["loc"], msgspec.json.decode(data), is_missing=first["type"] == "missing")
+    return ContractError(text[:1].lower() + text[1:_MOST_TOLD], f"/data{pointer}", "schema_violation")
+
+
+def _pointer(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> str:
+    """Return *loc* as a JSON pointer into *content*. Pydantic also names members of unions, which data do not have."""
+    pointer = ""
+    for place, step in enumerate(loc):
+        if isinstance(content, dict) and str(step) in content:
+            content = content[str(step)]
+        elif isinstance(content, list) and isinstance(step, int) and 0 <= step < len(content):
+            content = content[step]
+        elif not (is_missing and place == len(loc) - 1):
+            continue
+        pointer += f"/{escape_pointer_token(str(step))}"
+    return pointer
+
+
+def _is_set(kind: Any) -> bool:
+    return isinstance(kind, inspect.SetType | inspect.FrozenSetType)
+
+
+def _keeps_others(cls: type[Any]) -> bool:
+    return bool(cls.model_config.get("extra") == "allow")
+
+
+def _overlaid(written: Any, spelt: Any) -> Any:
+    """Return *written* with each value as *spelt*; members that only *written* has stay."""
+    if isinstance(written, dict) and isinstance(spelt, dict):
+        return {name: _overlaid(value, spelt[name]) if name in spelt else value for name, value in written.items()}
+    if isinstance(written, list) and isinstance(spelt, list | tuple) and len(written) == len(spelt):
+        return [_overlaid(value, other) for value, other in zip(written, spelt, strict=True)]
+    return spelt
+
+
+def _check_open(value: Any, pointer: str) -> None:
+    """Raise ContractError for numbers that JSON does not have, and for keys that are no text.
+
+    Fields of any type are written by what they hold, and pydantic writes these as null, and as their text.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ContractError(f"{value} is no JSON number", pointer)
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if isinstance(key, int | float | tuple | None) and not isinstance(key, str):
+                raise ContractError(f"a key is {type(key).__name__}, no text", pointer)
+            _check_open(below, f"{pointer}/{escape_pointer_token(str(key))}")
+    elif isinstance(value, list | tuple):
+        for place, below in enumerate(value):
+            _check_open(below, f"{pointer}/{place}")

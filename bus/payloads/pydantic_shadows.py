@@ -1,0 +1,513 @@
+"""A Pydantic model described as a Struct: its shadow, which has the same fields, limits and tags.
+
+Owns the translation. A shadow holds no payload: it says what msgspec can say of a type, its weight and costs, its
+schema and its fields, and it is the gate that data pass before the model sees them (`bus.payloads.pydantic_models`).
+What only pydantic knows, such as the form of a URL, the shadow takes as the JSON type that it is written as.
+
+Parts of a model that are dataclasses and TypedDicts have shadows, too, for they may hold models.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import re
+import typing
+import uuid
+from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, is_typeddict
+
+import annotated_types
+import msgspec
+import pydantic
+from msgspec import UNSET, Meta, UnsetType
+from pydantic.fields import FieldInfo
+from pydantic.functional_serializers import PlainSerializer, WrapSerializer
+from pydantic.types import Base64Encoder, EncodedBytes, Json
+
+__all__ = ["make_shadow"]
+
+_PLAIN: Final = frozenset(
+    {
+        Any,
+        NoneType,
+        bool,
+        int,
+        float,
+        str,
+        datetime.datetime,
+        datetime.date,
+        datetime.time,
+        datetime.timedelta,
+        uuid.UUID,
+        decimal.Decimal,
+    }
+)
+_SPECIAL: Final[dict[Any, Any]] = {
+    object: Any,
+    pydantic.JsonValue: Any,
+    pydantic.AwareDatetime: Annotated[datetime.datetime, Meta(tz=True)],
+    pydantic.NaiveDatetime: Annotated[datetime.datetime, Meta(tz=False)],
+    pydantic.PastDatetime: datetime.datetime,
+    pydantic.FutureDatetime: datetime.datetime,
+    pydantic.PastDate: datetime.date,
+    pydantic.FutureDate: datetime.date,
+}
+_LISTS: Final = (list, collections.deque, collections.abc.Sequence, collections.abc.MutableSequence)
+_SETS: Final = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
+_DICTS: Final = (
+    dict,
+    collections.abc.Mapping,
+    collections.abc.MutableMapping,
+    collections.OrderedDict,
+    collections.defaultdict,
+)
+_TEXTS: Final = (
+    str,
+    datetime.datetime,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    uuid.UUID,
+    decimal.Decimal,
+    bytes,
+)
+_AS_TEXT: Final[Any] = Json
+_SECRETS: Final = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.types.Secret)
+_JSON: Final[dict[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "null": None,
+    "array": list[Any],
+    "object": dict[str, Any],
+}
+_BOUNDS: Final = {
+    annotated_types.Gt: "gt",
+    annotated_types.Ge: "ge",
+    annotated_types.Lt: "lt",
+    annotated_types.Le: "le",
+    annotated_types.MultipleOf: "multiple_of",
+    annotated_types.MinLen: "min_length",
+    annotated_types.MaxLen: "max_length",
+}
+_NUMERIC: Final = ("gt", "ge", "lt", "le", "multiple_of")
+_LENGTHS: Final = ("min_length", "max_length")
+_FACTORIES: Final = (list, dict, set, frozenset, tuple)
+_ATOMS: Final = (bool, int, float, str, enum.Enum, *_TEXTS)
+
+
+class _Member(NamedTuple):
+    """A field of a class, however the class says it."""
+
+    name: str
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+    info: FieldInfo | None = None
+    required: bool = True
+    may_miss: bool = False
+    """Without a default, and not required: of a TypedDict."""
+    default: Any = UNSET
+
+
+def make_shadow(cls: type[pydantic.BaseModel]) -> type[msgspec.Struct]:
+    """Return the Struct that describes *cls*, whose annotations are resolved.
+
+    Raises TypeError, with the field and what to write instead, for what has no form in JSON that all languages read
+    alike.
+    """
+    return _Shadows().of_class(cls)
+
+
+class _Shadows:
+    """The shadows below one model, each class once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, str, Any], type[msgspec.Struct]] = {}
+        self._names: set[str] = set()
+        self._open: list[Any] = []
+        """The named aliases that are being followed: one that leads to itself is any JSON."""
+
+    def of_class(self, cls: Any, tag_field: str = "", tag: Any = None) -> type[msgspec.Struct]:
+        """Return the shadow of *cls*; as a member of a union that *tag_field* tells apart, the one with *tag*."""
+        like = cls, tag_field, tag
+        if like in self._made:
+            return self._made[like]
+        members = [member for member in _members_of(cls) if not tag_field or member.name != tag_field]
+        names = {member.name: name for member in members if (name := _name_in_data(cls, member)) != member.name}
+        tag_name = next((_name_in_data(cls, each) for each in _members_of(cls) if each.name == tag_field), None)
+        shadow = msgspec.defstruct(
+            self._free(cls.__name__),
+            [_field(member) for member in members],
+            kw_only=True,
+            rename=names or None,
+            tag_field=tag_name,
+            tag=tag,
+            module=cls.__module__,
+            namespace={"__doc__": cls.__doc__ if _has_words(cls) else None},
+            forbid_unknown_fields=getattr(cls, "model_config", {}).get("extra") == "forbid",
+        )
+        # Only now that it is known: a class may contain itself.
+        self._made[like] = shadow
+        shadow.__annotations__ = {member.name: self._annotation(cls, member) for member in members}
+        return shadow
+
+    def _free(self, wanted: str) -> str:
+        # The name of a generic model has brackets.
+        wanted = name = re.sub(r"\W+", "_", wanted).strip("_")
+        number = 2
+        while name in self._names:
+            name, number = f"{wanted}_{number}", number + 1
+        self._names.add(name)
+        return name
+
+    def _annotation(self, cls: type[Any], member: _Member) -> Any:
+        place = f"{cls.__qualname__}.{member.name}"
+        serializer = _serializer_of(cls, member.name)
+        if serializer is not None:
+            described = self._written(serializer, place)
+        else:
+            described = self._described(member.annotation, member.metadata, place, _discriminator(member.info))
+        words = member.info.description if member.info is not None else None
+        if words:
+            described = Annotated[described, Meta(description=words)]
+        return described | UnsetType if member.may_miss else described
+
+    def _written(self, returns: Any, place: str) -> Any:
+        """Return what a serializer of the user's writes: what it *returns*, as far as its annotation says it."""
+        known = returns is not None and "Undefined" not in type(returns).__name__
+        return self._described(returns, (), place) if known else Any
+
+    def _described(self, kind: Any, metadata: Iterable[Any], place: str, discriminator: Any = None) -> Any:
+        """Return *kind* as msgspec takes it, with the limits in *metadata*."""
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if origin is Annotated:
+            inner, *more = arguments
+            return self._described(inner, [*more, *metadata], place, discriminator)
+        flat = list(_flattened(metadata))
+        discriminator = discriminator or next(filter(None, map(_discriminator, flat)), None)
+        for each in flat:
+            if isinstance(each, PlainSerializer | WrapSerializer):
+                return self._written(each.return_type, place)
+            if isinstance(each, EncodedBytes) and each.encoder is Base64Encoder:
+                return bytes
+            if each is _AS_TEXT or isinstance(each, _AS_TEXT | EncodedBytes):
+                return str
+        if origin in (Union, UnionType):
+            return self._union(arguments, flat, place, discriminator)
+        if (alias := getattr(kind, "__value__", None)) is not None and not isinstance(kind, type):
+            return self._alias(kind, alias, flat, place, discriminator)
+        return _limited(self._unlimited(kind, origin, arguments, place), _limits(flat))
+
+    def _alias(self, kind: Any, value: Any, metadata: list[Any], place: str, discriminator: Any) -> Any:
+        if kind in _SPECIAL:
+            return _SPECIAL[kind]
+        if kind in self._open:
+            return Any
+        self._open.append(kind)
+        try:
+            return self._described(value, metadata, place, discriminator)
+        finally:
+            self._open.pop()
+
+    def _unlimited(self, kind: Any, origin: Any, arguments: tuple[Any, ...], place: str) -> Any:
+        if _is_among(kind, _PLAIN) or origin is Literal:
+            return kind
+        if _is_among(kind, _SPECIAL):
+            return _SPECIAL[kind]
+        if isinstance(kind, TypeVar):
+            return self._described(kind.__bound__ or Any, (), place)
+        if (real := getattr(kind, "__supertype__", None)) is not None:
+            return self._described(real, (), place)
+        container = self._container(origin or kind, arguments, place)
+        if container is not None:
+            return container
+        if isinstance(kind, type) or is_typeddict(kind):
+            return self._named(kind, place)
+        return _by_schema(kind, place)
+
+    def _container(self, origin: Any, arguments: tuple[Any, ...], place: str) -> Any:
+        parts = [part if part is ... else self._described(part, (), place) for part in arguments]
+        if origin is tuple:
+            return tuple[tuple(parts)] if parts else list[Any]  # type: ignore[misc]
+        if origin in _LISTS:
+            return list[parts[0] if parts else Any]  # type: ignore[misc]
+        if origin in _SETS:
+            return set[parts[0] if parts else Any]  # type: ignore[misc]
+        if origin is collections.Counter:
+            return dict[parts[0] if parts else str, int]  # type: ignore[misc]
+        if origin in _DICTS:
+            return dict[tuple(parts) if parts else (str, Any)]  # type: ignore[misc]
+        return None
+
+    def _named(self, cls: Any, place: str) -> Any:
+        if issubclass(cls, pydantic.RootModel):
+            return self._described(cls.model_fields["root"].annotation, cls.model_fields["root"].metadata, place)
+        if issubclass(cls, pydantic.BaseModel) or dataclasses.is_dataclass(cls) or is_typeddict(cls):
+            return self.of_class(cls)
+        if issubclass(cls, enum.Enum):
+            return cls
+        if issubclass(cls, _SECRETS):
+            raise TypeError(
+                f"{place}: a secret is written as asterisks, and cannot be read back: write str, or better the name "
+                "under which receivers find the secret"
+            )
+        if cls is bytes:
+            raise TypeError(
+                f"{place}: bytes of a pydantic model are written as UTF-8, which not all bytes are: write Base64Bytes, "
+                "as everybody else reads them"
+            )
+        return _by_schema(cls, place)
+
+    def _union(self, members: Iterable[Any], metadata: list[Any], place: str, discriminator: Any) -> Any:
+        kinds = list(_members_of_union(members, discriminator))
+        if callable(discriminator):
+            raise TypeError(f"{place}: {_TELL_APART}")
+        if isinstance(discriminator, str):
+            classes = [kind for kind in kinds if kind is not NoneType]
+            shadows = [shadow for cls in classes for shadow in self._tagged(cls, discriminator, place)]
+            return Union[(*shadows, *([None] if NoneType in kinds else ()))]
+        found = [self._described(kind, (), place) for kind in kinds]
+        texts = [kind for kind in found if _is_text(kind)]
+        if len(texts) > 1 and not all(typing.get_origin(kind) is Literal for kind in texts):
+            # Pydantic tells them apart by their text; msgspec does not, and in JSON all are text.
+            found = [str, *(kind for kind in found if kind not in texts)]
+        if sum(map(_is_object, found)) > 1:
+            raise TypeError(f"{place}: {_TELL_APART}")
+        if sum(map(_is_array, found)) > 1:
+            raise TypeError(f"{place}: a union of several lists: write one list of a union")
+        limits = _limits(metadata)
+        return Union[tuple(_limited(kind, limits) for kind in found)]  # noqa: UP007 - made of a list
+
+    def _tagged(self, cls: Any, tag_field: str, place: str) -> list[type[msgspec.Struct]]:
+        member = next((each for each in _members_of(cls) if each.name == tag_field), None)
+        if member is None or typing.get_origin(member.annotation) is not Literal:
+            raise TypeError(f"{place}: {cls.__qualname__}.{tag_field} is no Literal: {_TELL_APART}")
+        tags = [tag.value if isinstance(tag, enum.Enum) else tag for tag in typing.get_args(member.annotation)]
+        return [self.of_class(cls, tag_field, tag) for tag in tags]
+
+
+_TELL_APART: Final = (
+    "a union of several objects is told apart by one member: give each model a field such as "
+    '`kind: Literal["a"]`, and write Field(discriminator="kind")'
+)
+
+
+def _is_among(kind: Any, known: Any) -> bool:
+    try:
+        return kind in known
+    except TypeError:  # a type that has no hash, such as a Literal of a list
+        return False
+
+
+def _members_of(cls: Any) -> list[_Member]:
+    """Return the fields of *cls*: a model, a dataclass or a TypedDict."""
+    infos: Mapping[str, FieldInfo] | None = getattr(cls, "__pydantic_fields__", None)
+    if infos is None and hasattr(cls, "model_fields"):
+        infos = cls.model_fields
+    if infos is not None:
+        return [_of_info(name, info) for name, info in infos.items() if not _is_left_out(info)]
+    hints = typing.get_type_hints(cls, include_extras=True)
+    if is_typeddict(cls) or not dataclasses.is_dataclass(cls):
+        bare = {name: _bare(hint) for name, hint in hints.items()}
+        return [
+            _Member(name, hint, required=name in cls.__required_keys__, may_miss=name not in cls.__required_keys__)
+            for name, hint in bare.items()
+        ]
+    return [
+        _Member(
+            field.name,
+            hints[field.name],
+            required=field.default is field.default_factory is dataclasses.MISSING,
+            default=None if field.default is dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def _of_info(name: str, info: FieldInfo) -> _Member:
+    required = info.is_required()
+    default = UNSET if required else info.default_factory if info.default_factory is not None else info.default
+    return _Member(name, info.annotation, tuple(info.metadata), info, required, default=default)
+
+
+def _is_left_out(info: FieldInfo) -> bool:
+    # A required one is written by nobody and refused by everybody, which the first publish says.
+    return info.exclude is True and not info.is_required()
+
+
+def _bare(hint: Any) -> Any:
+    """Return what a TypedDict's Required[...], NotRequired[...] or ReadOnly[...] is around."""
+    while "Required" in str(typing.get_origin(hint)) or "ReadOnly" in str(typing.get_origin(hint)):
+        hint = typing.get_args(hint)[0]
+    return hint
+
+
+def _name_in_data(cls: Any, member: _Member) -> str:
+    """Return how data name *member*. Raises TypeError where it is read under another name than it is written."""
+    info = member.info
+    if info is None:
+        return member.name
+    written = info.serialization_alias or info.alias or member.name
+    read = info.validation_alias or info.alias or member.name
+    names = [name for name in getattr(read, "choices", [read]) if isinstance(name, str)]
+    if written not in names:
+        raise TypeError(
+            f"{cls.__qualname__}.{member.name} is written as {written!r} and read as {read!r}: give it one alias, "
+            "Field(alias=...), for all agents share the name"
+        )
+    return written
+
+
+def _field(member: _Member) -> Any:
+    """Return *member* as `defstruct` takes it, of any type for the time being."""
+    if member.may_miss:
+        return member.name, Any, UNSET
+    if member.required:
+        return member.name, Any
+    default = member.default
+    if isinstance(default, list | dict | set) and not default:
+        return member.name, Any, msgspec.field(default_factory=type(default))
+    if default is None or isinstance(default, _ATOMS):
+        return member.name, Any, default
+    if default in _FACTORIES:
+        return member.name, Any, msgspec.field(default_factory=default)
+    # Any other default is the model's own affair, and a factory may count how often it is asked.
+    return member.name, Any, msgspec.field(default_factory=_unknown)
+
+
+def _unknown() -> Any:
+    """Stand for a default that only the model knows."""
+    return UNSET
+
+
+def _serializer_of(cls: Any, name: str) -> Any:
+    """Return what the user's serializer of field *name* says it returns; None where the field has none."""
+    decorators = getattr(cls, "__pydantic_decorators__", None)
+    for each in getattr(decorators, "field_serializers", {}).values():
+        if name in each.info.fields or "*" in each.info.fields:
+            return _returned(each)
+    return None
+
+
+def _returned(decorator: Any) -> Any:
+    if isinstance(decorator.info.return_type, type):
+        return decorator.info.return_type
+    function = getattr(decorator.func, "__func__", decorator.func)
+    try:
+        return typing.get_type_hints(function, include_extras=True).get("return", Any)
+    except (NameError, TypeError):
+        return Any
+
+
+def _discriminator(given: Any) -> Any:
+    """Return the name of the member, or the function, that tells a union's members apart; None where none is given."""
+    found = getattr(given, "discriminator", None)
+    return found.discriminator if isinstance(found, pydantic.Discriminator) else found
+
+
+def _flattened(metadata: Iterable[Any]) -> Iterable[Any]:
+    for each in metadata:
+        if isinstance(each, FieldInfo):
+            yield each
+            yield from _flattened(each.metadata)
+        elif isinstance(each, annotated_types.GroupedMetadata):
+            yield from _flattened(each)
+        elif each is not None:
+            yield each
+
+
+def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
+    """Return the arguments of Meta."""
+    found: dict[str, Any] = {}
+    for each in metadata:
+        if (name := _BOUNDS.get(type(each))) is not None:
+            found[name] = getattr(each, name)
+        pattern = getattr(each, "pattern", None)
+        text = getattr(pattern, "pattern", pattern)
+        if isinstance(text, str) and _is_pattern(text):
+            found["pattern"] = text
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_pattern(text: str) -> bool:
+    """Return whether Python reads *text*: pydantic's own patterns are of another library, whose matching is linear."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _limited(kind: Any, limits: dict[str, Any]) -> Any:
+    """Return *kind* with those of *limits* that msgspec can hold it to; pydantic holds it to all of them."""
+    origin = typing.get_origin(kind)
+    base = typing.get_args(kind)[0] if origin is Annotated else origin or kind
+    names: tuple[str, ...] = ()
+    if base in (int, float):
+        names = _NUMERIC if base is int else _NUMERIC[:4]
+    elif base is str:
+        names = (*_LENGTHS, "pattern")
+    elif base in (bytes, list, set, dict):
+        names = _LENGTHS
+    taken = {name: limits[name] for name in names if name in limits and _fits(base, name, limits[name])}
+    return Annotated[kind, Meta(**taken)] if taken else kind
+
+
+def _fits(base: Any, name: str, limit: Any) -> bool:
+    if name not in _NUMERIC:
+        return True
+    return isinstance(limit, int) if base is int else isinstance(limit, int | float)
+
+
+def _members_of_union(members: Iterable[Any], discriminator: Any) -> Iterable[Any]:
+    """Yield *members*, with those of unions among them in their place."""
+    for member in members:
+        kind, own = member, None
+        while typing.get_origin(kind) is Annotated:
+            kind, *more = typing.get_args(kind)
+            own = own or next(filter(None, map(_discriminator, more)), None)
+        if typing.get_origin(kind) in (Union, UnionType) and (own is None or own == discriminator):
+            yield from _members_of_union(typing.get_args(kind), discriminator)
+        else:
+            yield kind if discriminator is not None else member
+
+
+def _is_text(kind: Any) -> bool:
+    base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    if typing.get_origin(base) is Literal:
+        return any(isinstance(value, str) for value in typing.get_args(base))
+    if isinstance(base, type) and issubclass(base, enum.Enum):
+        return any(isinstance(member.value, str) for member in base)
+    return base in _TEXTS
+
+
+def _is_object(kind: Any) -> bool:
+    base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    return typing.get_origin(base) is dict or (isinstance(base, type) and issubclass(base, msgspec.Struct))
+
+
+def _is_array(kind: Any) -> bool:
+    base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    return typing.get_origin(base) in (list, set, tuple)
+
+
+def _by_schema(kind: Any, place: str) -> Any:
+    """Return the JSON type that pydantic says *kind* is written as."""
+    try:
+        schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
+    except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema) as error:
+        told = str(error).partition("\n")[0]
+        raise TypeError(f"{place}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {told}") from None
+    return _JSON.get(schema.get("type", ""), Any) if isinstance(schema.get("type"), str) else Any
+
+
+def _has_words(cls: Any) -> bool:
+    # A dataclass without words has its signature for them.
+    return bool(cls.__doc__) and not cls.__doc__.startswith(f"{cls.__name__}(")
