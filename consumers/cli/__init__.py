@@ -24,6 +24,7 @@ _VERBS = {
     "dlq": Verb("consumers.cli.dlq.command", "dlq", "Look at dead letters, send them back, put them away."),
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
+    "convert": Verb("consumers.cli.convert", "convert", "Convert messages between dialects, line by line."),
     "lint": Verb("consumers.cli.lint", "lint", "Find what goes wrong between agents although messages are valid."),
     "docs": Verb("consumers.cli.docs", "docs", "Write documents about an app for other tools: AsyncAPI."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),

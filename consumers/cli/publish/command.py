@@ -12,6 +12,9 @@ from typing import BinaryIO, cast
 
 import click
 
+from bus.clock import SystemClock
+from bus.dialects import DIALECTS, Defaults
+from bus.dialects import dialect as dialect_of
 from bus.errors import BusError, TopicMissingError
 from bus.nearest import nearest
 from bus.payloads.payload_types import untyped
@@ -22,10 +25,11 @@ from bus.topics.specs import creates_topics
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION
+from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
-from consumers.cli.publish.json_lines import Feed
+from consumers.cli.publish.foreign_lines import ForeignFeed
+from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
@@ -33,11 +37,19 @@ from producers.sealing.options import Options
 
 __all__ = ["publish"]
 
+_IN_MEMORY = (
+    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or kafka://..."
+)
+
 
 @click.command()
-@click.argument("message_type", metavar="TYPE", type=MESSAGE_TYPE, shell_complete=complete_types)
-@click.argument("file", type=INPUT, default="-")
+@click.argument("what", metavar="TYPE [FILE]", nargs=-1, shell_complete=complete_types)
 @app_option
+@click.option(
+    "--dialect",
+    type=OneOf(DIALECTS),
+    help="Each line is a message of this dialect, which says its own type: leave TYPE out.",
+)
 @click.option(
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
 )
@@ -60,9 +72,9 @@ __all__ = ["publish"]
 def publish(
     session: CommandSession,
     *,
-    message_type: str,
-    file: BinaryIO,
+    what: tuple[str, ...],
     target: str | None,
+    dialect: str | None,
     schema_version: str | None,
     agent: str,
     to: str | None,
@@ -90,13 +102,24 @@ def publish(
       sealbus publish job.run jobs.ndjson --app agents:app > receipts.ndjson
       echo '{"name": "tea"}' | sealbus publish alarm.set --app alarms:app --delay 5m
       my-program | sealbus publish sensor.reading --schema-version 1.0.0 --key sensor-7
+      sealbus publish --dialect 004 tasks.ndjson
 
     \b
     Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).
     """
     app = app_of(target)
     settings = session.settings(app)
+    message_type, file = _what(what, dialect)
     _check_lifetime(ttl, delay, settings)
+    if dialect is not None:
+        fallback = Defaults(
+            sender=Agent(id=agent),
+            recipient=Agent(id=to, role=role) if to or role else None,
+            conversation_id=conversation,
+            task_id=task,
+            sent_at_ms=SystemClock().now_ms(),
+        )
+        return _publish_foreign(settings, dialect, fallback, file, timeout)
     kind = untyped(message_type, schema_version) if schema_version else registry_of(app).get(message_type)
     if kind is None:
         known = registry_of(app).names()
@@ -120,10 +143,7 @@ def publish(
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
             if not bus.transport.features.durable:
-                raise click.UsageError(
-                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "
-                    "kafka://..."
-                )
+                raise click.UsageError(_IN_MEMORY)
             if schema_version is not None or not creates_topics(settings, bus.transport.features):
                 await _require_topic(bus, message_type)
             feed = Feed(
@@ -136,6 +156,31 @@ def publish(
             )
             interrupts.soften = feed.stop
             return await _publish(bus, feed, timeout, message_type)
+
+    return execute(body)
+
+
+def _what(given: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
+    """Return the type and the file that the arguments name; messages of a dialect say their type themselves."""
+    most = 1 if dialect else 2
+    if len(given) > most or (not given and dialect is None):
+        form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
+        raise click.UsageError(f"publish takes {form}")
+    name = "" if dialect else MESSAGE_TYPE.convert(given[0], None, None)
+    file = given[-1] if len(given) == most else "-"
+    return name, INPUT.convert(file, None, click.get_current_context())
+
+
+def _publish_foreign(
+    settings: Settings, dialect: str, defaults: Defaults, file: BinaryIO, timeout_s: float | None
+) -> int:
+    async def body(interrupts: Interrupts) -> int:
+        async with connect(settings=settings, agent=defaults.sender or "cli@sealbus") as bus:
+            if not bus.transport.features.durable:
+                raise click.UsageError(_IN_MEMORY)
+            feed = ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
+            interrupts.soften = feed.stop
+            return await _publish(bus, feed, timeout_s, f"messages of dialect {dialect}")
 
     return execute(body)
 
@@ -169,7 +214,7 @@ async def _require_topic(bus: Bus, message_type: str) -> None:
         raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
 
 
-async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: str) -> int:
+async def _publish(bus: Bus, feed: LineFeed, timeout_s: float | None, message_type: str) -> int:
     started_s = time.monotonic()
     tally = _Tally()
     if feed.from_terminal:
@@ -180,7 +225,7 @@ async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: 
             progress.show(feed.consumed, tally.total)
     seconds = max(time.monotonic() - started_s, 1e-6)
     click.echo(
-        f"published {tally.accepted} to {message_topic(bus.namespace, message_type)} in {seconds:.1f} s "
+        f"published {tally.accepted} {_place(bus, message_type)} in {seconds:.1f} s "
         f"({tally.accepted / seconds:.0f}/s); "
         f"{tally.rejected} rejected, {tally.unknown} unknown",
         err=True,
@@ -192,6 +237,10 @@ async def _publish(bus: Bus, feed: Feed, timeout_s: float | None, message_type: 
         click.echo(f"warning: {warning}", err=True)
     sys.stderr.flush()
     return tally.exit_code
+
+
+def _place(bus: Bus, message_type: str) -> str:
+    return message_type if " " in message_type else f"to {message_topic(bus.namespace, message_type)}"
 
 
 class _Tally:

@@ -20,13 +20,13 @@ from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
 from bus.telemetry.terminal import printable
-from consumers.cli.io.lines import Line, SlowLines
+from consumers.cli.io.lines import SlowLines
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Draft, Options
 from producers.stream import Item
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "LineFeed"]
 
 # Spaces and escapes may make a line longer than its message.
 _SPACIOUS: Final = 4
@@ -35,36 +35,18 @@ _MAX_WARNINGS: Final = 5
 _MOST_SHOWN: Final = 80
 
 
-class Feed:
+class LineFeed:
     """A source for `publish_many`; *lines* holds the line number of every outstanding outcome."""
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        kind: PayloadType,
-        options: Options,
-        *,
-        typed: bool,
-        stream: BinaryIO,
-        ignore_unknown: bool = False,
-    ) -> None:
+    def __init__(self, publisher: Publisher, stream: BinaryIO) -> None:
         self.lines: deque[int] = deque()
         self.size = _size_of(stream)
         self.from_terminal = stream.isatty()
+        self.made: set[str] = set()
+        """The options that a type needs and the user did not give."""
         self._source = SlowLines(stream, publisher.settings.publish.max_message_bytes * _SPACIOUS)
         self._publisher = publisher
-        self._kind = kind
-        self._options = options
-        self._typed = typed
-        self._template = Draft(payload=kind.cls(), **options) if not typed else None
-        self._once = "idempotency_key" in options
-        self._run = secrets.token_hex(6)
-        self.made: set[str] = set()
-        """The options that the type needs and the user did not give."""
         self._count = 0
-        self._fields = _field_names(kind.cls) if typed else None
-        self._ignore_unknown = ignore_unknown
-        self._ignored: dict[str, int] = {}
 
     @property
     def consumed(self) -> int:
@@ -77,34 +59,68 @@ class Feed:
 
     def warnings(self) -> Iterator[str]:
         """Yield what the user should know about accepted lines."""
-        for name, line in self._ignored.items():
-            hint = nearest(name, self._fields or ())
-            what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
-            yield f"line {line} and maybe others: {what}"
+        yield from ()
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for line in self._source:
             self.lines.append(line.number)
             self._count += 1
             try:
-                item = self._item(line)
+                if line.content is None:
+                    raise ContractError("the line is longer than any message may be", "/data", "oversized")
+                item = self.item(line.number, line.content)
             except ContractError as error:
                 yield PublishRejected(str(error), error)
             else:
                 yield item
 
-    def _item(self, line: Line) -> Item:
-        if line.content is None:
-            raise ContractError("the line is longer than any message may be", "/data", "oversized")
+    def item(self, number: int, content: bytes) -> Item:
+        """Return the message in line *number*. Raises ContractError."""
+        raise NotImplementedError
+
+
+class Feed(LineFeed):
+    """Lines that are payloads of one type."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        kind: PayloadType,
+        options: Options,
+        *,
+        typed: bool,
+        stream: BinaryIO,
+        ignore_unknown: bool = False,
+    ) -> None:
+        super().__init__(publisher, stream)
+        self._kind = kind
+        self._options = options
+        self._typed = typed
+        self._template = Draft(payload=kind.cls(), **options) if not typed else None
+        self._once = "idempotency_key" in options
+        self._run = secrets.token_hex(6)
+        self._fields = _field_names(kind.cls) if typed else None
+        self._ignore_unknown = ignore_unknown
+        self._ignored: dict[str, int] = {}
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what the user should know about accepted lines."""
+        for name, line in self._ignored.items():
+            hint = nearest(name, self._fields or ())
+            what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
+            yield f"line {line} and maybe others: {what}"
+
+    def item(self, number: int, content: bytes) -> Item:
+        """Return the payload in line *number*, with the options of them all. Raises ContractError."""
         if self._once and self._count > 1:
             raise ContractError(
                 "an idempotency key is for one message; this is another line", "/routing/idempotency_key"
             )
-        value = canonical.parse(line.content, depth=_DATA_DEPTH)
+        value = canonical.parse(content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
             raise ContractError("the payload is no object", "/data", "schema_violation")
-        if line.content.count(b":") != len(value):
-            _refuse_duplicates(line.content)
+        if content.count(b":") != len(value):
+            _refuse_duplicates(content)
         try:
             data = canonical.encode(value, depth=_DATA_DEPTH)
         except ContractError as error:
@@ -121,8 +137,8 @@ class Feed:
         except ContractError as error:
             raise self._misspelt(error, unknown) from error
         if unknown:
-            self._note(unknown, line.number)
-        made = self._made(line.number)
+            self._note(unknown, number)
+        made = self._made(number)
         options: Options = {**made, **self._options}
         return Draft(payload=payload, **options) if options else payload
 

@@ -17,8 +17,11 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from bus.errors import NameRefusedError, TopicMissingError
+from bus.dialects import DIALECTS, Dialect
+from bus.dialects import dialect as dialect_of
+from bus.errors import ContractError, NameRefusedError, TopicMissingError
 from bus.nearest import nearest
+from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
@@ -27,6 +30,7 @@ from bus.transports.base import Record, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_topics
+from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import LineWriter, raw_json
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
@@ -72,6 +76,7 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 )
 @click.option("--all", "everything", is_flag=True, help="Begin with the oldest record.")
 @click.option("--from", "start", metavar="beginning|end|OFFSET", help="Begin there, in every partition.")
+@click.option("--dialect", type=OneOf(DIALECTS), help="Show each message as one of this dialect, a line of JSON each.")
 @click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
 @app_option
 @with_session
@@ -83,6 +88,7 @@ def tail(
     last: int,
     everything: bool,
     start: str | None,
+    dialect: str | None,
     verifying: bool,
     target: str | None,
 ) -> int:
@@ -98,6 +104,7 @@ def tail(
       sealbus tail research.request --follow
       sealbus tail research.request --all --verify
       sealbus tail research.request --from 100 --output json | jq .value.data
+      sealbus tail task.request --dialect 001
 
     \b
     Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.
@@ -115,7 +122,7 @@ def tail(
         async with session.open(settings) as transport:
             topic = await resolve_topic(transport, settings, name)
             with LineWriter() as writer:
-                show = _Show(writer, checks, as_json=session.as_json)
+                show = _Show(writer, checks, as_json=session.as_json, dialect=dialect)
                 try:
                     await _run(transport, topic, whence, last, show, following=following)
                 finally:
@@ -171,13 +178,17 @@ async def _run(transport: Transport, topic: str, whence: str | int, last: int, s
 class _Show:
     """Writes lines and counts verdicts."""
 
-    def __init__(self, writer: LineWriter, checks: FileChecks | None, *, as_json: bool) -> None:
+    def __init__(
+        self, writer: LineWriter, checks: FileChecks | None, *, as_json: bool, dialect: str | None = None
+    ) -> None:
         self.bad = 0
         self._count = 0
         self._reasons: Counter[str] = Counter()
         self._writer = writer
         self._checks = checks
         self._as_json = as_json
+        self._dialect = None if dialect is None else dialect_of(dialect)
+        self._unsaid: Counter[str] = Counter()
         # Wide where the output is no terminal.
         self._columns = shutil.get_terminal_size((_WIDE, 0)).columns
 
@@ -188,13 +199,23 @@ class _Show:
             if verdict is not None and verdict.verdict == DEAD:
                 self.bad += 1
                 self._reasons[verdict.reason] += 1
-            if self._as_json:
+            if self._dialect is not None:
+                self._say(self._dialect, record)
+            elif self._as_json:
                 self._writer.write_json(_fields(record, verdict))
             else:
                 self._writer.write(_line(record, verdict, self._columns).encode())
 
+    def _say(self, dialect: Dialect, record: Record) -> None:
+        try:
+            self._writer.write_json(dialect.encode(sealing.parse(record.value)))
+        except ContractError as error:
+            self._unsaid[str(error)] += 1
+
     def summarize(self) -> None:
         """Print on standard error how many records there were, and what was wrong with them."""
+        for text, count in self._unsaid.most_common(5):
+            click.echo(f"{count} not sayable in that dialect: {printable(text)}", err=True)
         text = f"{self._count} records"
         if self._checks is not None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common())

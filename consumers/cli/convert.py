@@ -1,0 +1,192 @@
+"""`sealbus convert --from 003 --to 001 [FILE]`: messages of one dialect as messages of another, line by line.
+
+Owns the options, the lines and the exit code. What a message means is `bus.dialects`'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import click
+import msgspec
+
+from bus.dialects import DIALECTS, Defaults
+from bus.dialects import dialect as dialect_of
+from bus.dialects.sealing import seal_foreign
+from bus.errors import ContractError, DialectError
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
+from bus.telemetry.terminal import printable
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.lines import read_lines
+from consumers.cli.io.parameter_types import DURATION, INPUT, MOMENT, TEXT_ID, OneOf
+from consumers.cli.io.printing import encode_json
+from consumers.cli.session import CommandSession, with_session
+
+__all__ = ["convert"]
+
+_MOST_BYTES: Final = 4_194_304
+_CANONICAL: Final = "canonical"
+_NAMES: Final = (*DIALECTS, _CANONICAL)
+
+
+class _Text(NamedTuple):
+    line: int
+    content: bytes | None
+
+
+@click.command()
+@click.argument("file", type=INPUT, default="-")
+@click.option("--from", "source", type=OneOf(_NAMES), required=True, help="What the lines are.")
+@click.option("--to", "target", type=OneOf(_NAMES), required=True, help="What they become.")
+@click.option("--sender", type=TEXT_ID, help="The sender of fragments that name none.")
+@click.option("--recipient", type=TEXT_ID, help="The recipient of fragments that name none.")
+@click.option("--conversation", type=TEXT_ID, help="The conversation of fragments that name none.")
+@click.option("--task", type=TEXT_ID, help="The task of fragments that name none.")
+@click.option("--message-id", help="The id of a fragment that has none; for one message only.")
+@click.option("--time", "moment", type=MOMENT, help="The time of fragments that have none.")
+@click.option("--lifetime", type=DURATION, help="How long fragments live that do not say, such as 1h.")
+@click.option(
+    "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
+)
+@click.option("--carry", is_flag=True, help="Let the sealed message go along whole, where the dialect has a place.")
+@with_session
+def convert(
+    session: CommandSession,
+    *,
+    file: BinaryIO,
+    source: str,
+    target: str,
+    sender: str | None,
+    recipient: str | None,
+    conversation: str | None,
+    task: str | None,
+    message_id: str | None,
+    moment: int | None,
+    lifetime: float | None,
+    alias: tuple[str, ...],
+    carry: bool,
+) -> int:
+    """Read messages of one dialect, a line of JSON each, and write them in another.
+
+    Dialects are 000 to 004, cloudevents, and canonical: sealed messages as they lie in the log. A message comes back
+    unchanged when it is converted to its own dialect. A refused line says on standard error where, what was found and
+    what was expected, and does not stop the others. A file that holds one message over several lines is one message.
+
+    Nothing is proven here: signatures and tokens are claims, and times are not judged.
+
+    \b
+    Examples:
+      sealbus convert --from 003 --to 001 messages.ndjson
+      sealbus convert --from 004 --to canonical task.json --sender planner@svc
+      sealbus tail task.request --all --output json | jq -c .value | sealbus convert --from canonical --to cloudevents
+
+    \b
+    Exit codes: 0 all converted, 1 some refused.
+    """
+    settings = session.settings()
+    defaults = Defaults(
+        message_id=message_id,
+        sent_at_ms=moment,
+        sender=None if sender is None else Agent(id=sender),
+        recipient=None if recipient is None else Agent(id=recipient),
+        conversation_id=conversation,
+        task_id=task,
+        lifetime_ms=None if lifetime is None else round(lifetime * 1000),
+    )
+    aliases = _aliases(alias)
+    refused = done = 0
+    out = sys.stdout.buffer
+    for text in _texts(file):
+        try:
+            if text.content is None:
+                raise ContractError("the line is longer than any message may be", reason="oversized")
+            for message in _read(source, text.content, defaults, settings.bus.namespace):
+                if target == _CANONICAL:
+                    out.write(message.value + b"\n")
+                else:
+                    out.write(encode_json(dialect_of(target).encode(message, aliases=aliases, carry=carry)) + b"\n")
+                done += 1
+        except ContractError as error:
+            refused += 1
+            out.flush()
+            _tell(text.line, error, as_json=session.as_json)
+    out.flush()
+    click.echo(f"{done} converted, {refused} refused", err=True)
+    return FAILED if refused else 0
+
+
+def _read(source: str, content: bytes, defaults: Defaults, namespace: str) -> Iterator[Message]:
+    """Yield the messages in *content*: one, or those of a batch of events."""
+    if source == _CANONICAL:
+        message = sealing.parse(content.strip())
+        sealing.check_integrity(message)
+        yield message
+        return
+    values: list[Any] = [content]
+    if source == "cloudevents" and content.lstrip()[:1] == b"[":
+        values = _batch(content)
+    for value in values:
+        foreign = dialect_of(source).decode(value, defaults=defaults)
+        yield seal_foreign(foreign, namespace=foreign.claims.namespace or namespace)
+
+
+def _batch(content: bytes) -> list[Any]:
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DialectError("", "no JSON", "a list of events") from error
+    return [encode_json(item) for item in found]
+
+
+def _texts(file: BinaryIO) -> Iterator[_Text]:
+    """Yield each line; or the whole file where its first line begins a message and does not end it."""
+    lines = read_lines(file, _MOST_BYTES)
+    first = next(lines, None)
+    if first is None:
+        return
+    if first.content is None or _is_whole(first.content):
+        for line in itertools.chain([first], lines):
+            yield _Text(line.number, line.content)
+        return
+    rest, size = [first.content], len(first.content)
+    for line in lines:
+        size += len(line.content or b"") + 1
+        if line.content is None or size > _MOST_BYTES:
+            yield _Text(first.number, None)
+            return
+        rest.append(line.content)
+    yield _Text(first.number, b"\n".join(rest))
+
+
+def _is_whole(content: bytes) -> bool:
+    try:
+        msgspec.json.decode(content, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        # Cut off: the rest may be on the next lines. Anything else is a line that is wrong.
+        return "truncated" not in str(error)
+    return True
+
+
+def _aliases(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        ours, sign, theirs = text.partition("=")
+        if not (ours and sign and theirs):
+            raise click.BadParameter(f"{text!r} is no OURS=THEIRS, such as planner@svc=planner", param_hint="--alias")
+        found[ours] = theirs
+    return found
+
+
+def _tell(line: int, error: ContractError, *, as_json: bool) -> None:
+    if as_json:
+        fields: dict[str, object] = {"line": line, "reason": error.reason, "pointer": error.pointer, "text": error.text}
+        if isinstance(error, DialectError):
+            fields |= {"found": error.found, "expected": error.expected}
+        click.echo(encode_json(fields).decode(), err=True)
+    else:
+        click.echo(f"line {line}: {printable(str(error))}", err=True)

@@ -1,0 +1,140 @@
+"""`convert`, `publish --dialect` and `tail --dialect`: foreign messages at the command line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bus.protocol import sealing
+from consumers.cli import main
+
+TASK: dict[str, Any] = {
+    "message_id": "msg_1_a",
+    "timestamp": "2026-11-24T10:00:00Z",
+    "sender": {"agent_id": "opencode://planner", "framework": "opencode"},
+    "recipient": {"agent_id": "codex://coder", "framework": "codex"},
+    "message_type": "task_request",
+    "priority": "high",
+    "payload": {"task_type": "code_review", "files": ["a.py"], "acceptance_criteria": ["tests pass"]},
+    "routing": {
+        "timeout": "300s",
+        "retry_policy": {"max_retries": 2, "backoff": "exponential"},
+        "delivery_mode": "async",
+    },
+    "metadata": {"task_id": "t-1"},
+}
+
+
+def sealbus(*arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(main, list(arguments), input=stdin, catch_exceptions=False)
+
+
+def lines(*messages: dict[str, Any]) -> str:
+    return "".join(json.dumps(message) + "\n" for message in messages)
+
+
+def test_a_message_comes_back_unchanged_in_its_own_dialect() -> None:
+    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines(TASK, TASK))
+    assert (done.exit_code, done.stderr) == (0, "2 converted, 0 refused\n")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [TASK, TASK]
+
+
+def test_a_message_spread_over_lines_is_one_message() -> None:
+    done = sealbus("convert", "--from", "004", "--to", "004", stdin=json.dumps(TASK, indent=2))
+    assert json.loads(done.stdout) == TASK
+
+
+def test_canonical_messages_are_sealed_and_go_on_to_other_dialects() -> None:
+    canonical = sealbus("convert", "--from", "004", "--to", "canonical", stdin=lines(TASK)).stdout
+    message = sealing.parse(canonical.strip().encode())
+    sealing.check_integrity(message)
+    assert (message.message_type, message.metadata.task_id) == ("task.request", "t-1")
+    event = json.loads(sealbus("convert", "--from", "canonical", "--to", "cloudevents", stdin=canonical).stdout)
+    assert (event["specversion"], event["type"], event["id"]) == ("1.0", "task.request", "msg_1_a")
+    back = sealbus("convert", "--from", "canonical", "--to", "004", stdin=canonical).stdout
+    assert json.loads(back) == TASK
+
+
+def test_a_refused_line_says_where_and_why_and_does_not_stop_the_others() -> None:
+    wrong = {**TASK, "priority": "urgent"}
+    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines(wrong, TASK) + "{]\n")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == TASK
+    first, *_ = done.stderr.splitlines()
+    assert first.startswith("line 1: /priority: found 'urgent', expected one of low")
+    assert "1 converted, 2 refused" in done.stderr
+
+
+def test_refusals_as_json_have_pointer_found_and_expected() -> None:
+    done = sealbus(
+        "convert", "--from", "004", "--to", "004", "--output", "json", stdin=lines({**TASK, "priority": "urgent"})
+    )
+    told = json.loads(done.stderr.splitlines()[0])
+    assert (told["line"], told["pointer"], told["found"]) == (1, "/priority", "'urgent'")
+
+
+def test_what_cannot_be_said_names_the_member_and_an_alias_may_help() -> None:
+    done = sealbus("convert", "--from", "004", "--to", "002", stdin=lines(TASK))
+    assert done.exit_code == 1
+    assert "/metadata/message_id" in done.stderr
+
+
+def test_altered_canonical_messages_are_refused() -> None:
+    canonical = sealbus("convert", "--from", "004", "--to", "canonical", stdin=lines(TASK)).stdout
+    done = sealbus(
+        "convert", "--from", "canonical", "--to", "004", stdin=canonical.replace("code_review", "code_rewrite")
+    )
+    assert done.exit_code == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [("--from", "005", "--to", "004"), ("--from", "004"), ()])
+def test_wrong_names_are_refused_with_those_there_are(arguments: tuple[str, ...]) -> None:
+    done = sealbus("convert", *arguments)
+    assert done.exit_code == 2
+
+
+def test_hostile_text_reaches_no_terminal() -> None:
+    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines({**TASK, "priority": "\x1b[31mred\x07"}))
+    assert "\x1b" not in done.output
+    assert "\x07" not in done.output
+
+
+class TestOnTheLog:
+    @pytest.fixture
+    def bus(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/bus.db"
+
+    def test_foreign_messages_are_published_and_shown_in_any_dialect(self, bus: str) -> None:
+        now = datetime.now(UTC).replace(microsecond=0)
+        task = {**TASK, "timestamp": now.isoformat().replace("+00:00", "Z")}
+        done = sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines(task))
+        assert done.exit_code == 0
+        assert json.loads(done.stdout)["topic"] == "agents.task.request"
+        shown = json.loads(sealbus("tail", "task.request", "--dialect", "004", "--bus", bus).stdout)
+        assert {**shown, "timestamp": 0, "routing": 0} == {**task, "timestamp": 0, "routing": 0}
+        event = json.loads(sealbus("tail", "task.request", "--dialect", "cloudevents", "--bus", bus).stdout)
+        assert event["data"]["inputs"] == {"files": ["a.py"]}
+
+    def test_what_has_expired_is_not_published(self, bus: str) -> None:
+        past = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
+        done = sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines({**TASK, "timestamp": past}))
+        assert done.exit_code == 1
+        assert json.loads(done.stdout)["pointer"] == "/routing/expires_at"
+
+    def test_what_a_dialect_cannot_say_is_counted(self, bus: str) -> None:
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines({**TASK, "timestamp": now}))
+        done = sealbus("tail", "task.request", "--dialect", "002", "--bus", bus)
+        assert done.stdout == ""
+        assert "1 not sayable in that dialect" in done.stderr
+
+    def test_publish_takes_no_type_beside_a_dialect(self, bus: str) -> None:
+        done = sealbus("publish", "--dialect", "004", "task.request", "file.ndjson", "--bus", bus)
+        assert done.exit_code == 2
+        assert "each line says its type" in done.output
