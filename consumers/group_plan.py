@@ -17,6 +17,7 @@ from bus.settings.schema import Settings
 from bus.topics.names import message_topic, read_topic, redrive_topic, retry_topic
 from bus.trust.policy import Policy
 from consumers.declaration import Declaration, Subscription
+from consumers.inbox.open import has_inbox
 from consumers.resilience.retry import Retry, Tier
 
 __all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
@@ -36,6 +37,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     max_hops: int
     max_ttl_ms: int
+    has_inbox: bool = False
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,4 +118,5 @@ def _make_view(app: Declaration, settings: Settings) -> GroupView:
         max_message_bytes=settings.publish.max_message_bytes,
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
+        has_inbox=has_inbox(app, settings),
     )

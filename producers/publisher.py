@@ -55,11 +55,9 @@ class Publisher:
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
         waiting: asyncio.Future[Sequence[Outcome]] | None = None
         if timeout_s.__class__ in {int, float} and timeout_s > 0 and sealed.record.topic in self._preparation.known:
-            waiting = self.batcher.submit_now(
-                (sealed.record,), deadline_s=started_s + timeout_s, size=size_of(sealed.record)
-            )
-        outcomes = await (waiting or await self.submit(sealed, timeout_s=timeout_s))
-        (outcome,) = outcomes
+            size = sum(map(size_of, sealed.records))
+            waiting = self.batcher.submit_now(sealed.records, deadline_s=started_s + timeout_s, size=size)
+        (outcome,) = _merged((sealed,), await (waiting or await self.submit(sealed, timeout_s=timeout_s)))
         accepted = self.metrics.accepted(sealed.message_type)
         accepted.seconds.observe(self.clock.monotonic_s() - started_s)
         if not isinstance(outcome, Appended):
@@ -74,7 +72,7 @@ class Publisher:
         """
         check_timeout(timeout_s)
         try:
-            return await self.queue((sealed.record,), (sealed.record.topic,), timeout_s=timeout_s)
+            return await self.queue(sealed.records, (sealed.record.topic,), timeout_s=timeout_s)
         except BusError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
 
@@ -94,6 +92,7 @@ class Publisher:
 
     def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> list[Result]:
         """Turn the log's *outcomes* of *sealed* into results, and count them."""
+        outcomes = _merged(sealed, outcomes)
         results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
         if results is None:
             results = [
@@ -127,6 +126,17 @@ class Publisher:
         """Finish the accepted appends."""
         await self._preparation.close()
         await self.batcher.close()
+
+
+def _merged(sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """Return one outcome for each of *sealed*: of two versions that of the newer, or of the one that failed."""
+    if len(outcomes) == len(sealed) or all(each.older is None for each in sealed):
+        return outcomes
+    found, left = [], iter(outcomes)
+    for each in sealed:
+        own = [next(left) for _ in each.records]
+        found.append(next((outcome for outcome in own if not isinstance(outcome, Appended)), own[-1]))
+    return found
 
 
 def check_timeout(timeout_s: object) -> None:

@@ -38,13 +38,14 @@ _CHUNKS_IN_FLIGHT = 8
 class _Chunk:
     """Messages that are sent together; a refused one keeps its place as its error."""
 
-    __slots__ = ("entries", "records", "size", "topics")
+    __slots__ = ("entries", "records", "refused", "size", "topics")
 
     def __init__(self) -> None:
         self.entries: list[SealedRecord | PublishRejected] = []
         self.records: list[NewRecord] = []
         self.topics: set[str] = set()
         self.size = 0
+        self.refused = False
 
     def full(self) -> bool:
         return len(self.entries) >= _CHUNK_RECORDS or self.size >= _CHUNK_BYTES
@@ -130,11 +131,12 @@ class _Pump:
             sealed = self._seal(item)
         except PublishRejected as error:
             chunk.entries.append(error)
+            chunk.refused = True
         else:
             chunk.entries.append(sealed)
-            chunk.records.append(sealed.record)
+            chunk.records += sealed.records
             chunk.topics.add(sealed.record.topic)
-            chunk.size += size_of(sealed.record)
+            chunk.size += sum(map(size_of, sealed.records))
         if len(chunk.entries) == 1:
             self._changed.set()
         return chunk.full()
@@ -218,7 +220,7 @@ async def _results(
             entry if isinstance(entry, PublishRejected) else PublishRejected(f"not sent: {outcomes}", outcomes)
             for entry in chunk.entries
         ]
-    if len(chunk.records) == len(chunk.entries):
+    if len(chunk.records) == len(chunk.entries) and not chunk.refused:
         return publisher.results_of(cast("Sequence[SealedRecord]", chunk.entries), await outcomes)
     answers = iter(
         publisher.results_of([entry for entry in chunk.entries if isinstance(entry, SealedRecord)], await outcomes)

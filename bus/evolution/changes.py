@@ -22,7 +22,7 @@ import msgspec
 
 from bus.evolution.versions import SchemaVersion
 
-__all__ = ["Bump", "Change", "compare", "needed_bump", "version_for"]
+__all__ = ["Bump", "SchemaChange", "compare", "needed_bump", "version_for"]
 
 Bump: TypeAlias = Literal["patch", "minor", "review", "major"]
 _ORDER: Final = ("patch", "minor", "review", "major")
@@ -33,7 +33,7 @@ _ALIKE: Final = 0.5
 _TERMS: Final[Mapping[str, Bump]] = {"risk": "review", "ttl_s": "minor", "takes": "minor"}
 
 
-class Change(msgspec.Struct, frozen=True):
+class SchemaChange(msgspec.Struct, frozen=True):
     """One change at *pointer* into data; *bump* is what it asks for."""
 
     pointer: str
@@ -42,15 +42,15 @@ class Change(msgspec.Struct, frozen=True):
     text: str
 
 
-def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[SchemaChange, ...]:
     """Return the changes from schema *old* to schema *new*, the gravest first."""
     found = [*_terms(old.get("x-sealbus", {}), new.get("x-sealbus", {})), *_Comparison(old, new).changes()]
     if not found and _described(old) != _described(new):
-        found.append(Change("", "words", "patch", "other words"))
+        found.append(SchemaChange("", "words", "patch", "other words"))
     return tuple(sorted(dict.fromkeys(found), key=lambda change: (-_ORDER.index(change.bump), change.pointer)))
 
 
-def needed_bump(changes: tuple[Change, ...], *, reviewed: bool = False) -> Bump | None:
+def needed_bump(changes: tuple[SchemaChange, ...], *, reviewed: bool = False) -> Bump | None:
     """Return the gravest bump that *changes* ask for; *reviewed* makes a review a minor one."""
     bumps = {"minor" if reviewed and change.bump == "review" else change.bump for change in changes}
     return max(bumps, key=_ORDER.index) if bumps else None
@@ -61,7 +61,7 @@ def version_for(old: str, bump: Bump) -> str:
     return str(SchemaVersion.of(old).after("minor" if bump == "review" else bump))
 
 
-def _terms(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _terms(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[SchemaChange]:
     for name in sorted({*old, *new}):
         before, after = old.get(name), new.get(name)
         if before == after:
@@ -69,7 +69,7 @@ def _terms(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
         bump: Bump = _TERMS.get(name, "major")
         if name == "needs" and set(after or ()) < set(before or ()):
             bump = "minor"
-        yield Change("", f"{name} changed", bump, f"{name} was {_shown(before)}, is {_shown(after)}")
+        yield SchemaChange("", f"{name} changed", bump, f"{name} was {_shown(before)}, is {_shown(after)}")
 
 
 class _Comparison:
@@ -79,10 +79,10 @@ class _Comparison:
         self._old, self._new = old, new
         self._seen: set[tuple[str, str]] = set()
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[SchemaChange]:
         yield from self._value(self._old, self._new, "")
 
-    def _value(self, old: Any, new: Any, pointer: str) -> Iterator[Change]:
+    def _value(self, old: Any, new: Any, pointer: str) -> Iterator[SchemaChange]:
         references = _reference(old), _reference(new)
         if any(references):
             if references in self._seen:
@@ -90,7 +90,7 @@ class _Comparison:
             self._seen.add(references)
         old, new = _resolved(old, self._old), _resolved(new, self._new)
         if old.get("type") != new.get("type") or _members(old) != _members(new):
-            yield Change(pointer, "type changed", "major", f"was {_kind(old)}, is {_kind(new)}")
+            yield SchemaChange(pointer, "type changed", "major", f"was {_kind(old)}, is {_kind(new)}")
             return
         yield from _enumeration(old, new, pointer)
         if "properties" in old or "properties" in new:
@@ -104,16 +104,16 @@ class _Comparison:
             yield from self._each(old.get(word), new.get(word), pointer)
         yield from _limits(old, new, pointer)
 
-    def _each(self, old: Any, new: Any, pointer: str) -> Iterator[Change]:
+    def _each(self, old: Any, new: Any, pointer: str) -> Iterator[SchemaChange]:
         if not isinstance(old, list) or not isinstance(new, list):
             return
         if len(old) != len(new):
-            yield Change(pointer, "type changed", "major", f"had {len(old)} alternatives, has {len(new)}")
+            yield SchemaChange(pointer, "type changed", "major", f"had {len(old)} alternatives, has {len(new)}")
             return
         for before, after in zip(old, new, strict=True):
             yield from self._value(before, after, pointer)
 
-    def _fields(self, old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[Change]:
+    def _fields(self, old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[SchemaChange]:
         before, after = old.get("properties", {}), new.get("properties", {})
         needed_before, needed = set(old.get("required", ())), set(new.get("required", ()))
         gone = [name for name in before if name not in after]
@@ -123,24 +123,24 @@ class _Comparison:
             place = f"{pointer}/{name}"
             if successor is not None:
                 fresh.remove(successor)
-                yield Change(place, "field renamed", "major", f"{name} is gone: most likely it is {successor} now")
+                yield SchemaChange(place, "field renamed", "major", f"{name} is gone: most likely {successor} now")
             else:
-                yield Change(place, "field deleted", "major", _deleted(name, before[name]))
+                yield SchemaChange(place, "field deleted", "major", _deleted(name, before[name]))
         for name in fresh:
             place = f"{pointer}/{name}"
             if name in needed:
-                yield Change(place, "required field added", "major", f"old messages have no {name}")
+                yield SchemaChange(place, "required field added", "major", f"old messages have no {name}")
             else:
-                yield Change(place, "optional field added", "minor", "old readers ignore it")
+                yield SchemaChange(place, "optional field added", "minor", "old readers ignore it")
         for name in before:
             if name not in after:
                 continue
             place = f"{pointer}/{name}"
             if (name in needed) != (name in needed_before):
                 was, is_ = ("optional", "required") if name in needed else ("required", "optional")
-                yield Change(place, f"{was} field made {is_}", "major", f"{name} was {was}, is {is_}")
+                yield SchemaChange(place, f"{was} field made {is_}", "major", f"{name} was {was}, is {is_}")
             if [before[name].get(mark) for mark in _MARKS] != [after[name].get(mark) for mark in _MARKS]:
-                yield Change(place, "field deprecated", "minor", _deprecation(after[name]))
+                yield SchemaChange(place, "field deprecated", "minor", _deprecation(after[name]))
             yield from self._value(before[name], after[name], place)
 
     def _successor(self, name: str, schema: Any, fresh: Mapping[str, Any]) -> str | None:
@@ -154,27 +154,29 @@ class _Comparison:
         return best if best is not None and (alike[best] >= _ALIKE or len(fresh) == 1) else None
 
 
-def _enumeration(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[Change]:
+def _enumeration(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[SchemaChange]:
     before, after = _values(old), _values(new)
     if before is None or after is None:
         return
     if fewer := [value for value in before if value not in after]:
-        yield Change(pointer, "enum value removed", "major", f"{_shown(fewer)} is refused now")
+        yield SchemaChange(pointer, "enum value removed", "major", f"{_shown(fewer)} is refused now")
     if more := [value for value in after if value not in before]:
-        yield Change(pointer, "enum value added", "review", f"{_shown(more)} is unknown to old readers")
+        yield SchemaChange(pointer, "enum value added", "review", f"{_shown(more)} is unknown to old readers")
 
 
-def _limits(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[Change]:
+def _limits(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[SchemaChange]:
     skipped = {*_WORDS, *_NAMED, *_MARKS, "type", "items", "anyOf", "prefixItems", "$ref"}
     for word in sorted({*old, *new} - skipped):
         before, after = _described(old.get(word)), _described(new.get(word))
         if before == after or (word == "additionalProperties" and isinstance(before, dict) and isinstance(after, dict)):
             continue
         if word in ("allOf", "x-sealbus-rules"):
-            yield Change(pointer, "rule changed", "major", "messages that one accepts the other refuses")
+            yield SchemaChange(pointer, "rule changed", "major", "messages that one accepts the other refuses")
         else:
             kind = "default changed" if word == "default" else "limit changed"
-            yield Change(pointer, kind, "major", f"{word} was {_shown(old.get(word))}, is {_shown(new.get(word))}")
+            yield SchemaChange(
+                pointer, kind, "major", f"{word} was {_shown(old.get(word))}, is {_shown(new.get(word))}"
+            )
 
 
 def _reference(schema: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from bus.evolution.changes import Change, compare, needed_bump, version_for
+from bus.evolution.changes import SchemaChange, compare, needed_bump, version_for
 from bus.evolution.schema_folder import SchemaFolder, written
 from bus.evolution.versions import SchemaVersion
 from bus.exports.json_schema import schema_of
@@ -30,7 +30,7 @@ class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
     published: str | None
     """The version that it is compared with; None: it has none yet."""
     version: str
-    changes: tuple[Change, ...]
+    changes: tuple[SchemaChange, ...]
     verdict: Verdict
     reason: str
 
@@ -44,7 +44,7 @@ def review_types(
     for name in folder.types():
         if name not in known:
             newest = str(folder.versions(name)[-1])
-            change = Change("", "type deleted", "major", "no handler and no publisher of it is left here")
+            change = SchemaChange("", "type deleted", "major", "no handler and no publisher of it is left here")
             found.append(
                 TypeReview(
                     type=name,
@@ -81,7 +81,7 @@ def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: b
 
 
 def _judged(
-    kind: PayloadType, changes: tuple[Change, ...], base: SchemaVersion, own: SchemaVersion, *, reviewed: bool
+    kind: PayloadType, changes: tuple[SchemaChange, ...], base: SchemaVersion, own: SchemaVersion, *, reviewed: bool
 ) -> tuple[Verdict, str]:
     bump = needed_bump(changes, reviewed=reviewed)
     if bump is None or (bump == "patch" and own == base):
@@ -99,7 +99,7 @@ def _judged(
     return "ok", f"{bump} change"
 
 
-def _too_early(published: dict[str, Any], change: Change, today: date) -> bool:
+def _too_early(published: dict[str, Any], change: SchemaChange, today: date) -> bool:
     schema: Any = published
     for name in change.pointer.split("/")[1:]:
         schema = schema.get("properties", {}).get(name) if isinstance(schema, dict) else None

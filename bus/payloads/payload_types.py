@@ -19,6 +19,7 @@ from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
+from bus.payloads.dual_write import Also
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
 from bus.payloads.known_fields import knows_field
@@ -52,6 +53,7 @@ class PayloadType:
         "_refused",
         "_resolved",
         "_unweighed_bytes",
+        "also",
         "cls",
         "encoder",
         "form",
@@ -78,6 +80,7 @@ class PayloadType:
         upcasters: Mapping[int, Upcaster],
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
+        also: Also[Any] | None = None,
     ) -> None:
         self.form = form
         self.cls = form.cls
@@ -90,6 +93,7 @@ class PayloadType:
         self.upcasters = dict(upcasters)
         self.terms = terms
         self.rules = rules
+        self.also = also
         self._resolved = False
         self._described: type[Any] | None = None
         self.weight = Weight()
@@ -114,8 +118,21 @@ class PayloadType:
 
     @property
     def is_judged_each(self) -> bool:
-        """Whether a payload that fits the class can still be refused, by a rule or beside its envelope."""
-        return bool(self.rules) or self.terms.differs_by_payload
+        """Whether a payload that fits the class can still be refused, by a rule or beside its envelope, or is written
+        twice.
+        """
+        return bool(self.rules) or self.terms.differs_by_payload or self.also is not None
+
+    def reads(self, version: str) -> bool:
+        """Whether data of *version* can be read here: of the own major, or of an older one with all its upcasters."""
+        major = _major(version)
+        return major == self.major or self._first_missing(major) is None
+
+    def _first_missing(self, major: int) -> int | None:
+        """Return the first major without the upcaster that leads from *major* to the own one; None where none lacks."""
+        if major > self.major:
+            return major
+        return next((step for step in range(major, self.major) if step not in self.upcasters), None)
 
     def check(self, payload: Any, data: bytes, metadata: Metadata, routing: Routing) -> None:
         """Raise ContractError where *payload*, read from *data*, breaks a rule, or the type's terms of its envelope.
@@ -255,12 +272,14 @@ class PayloadType:
 
     def _upcast(self, data: bytes, major: int, version: str) -> bytes:
         # Checked first: no object is built from data that no upcaster here understands.
-        if major > self.major or not all(step in self.upcasters for step in range(major, self.major)):
-            raise ContractError(
-                f"version {version} of {self.name} is not understood here ({self.version})",
-                "/metadata/schema_version",
-                "unsupported_version",
+        if (missing := self._first_missing(major)) is not None:
+            text = f"version {version} of {self.name} is not understood here ({self.version}): "
+            text += (
+                "upgrade this reader first"
+                if major > self.major
+                else f"no upcaster leads from {missing} to {missing + 1}: @payload(..., upcasters={{{missing}: ...}})"
             )
+            raise ContractError(text, "/metadata/schema_version", "unsupported_version")
         _check_weight(_UNTYPED, data)
         with _uncollected():
             content = read_untyped(data)
@@ -306,6 +325,7 @@ def payload(
     same_as: Mapping[str, str] | None = None,
     takes: Mapping[str, str] | None = None,
     rules: tuple[Rule, ...] = (),
+    also: Also[Any] | None = None,
 ) -> Callable[[_Class], _Class]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
@@ -329,6 +349,8 @@ def payload(
     - *same_as*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
     - *takes*: options that data give where the publisher does not: `{"priority": "priority"}`.
 
+    *also*: an older version that publishers send as well, while readers move (`bus.payloads.dual_write.Also`).
+
     *rules* say what must hold between fields (`bus.payloads.rules`); a payload that breaks one is refused with
     `semantic_violation`, by its publisher and by its receivers.
 
@@ -350,6 +372,9 @@ def payload(
         name, performative=performative, needs=needs, same_as=same_as or {}, ttl_s=ttl_s, takes=takes or {}
     )
 
+    if also is not None:
+        _check_also(also, name, version)
+
     def mark(cls: _Class) -> _Class:
         kind = PayloadType(
             form_of(cls, name),
@@ -360,12 +385,23 @@ def payload(
             upcasters=upcasters or {},
             terms=terms,
             rules=tuple(rules),
+            also=also,
         )
         setattr(kind.cls, _MARK, kind)
         # Of a TypedDict it is a class that makes its payloads.
         return kind.cls  # type: ignore[return-value]
 
     return mark
+
+
+def _check_also(also: Also[Any], name: str, version: str) -> None:
+    if not isinstance(also, Also):
+        raise ContractError(f"@payload({name!r}): also={also!r:.80} is no Also: write also=Also(Older, to_older)")
+    older = payload_type(also.older)
+    if older.name != name or older.major >= _major(version):
+        raise ContractError(
+            f"@payload({name!r}): also names {older.name} {older.version}, not an older major of {name} {version}"
+        )
 
 
 def payload_type(subject: object) -> PayloadType:

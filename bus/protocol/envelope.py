@@ -23,6 +23,7 @@ __all__ = [
     "Authority",
     "Link",
     "Metadata",
+    "OtherVersion",
     "Performative",
     "RetryPolicy",
     "Routing",
@@ -113,6 +114,14 @@ class Security(_Layer, frozen=True, kw_only=True):
     trust_level: str | None = None
 
 
+class OtherVersion(_Layer, frozen=True, kw_only=True):
+    """The same message in another version of its type; a reader takes one of the two."""
+
+    content_hash: str | None = None
+    """Of the older one; in the newer one only."""
+    schema_version: str
+
+
 class Metadata(_Layer, frozen=True, kw_only=True):
     """Identity, causality and trust; for every reader."""
 
@@ -126,6 +135,7 @@ class Metadata(_Layer, frozen=True, kw_only=True):
     message_id: str
     message_type: str
     namespace: str
+    other_version: OtherVersion | None = None
     parent_task_id: str | None = None
     performative: Performative | None = None
     protocol: str

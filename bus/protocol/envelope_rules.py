@@ -23,6 +23,7 @@ from bus.protocol.envelope import (
     Authority,
     Link,
     Metadata,
+    OtherVersion,
     RetryPolicy,
     Routing,
     Statement,
@@ -102,12 +103,21 @@ def _check_sender(sender: Agent) -> None:
         raise ContractError("the sender's id is required", "/metadata/sender/id")
 
 
+def _check_other_version(other: OtherVersion) -> None:
+    pointer = "/metadata/other_version"
+    _form(is_schema_version, other.schema_version, f"{pointer}/schema_version", "is not x.y.z")
+    if other.content_hash is not None:
+        _form(is_hash, other.content_hash, f"{pointer}/content_hash", "is not sha256: and 64 hex digits")
+
+
 def _optional_metadata(metadata: Metadata) -> None:
     if metadata.authority is not None:
         _check_size(_encode(metadata.authority), "/metadata/authority")
     _optional_ids(metadata)
     if metadata.sequence is not None:
         _count(metadata.sequence, "/metadata/sequence")
+    if metadata.other_version is not None:
+        _check_other_version(metadata.other_version)
     if metadata.intent is not None and (len(metadata.intent) > MAX_INTENT or has_control(metadata.intent)):
         raise ContractError("is longer than 200 or has control characters", "/metadata/intent")
     if metadata.critical_fields is not None:

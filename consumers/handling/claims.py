@@ -18,6 +18,7 @@ from bus.backoff import Backoff
 from bus.clock import Clock, Interval
 from bus.errors import InboxError
 from bus.failpoints import reach
+from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
@@ -82,7 +83,7 @@ class InboxClient:
     def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""
         message = delivery.message
-        content_hash, until_ms = message.verification.content_hash, delivery.expires_ms + self._keep_ms
+        content_hash, until_ms = _content_hash(message), delivery.expires_ms + self._keep_ms
         return ClaimRequest(
             key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
         )
@@ -101,7 +102,7 @@ class InboxClient:
         Raises GaveUpError when its partition has gone meanwhile, InboxError where the store's error is permanent.
         """
         message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
-        content_hash, reopen = message.verification.content_hash, delivery.control.redrive_count
+        content_hash, reopen = _content_hash(message), delivery.control.redrive_count
 
         async def ask() -> Claim:
             return await self._inbox.claim(
@@ -123,7 +124,7 @@ class InboxClient:
         """Look up whether the inbox knows this message, by id and content, as done. Raises GaveUpError."""
         if (key := self.key_of(delivery)) is None:
             return None
-        content_hash = delivery.message.verification.content_hash
+        content_hash = _content_hash(delivery.message)
         found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
         return found if found is not None and found.message_id == delivery.message.message_id else None
 
@@ -336,3 +337,9 @@ class ResultRequest(End, kw_only=True, eq=False, gc=False):
     lane: Lane[Delivery]
     delivery: Accepted
     hold: ActiveClaim
+
+
+def _content_hash(message: Message) -> str:
+    """Return the hash by which *message* is the same content as another: of two versions that of the older."""
+    other = message.metadata.other_version
+    return message.verification.content_hash if other is None or other.content_hash is None else other.content_hash

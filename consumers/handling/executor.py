@@ -292,7 +292,9 @@ class Executor:
 
         A record that no topic accepts is found before the result is committed.
         """
-        outputs = [sealed.record for sealed in seal_outputs(self._publisher, message, drafts, returned)]
+        outputs = [
+            record for sealed in seal_outputs(self._publisher, message, drafts, returned) for record in sealed.records
+        ]
         if hold is not None:
             await self._dispositions.check(outputs)
         return outputs

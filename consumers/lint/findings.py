@@ -6,12 +6,12 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["CHECKS", "Check", "Level", "LintFinding", "finding"]
+__all__ = ["CHECKS", "AntiPattern", "Level", "LintFinding", "finding"]
 
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class AntiPattern(msgspec.Struct, frozen=True, kw_only=True):
     """One anti-pattern: what it is, why it hurts, and what to do instead."""
 
     name: str
@@ -35,91 +35,91 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL = (
-    Check(
+    AntiPattern(
         name="free-form-status",
         level="warning",
         why="a program compares it, and `done`, `Done` and `finished` are three states to it",
         cure="make it a Literal of the states there are, or a Word with its known values written down",
     ),
-    Check(
+    AntiPattern(
         name="error-without-code",
         level="warning",
         why="a program cannot decide on prose whether to retry, to ask somebody, or to stop",
         cure="give errors a `code` for programs beside the `message` for people, as vocabulary.ErrorInfo has",
     ),
-    Check(
+    AntiPattern(
         name="raw-output",
         level="warning",
         why="whatever an API returns goes into the next agent's context: its size, its secrets and its instructions",
         cure="pass on the few fields that matter, and the rest by a Ref; ToolResult.trimmed(...) trims and masks",
     ),
-    Check(
+    AntiPattern(
         name="generic-type",
         level="warning",
         why="no schema, no rule and no policy can tell what a message of it means",
         cure="give each kind of message a type of its own, with the fields it needs",
     ),
-    Check(
+    AntiPattern(
         name="approval-without-reason",
         level="error",
         why="nobody can decide on an action without knowing what it is for",
         cure="require a `reason` of at least one character",
     ),
-    Check(
+    AntiPattern(
         name="hash-never-checked",
         level="warning",
         why="data carry a hash or a signature that no gate reads: it protects nothing",
         cure="leave it out: the envelope has content_hash and seal; refer to foreign content by a Ref with sha256",
     ),
-    Check(
+    AntiPattern(
         name="verification-off",
         level="warning",
         why="types of high risk are handled, and no keys are configured: who sent a message is not proven",
         cure="give the App a verifier, and publishers a signer",
     ),
-    Check(
+    AntiPattern(
         name="hard-coded-recipient",
         level="warning",
         why="the agent cannot be replaced, doubled or renamed without changing its senders",
         cure='leave `to` out, or address a role: to=Agent(role="reviewer"); take ids from settings or from the message',
     ),
-    Check(
+    AntiPattern(
         name="too-many-fields",
         level="warning",
         why="nobody keeps forty flat fields apart, and most are empty in most messages",
         cure="group what belongs together into parts, or split the type by what its messages are for",
     ),
-    Check(
+    AntiPattern(
         name="prose-as-protocol",
         level="warning",
         why="the receiver has to guess from a text what it is asked to do",
         cure="say in fields what a program decides on, and leave the text to people",
     ),
-    Check(
+    AntiPattern(
         name="context-dumping",
         level="warning",
         why="whole histories cost tokens, leak what the receiver may not know, and bury what matters",
         cure="pass references and the facts that are needed: `context` of at most 64 KiB, artifacts by Ref",
     ),
-    Check(
+    AntiPattern(
         name="no-rejection-path",
         level="warning",
         why="a handler that can only succeed does something wrong instead of saying no",
         cure="raise Reject, or return a type that says no, such as vocabulary.TaskRejected",
     ),
-    Check(
+    AntiPattern(
         name="effect-without-key",
         level="warning",
         why="a repeat cannot be told from a second order, and the effect happens twice",
         cure='@payload(..., needs=("idempotency_key",))',
     ),
-    Check(
+    AntiPattern(
         name="decision-without-rules",
         level="note",
         why="it decides something, and any combination of its fields is accepted",
         cure="say what must hold between its fields: @payload(..., rules=(...))",
     ),
-    Check(
+    AntiPattern(
         name="ref-without-hash",
         level="note",
         why="what the reference leads to can change after somebody relied on it",

@@ -14,6 +14,7 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
+from bus.payloads.dual_write import which_version
 from bus.payloads.payload_types import PayloadType, Registry, Risk
 from bus.protocol.fast_parse import KnownLayouts
 from bus.protocol.reasons import gate_of
@@ -138,6 +139,8 @@ class RecordVerifier:
             key=record.key,
         )
         verdict = gates.judge(case, self._checks, last="schema")
+        if self._is_left_to_other_version(case.message, verdict):
+            return None
         if isinstance(verdict, gates.Failed):
             return _refused(case, partition, control, verdict.error, registry=view.registry)
         if isinstance(verdict, gates.NotAddressed):
@@ -172,6 +175,31 @@ class RecordVerifier:
         self._schedule(accepted, now_ms)
         self._remember(accepted, kind)
         return accepted
+
+    def _is_left_to_other_version(self, message: Message | None, verdict: gates.Verdict) -> bool:
+        """Whether *message* is one of two versions of it, and this group takes the other one."""
+        if (
+            message is None
+            or (other := message.metadata.other_version) is None
+            or isinstance(verdict, gates.NotAddressed)
+        ):
+            return False
+        if isinstance(verdict, gates.Failed) and verdict.error.reason != "unsupported_version":
+            return False
+        kind, subscription = (
+            self._view.registry.get(message.message_type),
+            self._view.subscriptions.get(message.message_type),
+        )
+        remembers = self._view.has_inbox and subscription is not None and subscription.dedup != "off"
+        return kind is not None and (
+            which_version(
+                reads_this=isinstance(verdict, gates.Passed),
+                reads_other=kind.reads(other.schema_version),
+                is_newer=other.content_hash is not None,
+                has_inbox=remembers,
+            )
+            == "skip"
+        )
 
     def read_again(self, delivery: Accepted) -> None:
         """Read the payload of *delivery*, which passed every gate, again: a run may have changed it."""
@@ -232,7 +260,7 @@ class RecordVerifier:
     def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
         """Have the next message with the layout of *delivery* verified the short way."""
         message = delivery.message
-        if message.routing.not_before is not None:
+        if message.routing.not_before is not None or message.metadata.other_version is not None:
             return
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
             self._layouts.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))

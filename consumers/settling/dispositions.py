@@ -133,6 +133,11 @@ class Dispositions:
     def outcome_of_claim(self, delivery: Accepted, answer: Claim) -> Outcome:
         """Decide what becomes of *delivery* where the inbox's *answer* allows no run."""
         match answer:
+            case AlreadyDone(message_id=first) if (
+                delivery.message.metadata.other_version and first != delivery.message.message_id
+            ):
+                # Its other version was handled, and sent what came of it.
+                return Done(ran=False)
             case AlreadyDone(outputs=outputs):
                 try:
                     answers = made_out_to(self._publisher, delivery.message, outputs, expires_ms=delivery.expires_ms)

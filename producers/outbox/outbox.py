@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Unpack, overload
 
 import msgspec
 
 from bus.clock import Clock, SystemClock
+from bus.errors import ContractError
 from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.signatures import Signer
@@ -23,6 +24,7 @@ from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
+from producers.outcomes import PublishRejected
 from producers.sealing.options import Options, draft_of
 from producers.sealing.sealer import make_sealer
 
@@ -101,23 +103,36 @@ class Outbox:
         Inserts at once on sqlite3; when awaited on asyncpg and on an inbox's transaction. Raises PublishRejected at
         once.
         """
-        row = self.seal(payload, **options)
+        rows = self._rows(payload, options)
         if isinstance(connection, sqlite3.Connection):
-            sqlite.insert(connection, row)
-            return row.message_id
+            for row in rows:
+                sqlite.insert(connection, row)
+            return rows[-1].message_id
         if not hasattr(connection, "execute"):
             raise TypeError(
                 f"no outbox over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg, or insert "
                 "`seal(...)`"
             )
-        return _insert(connection, row)
+        return _insert(connection, rows)
 
     def seal(self, payload: Payload, **options: Unpack[Options]) -> NewRow:
-        """Return the row of a message, for other database drivers. Raises PublishRejected."""
+        """Return the row of a message, for other database drivers.
+
+        Raises PublishRejected, also for a type that is sent in two versions, which takes two rows.
+        """
+        rows = self._rows(payload, options)
+        if len(rows) > 1:
+            error = ContractError("its type is sent in two versions: use `add`, which inserts both rows")
+            raise PublishRejected(str(error), error)
+        return rows[0]
+
+    def _rows(self, payload: Any, options: Options) -> list[NewRow]:
         sealed = self._sealer.seal(draft_of(payload, options)) if options else self._sealer.seal_plain(payload)
-        return row_of(sealed, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        return [row_of(each, now_ms) for each in (sealed.older, sealed) if each is not None]
 
 
-async def _insert(connection: AsyncConnection, row: NewRow) -> str:
-    await connection.execute(postgres.INSERT, *msgspec.structs.astuple(row))
-    return row.message_id
+async def _insert(connection: AsyncConnection, rows: Sequence[NewRow]) -> str:
+    for row in rows:
+        await connection.execute(postgres.INSERT, *msgspec.structs.astuple(row))
+    return rows[-1].message_id

@@ -210,7 +210,8 @@ class Requester:
             raise PublishRejected(f"not sent: {late}", late)
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
         _check_immediate(draft)
-        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin)
+        # An answer names one of two versions: a request is sent in its own version alone.
+        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin, both_versions=False)
         self._check_answerable(sealed.message)
         self._replies.accept_type(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):

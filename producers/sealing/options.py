@@ -25,6 +25,7 @@ from bus.protocol.envelope import (
     Authority,
     Link,
     Metadata,
+    OtherVersion,
     Performative,
     RetryPolicy,
     Routing,
@@ -162,9 +163,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     rests_on: tuple[Message, ...] = ()
     delay_s: float | None = None
     at: datetime | None = None
+    other_version: OtherVersion | None = None
+    """The bus's own: the other version that this message is sent in, too."""
 
 
-_NAMES = (*Draft.__struct_fields__[1:], "timeout_s")
+_NAMES = tuple(name for name in (*Draft.__struct_fields__[1:], "timeout_s") if name != "other_version")
 
 
 def draft_of(payload: Payload, options: Mapping[str, object]) -> Draft:
@@ -292,6 +295,7 @@ def _compose_metadata(
         message_id=message_id,
         message_type=kind.name,
         namespace=origin.namespace,
+        other_version=draft.other_version,
         parent_task_id=_given(draft.parent_task_id, before.parent_task_id if before else None),
         performative=draft.performative,
         protocol=PROTOCOL,

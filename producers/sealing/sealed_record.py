@@ -24,6 +24,13 @@ class SealedRecord(msgspec.Struct, frozen=True, gc=False):
     message_type: str
     record: NewRecord
     made: Message | None = None
+    older: SealedRecord | None = None
+    """The same message in the older version that it is sent in, too; it is appended first."""
+
+    @property
+    def records(self) -> tuple[NewRecord, ...]:
+        """The records to be appended, in this order, as one."""
+        return (self.record,) if self.older is None else (self.older.record, self.record)
 
     @property
     def message(self) -> Message:

@@ -8,14 +8,18 @@ code it does not exist. A property test compares both. `producers.publisher` app
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from bus import native
 from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.class_forms import Payload
+from bus.payloads.dual_write import Also, in_share
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
-from bus.protocol import sealing
-from bus.protocol.envelope import Agent
+from bus.protocol import canonical, sealing
+from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer
@@ -64,11 +68,12 @@ class Sealer:
         topic: str | None = None,
         origin: PublisherIdentity | None = None,
         data: bytes | None = None,
+        both_versions: bool = True,
     ) -> SealedRecord:
         """Seal *draft* now. Raises PublishRejected, which names the field that receivers would refuse.
 
         *topic* overrides the type's topic, *origin* the publishing agent. *data* is the payload's canonical form from
-        `encode_payload`, for a payload that may have changed since.
+        `encode_payload`, for a payload that may have changed since. *both_versions* False: only in its own version.
         """
         try:
             if self._templates is not None and origin is None:
@@ -77,6 +82,10 @@ class Sealer:
                     return sealed
             kind = payload_type(draft.payload)
             data = encode_payload(draft.payload) if data is None else data
+            if kind.also is not None and both_versions:
+                pair = self._pair_of(draft, kind, kind.also, cause)
+                if pair is not None:
+                    return self._seal_pair(pair, cause=cause, answers=answers, topic=topic, origin=origin)
             sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
@@ -127,6 +136,54 @@ class Sealer:
                 f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized"
             )
         return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
+
+    # Two versions.
+
+    def _pair_of(
+        self, draft: Draft, kind: PayloadType, also: Also[Any], cause: Message | None
+    ) -> tuple[Draft, Draft | None] | None:
+        """Return *draft* in the older version, and in the newer one where it is sent in both; None: in its own alone.
+
+        A conversation goes on in the version it began with.
+        """
+        if draft.other_version is not None:
+            return None
+        older = payload_type(also.older)
+        identity = draft.idempotency_key or f"versions-{self._entropy(_ENTROPY_BYTES).hex()}"
+        old_draft = msgspec.structs.replace(
+            draft,
+            payload=also.convert(draft.payload),
+            message_id=None,
+            idempotency_key=identity,
+            other_version=OtherVersion(schema_version=kind.version),
+        )
+        continues = cause is not None and cause.message_type == kind.name
+        if continues and cause is not None and cause.metadata.schema_version.partition(".")[0] == str(older.major):
+            return msgspec.structs.replace(old_draft, idempotency_key=draft.idempotency_key, other_version=None), None
+        if not in_share(identity, also.share):
+            return msgspec.structs.replace(old_draft, idempotency_key=draft.idempotency_key, other_version=None), None
+        content_hash = canonical.digest(encode_payload(old_draft.payload))
+        other = OtherVersion(content_hash=content_hash, schema_version=older.version)
+        return old_draft, msgspec.structs.replace(draft, idempotency_key=identity, other_version=other)
+
+    def _seal_pair(
+        self,
+        pair: tuple[Draft, Draft | None],
+        *,
+        cause: Message | None,
+        answers: bool,
+        topic: str | None,
+        origin: PublisherIdentity | None,
+    ) -> SealedRecord:
+        old_draft, new_draft = pair
+        # Both fall into one partition, in this order.
+        older = self.seal(old_draft, cause=cause, answers=answers, topic=topic, origin=origin)
+        if new_draft is None:
+            return older
+        key, conversation = new_draft.key, older.message.metadata.conversation_id
+        together = msgspec.structs.replace(new_draft, conversation_id=conversation, key=key)
+        newer = self.seal(together, cause=cause, answers=answers, topic=topic, origin=origin)
+        return msgspec.structs.replace(newer, older=older)
 
     # The compiled way.
 

@@ -61,7 +61,11 @@ class Case:
 
     async def give_up_claiming(self, name: str) -> None:
         """Its partition is gone before the store has answered."""
-        message: Any = SimpleNamespace(message_id="m-1", verification=SimpleNamespace(content_hash="hash-1"))
+        message: Any = SimpleNamespace(
+            message_id="m-1",
+            metadata=SimpleNamespace(other_version=None),
+            verification=SimpleNamespace(content_hash="hash-1"),
+        )
         delivery: Any = SimpleNamespace(
             expires_ms=LATER_MS,
             control=SimpleNamespace(redrive_count=0),
