@@ -14,17 +14,32 @@ import msgspec
 
 from bus.payloads.payload_types import PayloadType, Registry, payload_type
 from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.trust.policy import Policy
 from consumers.resilience.retry import Retry
 
-__all__ = ["Declaration", "Dedup", "Handler", "Handling", "Lifespan", "Middleware", "Order", "Subscription"]
+__all__ = [
+    "Declaration",
+    "Dedup",
+    "Handler",
+    "Handling",
+    "Lifespan",
+    "Middleware",
+    "Order",
+    "SemanticCheck",
+    "Subscription",
+]
 
 
 Order = Literal["key", "key_strict", "none"]
 
 
 Dedup = Literal["key", "always", "off"]
+
+
+SemanticCheck = Callable[[Any, Message], str | None]
+"""A pure function of payload and message: None, or why the handler must not run."""
 
 
 Handler = Callable[..., Any]
@@ -65,6 +80,10 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """Further arguments by name: values, functions that make them, and lifespans."""
     middleware: tuple[Middleware, ...] = ()
     """What is put around the handler, outermost first."""
+    checks: tuple[SemanticCheck, ...] = ()
+    """What a message must pass besides its type's rules."""
+    requires: tuple[str, ...] = ()
+    """Optional fields of data, as pointers, that this handler cannot do without."""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):

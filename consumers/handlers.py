@@ -17,9 +17,10 @@ from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from consumers.context import Context
-from consumers.declaration import Dedup, Lifespan, Middleware, Order, Subscription
+from consumers.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
 from consumers.handler_signature import check_handler
 from consumers.handling.composition import name_of
+from consumers.receiving.subscription_checks import checks_of, requirements_of
 from consumers.resilience.retry import Retry
 
 __all__ = ["Handlers"]
@@ -37,6 +38,8 @@ class _Options(TypedDict, total=False):
     timeout_s: float | msgspec.UnsetType | None
     order: Order
     dedup: Dedup
+    checks: Sequence[SemanticCheck]
+    requires: Sequence[str]
 
 
 class _On(Protocol[_Payload]):
@@ -212,6 +215,8 @@ class Handlers:
         dedup: Dedup = "key",
         blocking: bool = False,
         provide: Mapping[str, Any] | None = None,
+        checks: Sequence[SemanticCheck] = (),
+        requires: Sequence[str] = (),
     ) -> Any:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
@@ -234,6 +239,12 @@ class Handlers:
         *provide*: further arguments by name. A lifespan gives what it yields; a function, called before each run with
         nothing or with the context, gives what it returns (or yields, and goes on when the run is over); anything else
         is given as it is.
+
+        *checks*: pure functions of payload and message that return None, or why the message makes no sense; such a
+        message is dead with `semantic_violation`, and no handler runs.
+
+        *requires*: optional fields that this handler cannot do without, such as ("note", "/customer/email"); a message
+        without one is dead with `schema_violation`.
 
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
@@ -259,6 +270,8 @@ class Handlers:
             if not timeout_s > 0:
                 raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
+        checked, required = checks_of(checks), requirements_of(kind, requires)
+
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self._subscriptions[kind.name] = Subscription(
                 kind=kind,
@@ -270,6 +283,8 @@ class Handlers:
                 dedup=dedup,
                 blocking=blocking,
                 provide=MappingProxyType(dict(provide or {})),
+                checks=checked,
+                requires=required,
             )
             return function
 

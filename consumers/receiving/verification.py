@@ -25,6 +25,7 @@ from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
+from consumers.receiving.subscription_checks import check_message
 from consumers.resilience.retry import Tier, choose_tier
 from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Accepted, Delivery, Refused
@@ -151,6 +152,10 @@ class RecordVerifier:
             text = f"{message.message_type} has no handler here"
             error = ContractError(text, "/metadata/message_type", "unknown_type")
             return _refused(case, partition, control, error, registry=view.registry)
+        try:
+            check_message(subscription, payload, message)
+        except ContractError as error:
+            return _refused(case, partition, control, error.with_traceback(None), registry=view.registry)
         priority = message.routing.priority
         accepted = Accepted(
             record=record,
@@ -260,7 +265,10 @@ class RecordVerifier:
     def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
         """Have the next message with the layout of *delivery* verified the short way."""
         message = delivery.message
+        subscription = delivery.subscription
         if message.routing.not_before is not None or message.metadata.other_version is not None:
+            return
+        if subscription.checks or subscription.requires:
             return
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
             self._layouts.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))

@@ -1,0 +1,230 @@
+"""Rules between fields, terms of the envelope, and what handlers require: at publish and at the gate."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from bus.errors import ConfigurationError, ContractError
+from bus.payloads.payload_types import payload_type
+from bus.payloads.rules import Has, Is, Rule, when
+from bus.vocabulary.approval import ApprovalDecision, Reviewer
+from bus.vocabulary.review import ReviewOutput
+from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskRequest, TaskResult, TaskSpec
+from bus.vocabulary.tool import ToolError, ToolResult
+from producers.outcomes import PublishRejected
+from sealbus import App, Message, connect, payload
+
+
+@payload(
+    "ticket.closed",
+    performative="inform",
+    needs=("task_id",),
+    ttl_s=90,
+    same_as={"/agent": "/metadata/sender/id"},
+    takes={"priority": "urgency"},
+    rules=(Rule("fixed needs a fix", "/fix", when(Is("status", ("fixed",)), Has("fix"))),),
+)
+class Closed(msgspec.Struct, frozen=True, kw_only=True):
+    status: Literal["fixed", "invalid"]
+    agent: str
+    fix: str | None = None
+    urgency: str = "normal"
+    note: str | None = None
+
+
+@payload("ticket.closed")
+class Unruled(msgspec.Struct, frozen=True, kw_only=True):
+    """The same type in the code of a publisher that knows no rules."""
+
+    status: Literal["fixed", "invalid"]
+    agent: str
+    fix: str | None = None
+    urgency: str = "normal"
+    note: str | None = None
+
+
+async def refusal(subject: Any, **options: Any) -> ContractError:
+    async with connect("memory://", agent="helpdesk@svc") as bus:
+        with pytest.raises(PublishRejected) as caught:
+            await bus.publish(subject, **options)
+    error = caught.value.__cause__
+    assert isinstance(error, ContractError)
+    return error
+
+
+async def dead(app: App, subject: Any, **options: Any) -> tuple[str, str]:
+    async with app.test() as bus:
+        await bus.publish(subject, **options)
+        await bus.settle()
+        (letter,) = bus.dead
+    return letter.reason, letter.pointer
+
+
+def handling(**options: Any) -> App:
+    app = App("helpdesk@svc", group="helpdesk")
+
+    @app.on(Closed, **options)
+    async def closed(ticket: Closed) -> None: ...
+
+    return app
+
+
+CASES = [
+    ({"status": "fixed", "agent": "helpdesk@svc"}, {"task_id": "t"}, "semantic_violation", "/data/fix"),
+    ({"status": "invalid", "agent": "another@svc"}, {"task_id": "t"}, "schema_violation", "/data/agent"),
+    ({"status": "invalid", "agent": "helpdesk@svc"}, {}, "schema_violation", "/metadata/task_id"),
+    (
+        {"status": "invalid", "agent": "helpdesk@svc"},
+        {"task_id": "t", "performative": "request"},
+        "schema_violation",
+        "/metadata/performative",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "options", "reason", "pointer"), CASES)
+class TestBothSides:
+    async def test_a_publisher_refuses_what_receivers_refuse(
+        self, fields: dict[str, Any], options: dict[str, Any], reason: str, pointer: str
+    ) -> None:
+        error = await refusal(Closed(**fields), **options)
+        assert (error.reason, error.pointer) == (reason, pointer)
+
+    async def test_the_gate_refuses_it_with_the_same_pointer(
+        self, fields: dict[str, Any], options: dict[str, Any], reason: str, pointer: str
+    ) -> None:
+        own = {**fields, "agent": "test@sealbus" if fields["agent"] == "helpdesk@svc" else fields["agent"]}
+        assert await dead(handling(), Unruled(**own), **options) == (reason, pointer)
+
+
+async def test_a_message_is_completed_by_what_its_type_says() -> None:
+    app = App("x@svc", group="x")
+    seen: list[Message] = []
+
+    @app.on(Closed)
+    async def closed(ticket: Closed, context: Any) -> None:
+        seen.append(context.message)
+
+    async with app.test() as bus:
+        await bus.publish(Closed(status="invalid", agent="test@sealbus", urgency="high"), task_id="t")
+        await bus.settle()
+        bus.raise_dead()
+    (message,) = seen
+    assert message.metadata.performative == "inform"
+    assert message.routing.priority == 7
+
+
+async def test_what_the_publisher_gives_goes_before_what_data_give() -> None:
+    async with connect("memory://", agent="helpdesk@svc") as bus:
+        draft = Closed(status="invalid", agent="helpdesk@svc", urgency="high")
+        sealed = bus.publisher.sealer.seal(_draft(draft, priority=1, task_id="t", ttl_s=5))
+    assert sealed.message.routing.priority == 1
+    assert sealed.message.routing.expires_at[:19] > sealed.message.metadata.timestamp[:19]
+
+
+def _draft(subject: Any, **options: Any) -> Any:
+    from sealbus import Draft
+
+    return Draft(payload=subject, **options)
+
+
+class TestTheVocabulary:
+    async def test_an_approved_review_scores_at_least_70(self) -> None:
+        error = await refusal(ReviewOutput(pr_number=1, verdict="approved", score=69))
+        assert (error.reason, error.pointer) == ("semantic_violation", "/data/score")
+
+    async def test_a_failed_result_has_an_error(self) -> None:
+        error = await refusal(TaskResult(status="failed"), task_id="t")
+        assert (error.reason, error.pointer) == ("semantic_violation", "/data/error")
+
+    async def test_a_task_request_needs_its_task(self) -> None:
+        assert (await refusal(TaskRequest(goal="g"))).pointer == "/metadata/task_id"
+
+    async def test_said_twice_is_said_alike(self) -> None:
+        handoff = TaskHandoff(
+            task_id="t-1", from_agent="another@svc", to_agent="b@svc", task_spec=TaskSpec(action="a", input={})
+        )
+        assert (await refusal(handoff)).pointer == "/data/from_agent"
+
+    async def test_a_decision_is_the_reviewers_own(self) -> None:
+        decision = ApprovalDecision(
+            approval_id="a", decision="reject", reviewer=Reviewer(type="human", id="b@svc"), reason="no"
+        )
+        kind = payload_type(ApprovalDecision)
+        assert kind.terms.same_as == {"/reviewer/id": "/metadata/sender/id"}
+        assert kind.terms.spoken(decision) == "reject"
+
+    @pytest.mark.parametrize(
+        ("error", "spoken"), [(None, "inform"), (ToolError(code="TIMEOUT", message="too slow"), "error")]
+    )
+    def test_a_tool_result_speaks_by_its_error(self, error: ToolError | None, spoken: str) -> None:
+        result = ToolResult(tool_call_id="c", tool_name="t", output=None, error=error)
+        assert payload_type(ToolResult).terms.spoken(result) == spoken
+
+    async def test_a_handoff_gives_its_priority_to_the_message(self) -> None:
+        async with connect("memory://", agent="a@svc") as bus:
+            handoff = TaskHandoff(
+                task_id="t", from_agent="a@svc", to_agent="b@svc", priority="critical",
+                task_spec=TaskSpec(action="a", input={}),
+            )  # fmt: skip
+            assert bus.publisher.sealer.seal(_draft(handoff)).message.routing.priority == 9
+
+    async def test_a_status_lives_ten_minutes(self) -> None:
+        assert payload_type(StatusUpdate).terms.ttl_s == 600
+
+
+class TestChecksOfAHandler:
+    async def test_a_check_that_says_why_is_a_semantic_violation(self) -> None:
+        def known(ticket: Closed, message: Message) -> str | None:
+            return None if ticket.note else f"nobody knows {message.metadata.task_id}"
+
+        good = Closed(status="invalid", agent="test@sealbus", note="n")
+        app = handling(checks=[known])
+        async with app.test() as bus:
+            await bus.publish(good, task_id="t")
+            await bus.publish(msgspec.structs.replace(good, note=None), task_id="t-9")
+            await bus.settle()
+            (letter,) = bus.dead
+        assert letter.reason == "semantic_violation"
+        assert "nobody knows t-9" in repr(letter)
+
+    async def test_a_check_that_fails_lets_nothing_through(self) -> None:
+        def broken(ticket: Closed, message: Message) -> str | None:
+            raise KeyError("secret")
+
+        reason, _ = await dead(handling(checks=[broken]), Closed(status="invalid", agent="test@sealbus"), task_id="t")
+        assert reason == "semantic_violation"
+
+    async def test_a_required_field_is_missed_with_its_pointer(self) -> None:
+        app = handling(requires=["note"])
+        assert await dead(app, Closed(status="invalid", agent="test@sealbus"), task_id="t") == (
+            "schema_violation",
+            "/data/note",
+        )
+
+    def test_a_required_field_that_the_type_does_not_have_names_the_nearest(self) -> None:
+        with pytest.raises(ConfigurationError, match="note"):
+            handling(requires=["notes"])
+
+    @pytest.mark.parametrize("options", [{"checks": len}, {"checks": ["x"]}, {"requires": "note"}])
+    def test_wrong_declarations_say_what_to_write(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match="write"):
+            handling(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"performative": "ask"}, "performative 'ask'"),
+        ({"needs": ("colour",)}, "needs="),
+        ({"needs": "task_id"}, "needs="),
+        ({"ttl_s": 0}, "ttl_s=0"),
+        ({"takes": {"colour": "x"}}, "takes="),
+    ],
+)
+def test_terms_that_no_envelope_has_are_refused_at_the_mark(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ContractError, match=text):
+        payload("ticket.opened", **options)
