@@ -81,9 +81,8 @@ def _write_request(opened: OpenedMessage, target: Target) -> bool:
         target.put_plain("payload", data["goal"])
         return True
     part = target.inside("payload", is_open=False)
-    for name, field in _REQUEST.items():
-        if name != "goal" or not opened.is_derived("/goal", data.get("task_type")):
-            part.put(name, VALUE, data.get(field))
+    is_derived = opened.is_derived("/goal", data.get("task_type"))
+    part.put_all({**data, "goal": None} if is_derived else data, _REQUEST)
     for name, value in inputs.items():
         part.put_plain(name, value)
     return True
@@ -139,8 +138,7 @@ def _write_response(opened: OpenedMessage, target: Target) -> bool:
     part = target.inside("payload", is_open=False)
     part.put("status", _STATUS, data["status"])
     part.put("summary", VALUE, data.get("summary"))
-    if not opened.is_derived("/error", _NO_ERROR):
-        part.put("error", VALUE, data.get("error"))
+    part.put("error", VALUE, None if opened.is_derived("/error", _NO_ERROR) else data.get("error"))
     part.put("findings", LIST, None) if findings is None else _write_findings(part, findings)
     for name, value in output.items():
         part.put_plain(name, value)

@@ -196,7 +196,14 @@ payloads_004 = {
     | typed
     | st.builds(
         lambda base, more: {**more, **base},
-        some({}, {"task_type": st.just("review"), "goal": texts, "acceptance_criteria": st.lists(texts, max_size=2)}),
+        some(
+            {},
+            {
+                "task_type": st.just("review"),
+                "goal": texts | st.none(),
+                "acceptance_criteria": st.lists(texts, max_size=2),
+            },
+        ),
         objects,
     ),
     "task_response": typed

@@ -215,6 +215,15 @@ def test_a_failure_without_an_error_is_given_one(response: dict[str, Any], asser
     assert foreign.data["x_dialect"]["derived"] == ["/error"]
     assert_kept_whole("004", message)
     assert_kept_whole("004", changed(message, "/payload/error", {"code": "FAILED", "message": "failed"}))
+    message["payload"]["error"] = None
+    assert_kept_whole("004", message)
+
+
+def test_null_says_nothing_and_comes_back(request_: dict[str, Any], assert_kept_whole: Check) -> None:
+    message = copy.deepcopy(request_)
+    message["payload"]["goal"] = message["metadata"]["task_id"] = message["sender"]["session_id"] = None
+    assert decode(message).data["goal"] == "code_review"
+    assert_kept_whole("004", message)
 
 
 @pytest.mark.parametrize(
