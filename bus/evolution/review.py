@@ -75,6 +75,10 @@ def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: b
     early = [change for change in changes if change.kind == "field deleted" and _too_early(published, change, today)]
     if verdict == "ok" and early:
         verdict, reason = "broken", f"{early[0].pointer} is gone before its date: {early[0].text}"
+    overdue = [field for field, leaving in kind.deprecated.items() if leaving.removal <= today]
+    if verdict == "ok" and overdue:
+        field = overdue[0]
+        reason = f"but {field} was to be removed by {kind.deprecated[field].removal}: remove it with a major version"
     return TypeReview(
         type=kind.name, published=str(base), version=kind.version, changes=changes, verdict=verdict, reason=reason
     )

@@ -41,6 +41,12 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
         root = {"$ref": f"#/$defs/{root_name}"}
     elif root_name:
         del parts[root_name]
+    for field, deprecation in kind.deprecated.items():
+        marked = root.get("properties", {}).get(field)
+        if marked is not None:
+            marked["deprecated"] = True
+            marked["x-sealbus-removal"] = deprecation.removal.isoformat()
+            marked["x-sealbus-use"] = deprecation.instead
     if kind.rules:
         _add_rules(root, kind.rules, shape_of(kind.cls))
     return {

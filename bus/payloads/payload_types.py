@@ -19,6 +19,7 @@ from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
+from bus.payloads.deprecations import Deprecation, deprecations_of
 from bus.payloads.dual_write import Also
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
@@ -55,6 +56,7 @@ class PayloadType:
         "_unweighed_bytes",
         "also",
         "cls",
+        "deprecated",
         "encoder",
         "form",
         "major",
@@ -94,6 +96,7 @@ class PayloadType:
         self.terms = terms
         self.rules = rules
         self.also = also
+        self.deprecated: Mapping[str, Deprecation] = {}
         self._resolved = False
         self._described: type[Any] | None = None
         self.weight = Weight()
@@ -326,6 +329,7 @@ def payload(
     takes: Mapping[str, str] | None = None,
     rules: tuple[Rule, ...] = (),
     also: Also[Any] | None = None,
+    deprecated: Mapping[str, tuple[str, str]] | None = None,
 ) -> Callable[[_Class], _Class]:
     """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
 
@@ -351,6 +355,9 @@ def payload(
 
     *also*: an older version that publishers send as well, while readers move (`bus.payloads.dual_write.Also`).
 
+    *deprecated*: fields that will go, `{"name": ("2027-03-01", "use full_name")}`: workers warn once of each sender
+    that still sends one, and `sealbus types check` minds the date.
+
     *rules* say what must hold between fields (`bus.payloads.rules`); a payload that breaks one is refused with
     `semantic_violation`, by its publisher and by its receivers.
 
@@ -372,6 +379,7 @@ def payload(
         name, performative=performative, needs=needs, same_as=same_as or {}, ttl_s=ttl_s, takes=takes or {}
     )
 
+    leaving = deprecations_of(name, deprecated or {})
     if also is not None:
         _check_also(also, name, version)
 
@@ -387,6 +395,7 @@ def payload(
             rules=tuple(rules),
             also=also,
         )
+        kind.deprecated = leaving
         setattr(kind.cls, _MARK, kind)
         # Of a TypedDict it is a class that makes its payloads.
         return kind.cls  # type: ignore[return-value]

@@ -46,6 +46,9 @@ class Metrics:
         self.slow_decodes = self._counter(
             "slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group"
         )
+        self.deprecated_fields = self._counter(
+            "deprecated_fields", "Deprecated fields that messages still had.", "type", "field"
+        )
         self.settled = self._gathered("settled", "Messages settled, by outcome.", "type", "group", "outcome", "reason")
         self.retried = self._counter(
             "retried", "Attempts that will be repeated, by where they wait.", "type", "group", "tier"

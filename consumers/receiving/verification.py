@@ -25,6 +25,7 @@ from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
+from consumers.receiving.deprecation_watch import DeprecationWatch
 from consumers.receiving.subscription_checks import check_message
 from consumers.resilience.retry import Tier, choose_tier
 from consumers.resilience.retry_clock import RetryClock
@@ -48,8 +49,16 @@ class _Passed(msgspec.Struct, frozen=True):
 class RecordVerifier:
     """Judges records for one group."""
 
-    def __init__(self, view: GroupView, clock: Clock, retry_clock: RetryClock, tiers: Sequence[Tier]) -> None:
+    def __init__(
+        self,
+        view: GroupView,
+        clock: Clock,
+        retry_clock: RetryClock,
+        tiers: Sequence[Tier],
+        deprecations: DeprecationWatch | None = None,
+    ) -> None:
         self._tiers = tiers
+        self._deprecations = deprecations
         self._view = view
         self._clock = clock
         self._retry_clock = retry_clock
@@ -71,7 +80,10 @@ class RecordVerifier:
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
-        return self._judge_alike(record, partition, now_ms) or self._judge_fully(record, partition, now_ms)
+        delivery = self._judge_alike(record, partition, now_ms) or self._judge_fully(record, partition, now_ms)
+        if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
+            self._deprecations.look(delivery.subscription.kind, delivery.message)
+        return delivery
 
     def _risk_of(self, message: Message) -> Risk:
         kind = self._view.registry.get(message.message_type)

@@ -22,6 +22,7 @@ from consumers.handling.executor import Executor
 from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, LifetimePolicy
 from consumers.handling.slots import HandlerSlots
 from consumers.inbox.base import Inbox
+from consumers.receiving.deprecation_watch import DeprecationWatch
 from consumers.receiving.receiver import Receiver
 from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.circuit_breaker import CircuitBreakers
@@ -86,7 +87,7 @@ def assemble(
         group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
     )
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
-    verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers)
+    verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers, DeprecationWatch(metrics))
     judge = guard.judging(verification.judge)
     receiver = Receiver(
         partitions,

@@ -228,3 +228,27 @@ class TestChecksOfAHandler:
 def test_terms_that_no_envelope_has_are_refused_at_the_mark(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ContractError, match=text):
         payload("ticket.opened", **options)
+
+
+@payload("ticket.moved", deprecated={"customer": ("2027-03-01", "use customer_id")})
+class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    customer_id: int = 0
+    customer: str | None = None
+
+
+async def test_who_still_sends_a_deprecated_field_is_told_once(caplog: Any, capsys: Any) -> None:
+    app = App("x@svc", group="x")
+
+    @app.on(Moved)
+    async def moved(ticket: Moved) -> None: ...
+
+    async with app.test() as bus:
+        for _ in range(3):
+            await bus.publish(Moved(customer="Ada"))
+            await bus.publish(Moved(customer_id=1))
+        await bus.settle()
+        bus.raise_dead()
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "deprecated_field" in line]
+    assert len(warnings) == 1
+    assert "use customer_id" in warnings[0]
+    assert "test@sealbus" in warnings[0]

@@ -168,3 +168,18 @@ def test_1_10_0_comes_after_1_2_0() -> None:
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(ContractError):
         SchemaVersion.of(text)
+
+
+def test_a_deprecation_is_minor_and_names_date_and_successor() -> None:
+    old = struct(("a", str), ("b", str, ""))
+    new = struct(("a", str), ("b", str, ""), deprecated={"b": ("2027-03-01", "use a")})
+    (change,) = compare(old, new)
+    assert (change.kind, change.pointer, change.bump) == ("field deprecated", "/b", "minor")
+    assert "2027-03-01" in change.text
+    assert "use a" in change.text
+
+
+@pytest.mark.parametrize("what", [("soon", "use a"), ("2027-03-01",), "2027-03-01"])
+def test_a_deprecation_needs_a_date_and_advice(what: Any) -> None:
+    with pytest.raises(ContractError, match="write"):
+        struct(("a", str), deprecated={"a": what})

@@ -1,0 +1,34 @@
+"""Deprecated fields of a type: until when they are there, and what to use instead. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+
+import msgspec
+
+from bus.errors import ContractError
+
+__all__ = ["Deprecation", "deprecations_of"]
+
+
+class Deprecation(msgspec.Struct, frozen=True):
+    """A field that will be removed on *removal*; *instead* says what to use."""
+
+    removal: date
+    instead: str
+
+
+def deprecations_of(name: str, given: Mapping[str, tuple[str, str]]) -> dict[str, Deprecation]:
+    """Return the deprecations of type *name*, given as field -> (date, what to use). Raises ContractError."""
+    found = {}
+    for field, what in given.items():
+        try:
+            removal, instead = what
+            found[field] = Deprecation(date.fromisoformat(removal), instead)
+        except (TypeError, ValueError) as error:
+            raise ContractError(
+                f"@payload({name!r}): deprecated={{{field!r}: {what!r:.80}}} is no date and advice: "
+                f'write {{{field!r}: ("2027-03-01", "use new_field")}}'
+            ) from error
+    return found
