@@ -8,11 +8,15 @@ in mode "before" hands on; no text becomes a number all the same.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 import pydantic
+import pydantic_core
 from msgspec import inspect
 
 from bus.errors import ContractError
@@ -26,8 +30,17 @@ __all__ = ["ModelForm"]
 _VERSION: Final = tuple(int(part) for part in pydantic.VERSION.split(".")[:2])
 # Data have the alias; older versions have no choice of the name unless the model says so.
 _BY_ALIAS: Final[dict[str, Any]] = {"by_alias": True, "by_name": False} if _VERSION >= (2, 11) else {}
-_RESPELT: Final = (inspect.TimeDeltaType, inspect.DateTimeType, inspect.TimeType, inspect.DecimalType)
+_RESPELT: Final = (
+    inspect.TimeDeltaType,
+    inspect.DateTimeType,
+    inspect.TimeType,
+    inspect.DecimalType,
+    inspect.SetType,
+    inspect.FrozenSetType,
+    inspect.AnyType,
+)
 """What pydantic may write otherwise than msgspec."""
+_RESPELT_VALUES: Final = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
 _MOST_TOLD: Final = 400
 
 
@@ -49,7 +62,7 @@ class ModelForm:
             self.cls.model_rebuild()
             described = make_shadow(self.cls)
             kinds = [kind for _, kind in walk(inspect.type_info(described))]
-            self._is_respelt = any(isinstance(kind, _RESPELT) or _is_set(kind) for kind in kinds)
+            self._is_respelt = any(isinstance(kind, _RESPELT) for kind in kinds)
             self._is_open = any(isinstance(kind, inspect.AnyType) for kind in kinds) or _keeps_others(self.cls)
             self._described = described
         return self._described
@@ -60,19 +73,12 @@ class ModelForm:
     def plain(self, subject: Any, *, str_keys: bool = False) -> object:  # noqa: ARG002 - keys are text anyway
         # Data that validate give the same model again: fields that are computed from others are left out.
         written = subject.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-        if self._is_open:
-            # Written as null, and as text: what nobody wrote.
-            _check_open(subject.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False), "")
-        return self._spelt(written) if self._is_respelt else written
-
-    def _spelt(self, written: Any) -> Any:
-        """Return *written* with times, durations and sets spelt as msgspec spells them."""
-        try:
-            shadow = msgspec.convert(written, self._described, str_keys=True)
-        except msgspec.ValidationError:
-            # Whoever reads it says what is wrong.
+        if not (self._is_open or self._is_respelt):
             return written
-        return _overlaid(written, msgspec.to_builtins(shadow, order="sorted"))
+        values = subject.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False)
+        if self._is_open:
+            _check_open(values, "")
+        return _spelt(written, values)
 
 
 class _ModelReader:
@@ -125,21 +131,26 @@ def _pointer(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> s
     return pointer
 
 
-def _is_set(kind: Any) -> bool:
-    return isinstance(kind, inspect.SetType | inspect.FrozenSetType)
-
-
 def _keeps_others(cls: type[Any]) -> bool:
     return bool(cls.model_config.get("extra") == "allow")
 
 
-def _overlaid(written: Any, spelt: Any) -> Any:
-    """Return *written* with each value as *spelt*; members that only *written* has stay."""
-    if isinstance(written, dict) and isinstance(spelt, dict):
-        return {name: _overlaid(value, spelt[name]) if name in spelt else value for name, value in written.items()}
-    if isinstance(written, list) and isinstance(spelt, list | tuple) and len(written) == len(spelt):
-        return [_overlaid(value, other) for value, other in zip(written, spelt, strict=True)]
-    return spelt
+def _spelt(written: Any, value: Any) -> Any:
+    """Return *written*, the JSON form of *value*, with times and durations as msgspec spells them, and sets in order.
+
+    Pydantic writes a duration of 365 days as P1Y, which not everybody reads. What a serializer of the user's wrote
+    stays.
+    """
+    if isinstance(value, _RESPELT_VALUES):
+        return msgspec.to_builtins(value) if written == pydantic_core.to_jsonable_python(value) else written
+    if isinstance(written, dict) and isinstance(value, dict) and len(written) == len(value):
+        pairs = zip(written.items(), value.values(), strict=True)
+        return {name: _spelt(part, below) for (name, part), below in pairs}
+    if isinstance(written, list) and isinstance(value, set | frozenset):
+        return sorted(written) if len({type(part) for part in written}) == 1 else written
+    if isinstance(written, list) and isinstance(value, Sequence) and len(written) == len(value):
+        return [_spelt(part, below) for part, below in zip(written, value, strict=True)]
+    return written
 
 
 def _check_open(value: Any, pointer: str) -> None:

@@ -457,6 +457,10 @@ def _limited(kind: Any, limits: dict[str, Any]) -> Any:
     elif base in (bytes, list, set, dict):
         names = _LENGTHS
     taken = {name: limits[name] for name in names if name in limits and _fits(base, name, limits[name])}
+    for strict, weak, stronger in (("gt", "ge", max), ("lt", "le", min)):
+        if strict in taken and weak in taken:
+            # msgspec takes one of the two.
+            del taken[strict if stronger(taken[strict], taken[weak]) != taken[strict] else weak]
     return Annotated[kind, Meta(**taken)] if taken else kind
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from bus.errors import ContractError
+from bus.payloads.field_names import attribute_of
 
 __all__ = [
     "All",
@@ -199,7 +200,8 @@ def value_of(subject: Any, field: str) -> Any:
     """What *subject* has in *field*; UNSET where there is no such field."""
     if isinstance(subject, dict):
         return subject.get(field, msgspec.UNSET)
-    return getattr(subject, field, msgspec.UNSET)
+    value = getattr(subject, field, msgspec.UNSET)
+    return getattr(subject, attribute_of(type(subject), field), msgspec.UNSET) if value is msgspec.UNSET else value
 
 
 def _given(condition: Any, subject: Any) -> bool:
@@ -247,7 +249,12 @@ def _at_most(condition: Any, subject: Any) -> bool:
 
 def _bytes(condition: Any, subject: Any) -> bool:
     value = value_of(subject, condition.field)
-    return value is msgspec.UNSET or len(msgspec.json.encode(value)) <= condition.most
+    return value is msgspec.UNSET or len(msgspec.json.encode(value, enc_hook=_dumped)) <= condition.most
+
+
+def _dumped(value: Any) -> Any:
+    """Return the plain form of *value*, a Pydantic model, which msgspec does not know."""
+    return value.model_dump(mode="json", by_alias=True, round_trip=True)
 
 
 def _range_of(condition: Any, subject: Any) -> bool:
