@@ -33,7 +33,7 @@ class ErrorReported(Value, frozen=True, kw_only=True):
     """
 
     error_code: Text
-    """: a `Code`, or a reason of the bus (lower case, closed set)."""
+    """A `Code`, or a reason of the bus (lower case, closed set)."""
     error_message: Text
     source_agent: Text
     timestamp: Instant
@@ -43,7 +43,7 @@ class ErrorReported(Value, frozen=True, kw_only=True):
     """Only when `deadletter.details` is on."""
     recovery_hint: Long | None = None
     error_class: ErrorClass | None = None
-    """: `error.transient`, `error.timeout`, `error.semantic`, `error.authz`, `error.internal`, or one of these with
+    """One of `error.transient`, `error.timeout`, `error.semantic`, `error.authz`, `error.internal`, or one of these with
     further dotted words; absent: by the table in section 17.
     """
     retryable: Flag | None = None

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
+import msgspec
+
 from bus.payloads.envelope_terms import ByField
 from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Any_, Count, Flag, Name, Object, Text, Value
 from bus.vocabulary.parts import Content, Effect, Ref
+from bus.vocabulary.trimming import MOST_OUTPUT_BYTES, masked, trimmed
 
 __all__ = [
     "ToolCall",
     "ToolError",
     "ToolResult",
 ]
+
+
+_LEAST_BYTES = 64
 
 
 class ToolError(Value, frozen=True, kw_only=True):
@@ -45,12 +53,45 @@ class ToolResult(Value, frozen=True, kw_only=True):
     output: Any_
     """Trimmed and without secrets; null with an error."""
     error: ToolError | None = None
-    """: `code: Text`, `message: Text`, `details?: Object`."""
     duration_ms: Count | None = None
     is_truncated: Flag = False
     output_ref: Ref | None = None
-    """: the whole output, where it was trimmed."""
+    """The whole output, where it was trimmed."""
     content: tuple[Content, ...] = ()
-    """: external text, marked."""
+    """External text, marked."""
     artifacts: tuple[Ref, ...] = ()
     effects: tuple[Effect, ...] = ()
+
+    @classmethod
+    def trimmed(
+        cls,
+        *,
+        tool_call_id: str,
+        tool_name: str,
+        output: Any,
+        most_bytes: int = MOST_OUTPUT_BYTES,
+        output_ref: Ref | None = None,
+        duration_ms: int | None = None,
+        artifacts: tuple[Ref, ...] = (),
+        effects: tuple[Effect, ...] = (),
+    ) -> Self:
+        """Return a result whose *output* is masked where it looks like a secret, and cut to *most_bytes* as JSON.
+
+            return ToolResult.trimmed(tool_call_id=call.tool_call_id, tool_name="fetch", output=page, output_ref=stored)
+
+        *output_ref* leads to all of it. *most_bytes* is 64 KiB by default, at least 64.
+        """
+        if most_bytes < _LEAST_BYTES:
+            raise ValueError(f"most_bytes is {most_bytes}, at least {_LEAST_BYTES} are needed")
+        # The cut comes second: half a secret would not be seen as one.
+        kept, is_cut = trimmed(masked(msgspec.to_builtins(output)), most_bytes)
+        return cls(
+            tool_call_id=tool_call_id,
+            tool_name=tool_name,
+            output=kept,
+            is_truncated=is_cut,
+            output_ref=output_ref,
+            duration_ms=duration_ms,
+            artifacts=artifacts,
+            effects=effects,
+        )
