@@ -28,6 +28,7 @@ def _check_packages() -> None:
 _check_packages()
 # In a wheel, too:
 
+from bus import vocabulary  # noqa: E402
 from bus.errors import (  # noqa: E402
     BusError,
     ClosedError,
@@ -103,4 +104,5 @@ __all__ = [
     "connect",
     "connect_sync",
     "payload",
+    "vocabulary",
 ]

@@ -42,6 +42,7 @@ def references() -> dict[str, str]:
         "command-line.md": _command_line(),
         "errors.md": _errors(),
         "python.md": _python(),
+        "vocabulary.md": _vocabulary(),
     }
 
 
@@ -208,6 +209,30 @@ def _python() -> str:
             for member, value in sorted(vars(found).items()):
                 if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
                     lines += [f"### {name}.{member}", "", *_described(member, value)]
+    return "\n".join(lines)
+
+
+def _vocabulary() -> str:
+    from bus.exports.field_forms import field_rows
+    from bus.payloads.envelope_terms import ByField
+    from bus.vocabulary import BUILT_IN, FAMILIES
+    from bus.vocabulary.machines import machines_of
+
+    lines = ["# Message types", ""]
+    for family, types in FAMILIES.items():
+        lines += [f"## {family}", ""]
+        for name in types:
+            kind = BUILT_IN.get(name)
+            assert kind is not None  # noqa: S101 - it is one of its own families
+            said = kind.terms.performative
+            spoken = "by value" if isinstance(said, ByField) else said
+            needs = ", ".join(kind.terms.needs) or "nothing"
+            machines = ", ".join(machines_of(name)) or "none"
+            lines += [f"### {name} {kind.version}", "", inspect.getdoc(kind.cls) or "", ""]
+            lines += [f"Says {spoken}; risk {kind.risk}; needs {needs}; moves {machines}.", ""]
+            lines += ["| field | form | default | meaning |", "|---|---|---|---|"]
+            lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in field_rows(kind)]
+            lines += ["", *(f"- {rule.text}" for rule in kind.rules), ""]
     return "\n".join(lines)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bus.vocabulary.handoff import *  # noqa: F403
     from bus.vocabulary.method import *  # noqa: F403
     from bus.vocabulary.operations import *  # noqa: F403
+    from bus.vocabulary.parts import *  # noqa: F403
     from bus.vocabulary.review import *  # noqa: F403
     from bus.vocabulary.subscription import *  # noqa: F403
     from bus.vocabulary.swe import *  # noqa: F403
@@ -180,7 +181,45 @@ OLDER: Final[Mapping[tuple[str, str], tuple[str, str]]] = MappingProxyType(
 """(Message type, version) -> (family, class) of versions that are read and not written any more."""
 
 _FAMILY_OF: Final = {name: family for family, types in FAMILIES.items() for name in types}
+_PARTS: Final = (
+    "AgentCard",
+    "AgentInfo",
+    "Budget",
+    "CalledTool",
+    "CandidateFile",
+    "ChangedFile",
+    "Content",
+    "Effect",
+    "ErrorInfo",
+    "Evidence",
+    "Found",
+    "Money",
+    "NextTask",
+    "Ref",
+    "RequiredAction",
+    "Resource",
+    "ReturnContract",
+    "ReviewItem",
+    "Risk",
+    "RiskAssessment",
+    "Scope",
+    "TestRun",
+)
+_OWN_PARTS: Final = {
+    "Action": "approval",
+    "Constraints": "task",
+    "Filters": "agent",
+    "Finding": "review",
+    "Issue": "review",
+    "Reviewer": "approval",
+    "Section": "review",
+    "TaskSpec": "task",
+    "ToolError": "tool",
+}
+"""Parts that one family alone has."""
 _CLASSES: Final = {
+    **dict.fromkeys(_PARTS, "parts"),
+    **_OWN_PARTS,
     **{cls: family for family, types in FAMILIES.items() for cls in types.values()},
     **{cls: family for family, cls in OLDER.values()},
 }
@@ -216,7 +255,7 @@ class Vocabulary(Registry):
         known = self._types.get(name)
         if known is None:
             family = _FAMILY_OF[name]
-            known = payload_type(getattr(import_module(f"bus.vocabulary.{family}"), FAMILIES[family][name]))
+            known = payload_type(getattr(import_module(f"{__name__}.{family}"), FAMILIES[family][name]))
             known.resolve()
             self._types[name] = known
         return known
@@ -229,7 +268,7 @@ def __getattr__(name: str) -> Any:
     """Import a class of the vocabulary when it is asked for."""
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"bus.vocabulary.{_CLASSES[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_CLASSES[name]}"), name)
     return found
 
 

@@ -43,8 +43,8 @@ class ErrorReported(Value, frozen=True, kw_only=True):
     """Only when `deadletter.details` is on."""
     recovery_hint: Long | None = None
     error_class: ErrorClass | None = None
-    """One of `error.transient`, `error.timeout`, `error.semantic`, `error.authz`, `error.internal`, or one of these with
-    further dotted words; absent: by the table in section 17.
+    """`error.transient`, `error.timeout`, `error.semantic`, `error.authz` or `error.internal`, or one of these with
+    further dotted words; absent: by the table of codes.
     """
     retryable: Flag | None = None
     """Absent: by the table."""

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -99,7 +99,8 @@ class Feed(LineFeed):
         self._template = Draft(payload=kind.cls(), **options) if not typed else None
         self._once = "idempotency_key" in options
         self._run = secrets.token_hex(6)
-        self._fields = _field_names(kind.cls) if typed else None
+        self._fields = _field_names(kind) if typed else None
+        self._required = _required_names(kind) if typed else frozenset[str]()
         self._ignore_unknown = ignore_unknown
         self._ignored: dict[str, int] = {}
 
@@ -131,7 +132,7 @@ class Feed(LineFeed):
         # Members that begin with x_ are the user's own, in every type.
         unknown = {name for name in unknown if not name.startswith("x_")}
         if unknown and not self._ignore_unknown:
-            raise self._unknown(unknown)
+            raise self._unknown(unknown, value.keys())
         try:
             payload = self._kind.decode(data)
         except ContractError as error:
@@ -151,12 +152,16 @@ class Feed(LineFeed):
                 self.made.add(name)
         return made
 
-    def _unknown(self, names: set[str]) -> ContractError:
+    def _unknown(self, names: set[str], given: Collection[str]) -> ContractError:
         """Return the error for fields that the type does not have, which are most likely misspelt."""
-        name = min(names)
+        name, missing = min(names), self._required - set(given)
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        near = nearest(name, self._fields or ())
+        if not near and len(names) == len(missing) == 1:
+            # One is missing and one is unknown: no other can have been meant, however it is spelt.
+            near = f"; {min(missing)} is missing: perhaps that was meant"
         text = (
-            f"{self._kind.name} has no field {name[:_MOST_SHOWN]!r}{more}{nearest(name, self._fields or ())}; "
+            f"{self._kind.name} has no field {name[:_MOST_SHOWN]!r}{more}{near}; "
             "--ignore-unknown leaves such fields out"
         )
         return ContractError(text, f"/data/{_escaped(name)}", "schema_violation")
@@ -194,12 +199,17 @@ def _refuse_duplicates(content: bytes) -> None:
     json.loads(content, object_pairs_hook=check, parse_int=str, parse_float=str)
 
 
-def _field_names(cls: type[msgspec.Struct]) -> frozenset[str] | None:
-    """Return the top-level names that *cls* reads; None if it has a tag or an array form."""
-    config = cls.__struct_config__
-    if config.array_like or config.tag is not None:
+def _field_names(kind: PayloadType) -> frozenset[str] | None:
+    """Return the top-level names that *kind* reads; None if it has a tag."""
+    described: Any = msgspec.inspect.type_info(kind.described)
+    if getattr(described, "tag", None) is not None:
         return None
-    return frozenset(field.encode_name for field in msgspec.structs.fields(cls))
+    return frozenset(field.encode_name for field in described.fields)
+
+
+def _required_names(kind: PayloadType) -> frozenset[str]:
+    described: Any = msgspec.inspect.type_info(kind.described)
+    return frozenset(field.encode_name for field in described.fields if field.required)
 
 
 def _size_of(stream: BinaryIO) -> int | None:

@@ -18,11 +18,11 @@ from bus.errors import ContractError, UnknownTypeError
 from bus.evolution.review import TypeReview, review_types
 from bus.evolution.schema_folder import SchemaFolder
 from bus.evolution.versions import SchemaVersion
+from bus.exports.field_forms import field_rows
 from bus.exports.json_schema import schema_of
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
-from bus.payloads.field_docs import field_docs
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.vocabulary import OLDER, family_of
 from consumers.cli.exit_codes import FAILED
@@ -132,14 +132,7 @@ def show(session: CommandSession, name: str, target: str | None, schema: bool) -
     for line in _terms(kind):
         click.echo(f"  {line}")
     click.echo()
-    docs = field_docs(kind.cls)
-    print_table(
-        ("FIELD", "FORM", "DEFAULT", "MEANING"),
-        [
-            (field.encode_name, _form(field.type), _default(field), docs.get(field.name, ""))
-            for field in _fields_of(kind)
-        ],
-    )
+    print_table(("FIELD", "FORM", "DEFAULT", "MEANING"), field_rows(kind))
     if kind.rules:
         click.echo("\nRules:")
         for rule in kind.rules:
@@ -345,30 +338,6 @@ def _terms(kind: PayloadType) -> list[str]:
     ]
     lines += [f"{pointer} agrees with {place} where both are there" for pointer, place in terms.same_as.items()]
     return lines
-
-
-def _form(kind: Any) -> str:
-    """Return a short name of the form of *kind*, for a table."""
-    if isinstance(kind, inspect.Metadata):
-        return _form(kind.type)
-    if isinstance(kind, inspect.UnionType):
-        return " or ".join(_form(member) for member in kind.types if not isinstance(member, inspect.NoneType))
-    if isinstance(kind, inspect.LiteralType):
-        return "/".join(str(value) for value in kind.values)
-    if isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType):
-        return kind.cls.__name__
-    if isinstance(kind, inspect.VarTupleType | inspect.ListType | inspect.SetType | inspect.FrozenSetType):
-        return f"[{_form(kind.item_type)}]"
-    return type(kind).__name__.removesuffix("Type").lower()
-
-
-def _default(field: Any) -> str:
-    if field.required:
-        return "required"
-    default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    if default in (None, msgspec.UNSET, msgspec.NODEFAULT):
-        return "-"
-    return msgspec.json.encode(default).decode()
 
 
 def _publish(kind: PayloadType, target: str | None) -> str:
