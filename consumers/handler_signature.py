@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, TypeVar, Union
 
 from bus.errors import ConfigurationError, UnknownTypeError
 from bus.nearest import nearest
-from bus.payloads.no_payload import could_be_marked, is_base
+from bus.payloads.no_payload import could_be_marked, is_base, is_typed_dict
 from bus.payloads.payload_types import PayloadType, payload_type
 from consumers.context import Context
 from consumers.handling.composition import name_of
@@ -152,8 +152,8 @@ def _accepts(hint: Any, cls: type) -> bool:
     if typing.get_origin(hint) in (Union, UnionType):
         return any(_accepts(member, cls) for member in typing.get_args(hint))
     origin = typing.get_origin(hint) or hint
-    if typing.is_typeddict(origin):
-        # Unmarked, for a marked one is a class of its own; Python refuses to ask for its subclasses.
+    if is_typed_dict(origin) and origin is not cls:
+        # Python refuses to ask for the subclasses of a TypedDict.
         return False
     return not isinstance(origin, type) or issubclass(cls, origin) or bool(getattr(origin, "_is_protocol", False))
 

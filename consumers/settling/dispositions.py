@@ -29,7 +29,7 @@ from bus.errors import (
 from bus.failpoints import reach
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
-from bus.topics.names import retry_topic
+from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import Admin, NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
 from consumers.group_plan import GroupPlan
@@ -50,6 +50,7 @@ __all__ = ["Dispositions", "blamed", "refused", "wait_outside"]
 
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
+_ASKED_AGAIN_S = 30.0
 _log = get_logger("handler")
 
 
@@ -76,6 +77,7 @@ class Dispositions:
         self._admin = admin
         self._counts: dict[str, int] = {}
         """Partition counts of tier topics; they only grow."""
+        self._watched_until_s = self._unwatched_until_s = 0.0
         self._publisher = publisher
         self._appender = appender
         self._verification = verification
@@ -283,12 +285,14 @@ class Dispositions:
         reach("settled")
 
     async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
-        """Report the death to the requester; return the reports to send again in a moment.
+        """Report the death to the requester, or to whoever watches its task; return what to send again in a moment.
 
-        There is no report where the message names no requester, or must not have one.
+        There is no report where the message names neither, or must not have one.
         """
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
+            return ()
+        if message.routing.reply_to is None and not await self._is_watched():
             return ()
         try:
             make = partial(report_of, self._publisher, message, failure, self._plan.agent_id)
@@ -302,6 +306,23 @@ class Dispositions:
             _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
             return ()
         return undecided
+
+    async def _is_watched(self) -> bool:
+        """Whether anybody has the topic of error reports; asked again after half a minute."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._watched_until_s:
+            return True
+        if now_s < self._unwatched_until_s:
+            return False
+        try:
+            found = bool(await self._admin.ranges(message_topic(self._plan.namespace, "error.reported")))
+        except BusError:
+            found = False
+        if found:
+            self._watched_until_s = now_s + _ASKED_AGAIN_S
+        else:
+            self._unwatched_until_s = now_s + _ASKED_AGAIN_S
+        return found
 
     def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: Decision) -> None:
         facts: dict[str, Any] = {

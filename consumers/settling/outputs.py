@@ -26,6 +26,7 @@ from bus.redaction import cut
 from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.error_codes import lookup
 from consumers.deadletters.records import Failure
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -88,30 +89,38 @@ def made_out_to(
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
-    """Return whether the requester of *message* is told of its death.
+    """Return whether the requester of *message* is told of its death, or whoever watches its task.
 
     Never about a report. Never for a failure of integrity, audience or authenticity: the named sender need not have
     sent it. A forged record must not end a bystander's request.
     """
-    if message is None or message.routing.reply_to is None or gate_of(reason) in _UNPROVEN:
+    if message is None or gate_of(reason) in _UNPROVEN or message.message_type == "error.reported":
         return False
-    return message.message_type != "error.reported"
+    return message.routing.reply_to is not None or message.metadata.task_id is not None
 
 
 def report_of(publisher: Publisher, message: Message, failure: Failure, agent_id: str) -> SealedRecord:
-    """Seal the `error.reported` for the requester of *message*. Raises PublishRejected."""
+    """Seal the `error.reported` for the requester of *message*, or for whoever watches its task.
+
+    Without a requester it goes to the topic of the type, addressed to nobody. Raises PublishRejected.
+    """
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
+    code = lookup(failure.reason)
     report = ErrorReported(
         error_code=failure.reason,
         error_message=_said(failure) or f"{message.message_type} {message.message_id} was not handled",
         source_agent=agent_id,
         timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
+        source_task_id=metadata.task_id,
+        error_class=code.error_class,
+        retryable=code.is_retryable,
     )
+    requester = _requester(message) if message.routing.reply_to is not None else None
     ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
     # The report lives as long as any message, also by a requester's clock that is ahead. It may go one hop further than
     # its cause, which may have died of the hop limit.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
-    draft = Draft(payload=report, to=_requester(message), max_hops=origin.max_hops, ttl_s=ttl_s)
+    draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s)
     if _bears_another(message, now_ms, origin.max_hops):
         return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
