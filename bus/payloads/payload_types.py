@@ -107,7 +107,8 @@ class PayloadType:
         self._read_long: Callable[[bytes], Any] = self._decode_first
         self._refused: tuple[int, bytes, ContractError] | None = None
         self.encoder = Encoder(form, self.decode)
-        self.resolve_by_now()
+        if not getattr(form.cls, "__deferred__", False):
+            self.resolve_by_now()
 
     @property
     def described(self) -> type[Any]:

@@ -131,6 +131,9 @@ Verdict: TypeAlias = Literal["approved", "changes_requested", "needs_discussion"
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A payload or a part of one. A default value is not written."""
 
+    __deferred__: ClassVar = True
+    """A type is analysed when it is first used, and not with all the others of its family."""
+
 
 class RuledValue(Value, frozen=True, kw_only=True):
     """A part with rules between its fields, which hold wherever the part stands."""
