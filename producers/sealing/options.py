@@ -43,6 +43,7 @@ __all__ = [
     "Draft",
     "EnvelopeLayers",
     "Options",
+    "PairedDraft",
     "PublisherIdentity",
     "RequestOptions",
     "asked_hops",
@@ -163,11 +164,15 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     rests_on: tuple[Message, ...] = ()
     delay_s: float | None = None
     at: datetime | None = None
-    other_version: OtherVersion | None = None
-    """The bus's own: the other version that this message is sent in, too."""
 
 
-_NAMES = tuple(name for name in (*Draft.__struct_fields__[1:], "timeout_s") if name != "other_version")
+class PairedDraft(Draft, frozen=True, kw_only=True):
+    """A draft that is sent in another version of its type, too."""
+
+    other_version: OtherVersion
+
+
+_NAMES = (*Draft.__struct_fields__[1:], "timeout_s")
 
 
 def draft_of(payload: Payload, options: Mapping[str, object]) -> Draft:
@@ -295,7 +300,7 @@ def _compose_metadata(
         message_id=message_id,
         message_type=kind.name,
         namespace=origin.namespace,
-        other_version=draft.other_version,
+        other_version=draft.other_version if isinstance(draft, PairedDraft) else None,
         parent_task_id=_given(draft.parent_task_id, before.parent_task_id if before else None),
         performative=draft.performative,
         protocol=PROTOCOL,

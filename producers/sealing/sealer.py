@@ -29,7 +29,7 @@ from bus.transports.base import Headers, NewRecord
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
-from producers.sealing.options import Draft, PublisherIdentity, check_struct, compose
+from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -76,7 +76,8 @@ class Sealer:
         `encode_payload`, for a payload that may have changed since. *both_versions* False: only in its own version.
         """
         try:
-            if self._templates is not None and origin is None:
+            # A template has no place for the other version.
+            if self._templates is not None and origin is None and not isinstance(draft, PairedDraft):
                 sealed = self._seal_by_template(self._templates, draft, data, cause=cause, answers=answers, topic=topic)
                 if sealed is not None:
                     return sealed
@@ -146,25 +147,21 @@ class Sealer:
 
         A conversation goes on in the version it began with.
         """
-        if draft.other_version is not None:
+        if isinstance(draft, PairedDraft):
             return None
         older = payload_type(also.older)
         identity = draft.idempotency_key or f"versions-{self._entropy(_ENTROPY_BYTES).hex()}"
-        old_draft = msgspec.structs.replace(
-            draft,
-            payload=also.convert(draft.payload),
-            message_id=None,
-            idempotency_key=identity,
-            other_version=OtherVersion(schema_version=kind.version),
-        )
+        old = msgspec.structs.replace(draft, payload=also.convert(draft.payload), message_id=None)
         continues = cause is not None and cause.message_type == kind.name
         if continues and cause is not None and cause.metadata.schema_version.partition(".")[0] == str(older.major):
-            return msgspec.structs.replace(old_draft, idempotency_key=draft.idempotency_key, other_version=None), None
+            return old, None
         if not in_share(identity, also.share):
-            return msgspec.structs.replace(old_draft, idempotency_key=draft.idempotency_key, other_version=None), None
-        content_hash = canonical.digest(encode_payload(old_draft.payload))
-        other = OtherVersion(content_hash=content_hash, schema_version=older.version)
-        return old_draft, msgspec.structs.replace(draft, idempotency_key=identity, other_version=other)
+            return old, None
+        content_hash = canonical.digest(encode_payload(old.payload))
+        return (
+            _paired(old, identity, OtherVersion(schema_version=kind.version)),
+            _paired(draft, identity, OtherVersion(content_hash=content_hash, schema_version=older.version)),
+        )
 
     def _seal_pair(
         self,
@@ -268,6 +265,11 @@ class Sealer:
         identity, record_key, value = filled
         headers = (*template.headers, ("sb-id", identity.encode()), *template.further_headers, *traced)
         return SealedRecord(identity, template.message_type, NewRecord(topic, record_key, value, headers))
+
+
+def _paired(draft: Draft, identity: str, other: OtherVersion) -> PairedDraft:
+    fields = {name: getattr(draft, name) for name in Draft.__struct_fields__}
+    return PairedDraft(**{**fields, "idempotency_key": identity}, other_version=other)
 
 
 def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
