@@ -255,7 +255,9 @@ def check(
     _print_findings(session, findings)
     failed = any(finding.verdict in ("broken", "review") for finding in findings)
     if recorded is not None:
-        failed = recorded_messages.check(session, recorded, kinds) or failed
+        app = app_of(target)
+        subscriptions = app.subscriptions if app is not None else {}
+        failed = recorded_messages.check(session, recorded, kinds, subscriptions) or failed
     return FAILED if failed else 0
 
 

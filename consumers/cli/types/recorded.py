@@ -6,7 +6,7 @@ Owns the walk, its progress and its table. What a type accepts is `PayloadType.o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -22,6 +22,8 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession
+from consumers.declaration import Subscription
+from consumers.receiving.subscription_checks import check_message
 
 __all__ = ["check"]
 
@@ -37,8 +39,13 @@ class _Refusal(msgspec.Struct, frozen=True):
     pointer: str
 
 
-def check(session: CommandSession, url: str, kinds: Sequence[PayloadType]) -> bool:
-    """Check every message of *kinds* in the log at *url*; return whether one is refused."""
+def check(
+    session: CommandSession, url: str, kinds: Sequence[PayloadType], subscriptions: Mapping[str, Subscription]
+) -> bool:
+    """Check every message of *kinds* in the log at *url*, also against what *subscriptions* require.
+
+    Returns whether one is refused.
+    """
     settings = session.settings(bus=url)
     refusals: Counter[_Refusal] = Counter()
     firsts: dict[_Refusal, str] = {}
@@ -59,7 +66,8 @@ def check(session: CommandSession, url: str, kinds: Sequence[PayloadType]) -> bo
                     async for record in scan(transport, topic):
                         total += 1
                         progress.show(total, total)
-                        refusal = _refusal(topics[topic], record.value)
+                        kind = topics[topic]
+                        refusal = _refusal(kind, record.value, subscriptions.get(kind.name))
                         if refusal is not None:
                             refusals[refusal] += 1
                             firsts.setdefault(refusal, f"{topic}/{record.partition}/{record.offset}")
@@ -70,14 +78,16 @@ def check(session: CommandSession, url: str, kinds: Sequence[PayloadType]) -> bo
     return bool(refusals)
 
 
-def _refusal(kind: PayloadType, value: bytes | None) -> _Refusal | None:
+def _refusal(kind: PayloadType, value: bytes | None, subscription: Subscription | None) -> _Refusal | None:
     try:
         message = sealing.parse(value)
     except ContractError:
         # No message at all, in any version: that is the business of `verify`.
         return None
     try:
-        kind.open(message)
+        payload = kind.open(message)
+        if subscription is not None:
+            check_message(subscription, payload, message)
     except ContractError as error:
         return _Refusal(kind.name, message.metadata.schema_version, error.reason, error.pointer)
     return None

@@ -353,6 +353,11 @@ def test_types_check_reads_recorded_messages(folder: Any) -> None:
     assert bad.exit_code == 1
     assert "/data/amount" in bad.stdout
     assert "2 recorded messages, 2 would be refused" in bad.stderr
+    requiring = (folder.path / "agents.py").read_text().replace("@app.on(Job)", '@app.on(Job, requires=["note"])')
+    requiring = requiring.replace('label: str = ""', 'label: str = ""\n    note: str | None = None')
+    (folder.path / "requiring.py").write_text(requiring)
+    missed = folder.call("types", "check", "job.run", "--app", "requiring:app", "--recorded", bus)
+    assert "/data/note" in missed.stdout
 
 
 def test_an_asyncapi_document_is_written(folder: Any) -> None:
