@@ -28,10 +28,10 @@ def schema_id(name: str, version: str) -> str:
 
 def schema_of(kind: PayloadType) -> dict[str, Any]:
     """Return the schema of *kind*, with its terms of the envelope under `x-sealbus`."""
-    plain = portable(msgspec.to_builtins(msgspec.json.schema(kind.cls)))
+    plain = portable(msgspec.to_builtins(msgspec.json.schema(kind.described)))
     parts: dict[str, Any] = plain.pop("$defs", {})
     root_name = str(plain.get("$ref", "")).rpartition("/")[2]
-    for described in _structs(kind.cls):
+    for described in _structs(kind.described):
         own = getattr(described.cls, "__rules__", ())
         if own and described.cls.__name__ in parts:
             _add_rules(parts[described.cls.__name__], own, Shape(described))
@@ -48,7 +48,7 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
             marked["x-sealbus-removal"] = deprecation.removal.isoformat()
             marked["x-sealbus-use"] = deprecation.instead
     if kind.rules:
-        _add_rules(root, kind.rules, shape_of(kind.cls))
+        _add_rules(root, kind.rules, shape_of(kind.described))
     return {
         "$schema": DIALECT,
         "$id": schema_id(kind.name, kind.version),

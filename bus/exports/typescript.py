@@ -69,13 +69,13 @@ class _Writer:
 
     def payload(self, kind: PayloadType) -> str:
         """Write the class of *kind* and return its name."""
-        described = inspect.type_info(kind.cls)
+        described = inspect.type_info(kind.described)
         within = [part for field in described.fields for _, part in walk(field.type)]  # type: ignore[attr-defined]
-        if not kind.rules or all(getattr(part, "cls", None) is not kind.cls for part in within):
+        if not kind.rules or all(getattr(part, "cls", None) is not kind.described for part in within):
             return self._object(described, kind.rules)
         # It contains itself, and its rules are those of the payload alone.
         part, name = self._object(described), self._free(f"{kind.cls.__name__}Payload")
-        ruled = part + "".join(_refinement(rule, shape_of(kind.cls)) for rule in kind.rules)
+        ruled = part + "".join(_refinement(rule, shape_of(kind.described)) for rule in kind.rules)
         self.chunks.append(f"export const {name} = {ruled};\nexport type {name} = z.infer<typeof {name}>;\n")
         return name
 

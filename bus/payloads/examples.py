@@ -59,7 +59,7 @@ def example_of(kind: PayloadType) -> dict[str, Any] | None:
     # Rules between fields may need another choice than the first one.
     for pick in range(_PICKS):
         try:
-            example = _Maker(pick).value(inspect.type_info(kind.cls), "")
+            example = _Maker(pick).value(inspect.type_info(kind.described), "")
         except (LookupError, TypeError):
             return None
         if isinstance(example, dict) and (found := _repaired(kind, example, pick)) is not None:
@@ -70,7 +70,7 @@ def example_of(kind: PayloadType) -> dict[str, Any] | None:
 def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str, Any] | None:
     """Return *example* with the optional fields that rules ask for."""
     _agree(kind, example)
-    fields = {field.encode_name: field for field in getattr(inspect.type_info(kind.cls), "fields", ())}
+    fields = {field.encode_name: field for field in getattr(inspect.type_info(kind.described), "fields", ())}
     for _ in range(_REPAIRS):
         try:
             data = msgspec.json.encode(example)

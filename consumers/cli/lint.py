@@ -17,10 +17,12 @@ from bus.vocabulary import BUILT_IN
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import print_json
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.declaration import Declaration
 from consumers.lint.app_checks import lint_app
+from consumers.lint.checklist import checklist
 from consumers.lint.findings import CHECKS, LintFinding
 from consumers.lint.sarif import sarif_of
 from consumers.lint.traffic_checks import TrafficLint
@@ -40,9 +42,12 @@ _LEVELS = ("note", "warning", "error")
     help="The least grave level that gives exit code 1.",
 )
 @click.option("--ignore", metavar="CHECK", multiple=True, help="Leave a check out; may be given several times.")
+@click.option("--checklist", "asked", is_flag=True, help="Answer the fifteen questions of a protocol for an app.")
 @click.option("--sarif", is_flag=True, help="Write SARIF 2.1.0, for code hosts and editors.")
 @with_session
-def lint(session: CommandSession, *, target: str, fail_on: str, ignore: tuple[str, ...], sarif: bool) -> int:
+def lint(
+    session: CommandSession, *, target: str, fail_on: str, ignore: tuple[str, ...], asked: bool, sarif: bool
+) -> int:
     """Find what goes wrong between agents although every message is valid.
 
     Given an app, its own types and handlers are looked at; given a log (sqlite:///bus.db, kafka://host:9092), the
@@ -57,6 +62,7 @@ def lint(session: CommandSession, *, target: str, fail_on: str, ignore: tuple[st
     Examples:
       sealbus lint agents:app
       sealbus lint sqlite:///sealbus.db --fail-on error
+      sealbus lint agents:app --checklist
       sealbus lint agents:app --ignore hard-coded-recipient --sarif > lint.sarif
 
     \b
@@ -65,6 +71,8 @@ def lint(session: CommandSession, *, target: str, fail_on: str, ignore: tuple[st
     for name in ignore:
         if name not in CHECKS:
             raise click.BadParameter(f"{name!r} is none of {', '.join(CHECKS)}", param_hint="--ignore")
+    if asked:
+        return _answer(session, target)
     found = _traffic(session, target) if "://" in target else _app(target)
     found = sorted(
         (one for one in found if one.check not in ignore), key=lambda one: (-_LEVELS.index(one.level), one.place)
@@ -89,15 +97,33 @@ def lint(session: CommandSession, *, target: str, fail_on: str, ignore: tuple[st
     return FAILED if any(_LEVELS.index(one.level) >= _LEVELS.index(fail_on) for one in found) else 0
 
 
-def _app(target: str) -> list[LintFinding]:
+def _answer(session: CommandSession, target: str) -> int:
+    if "://" in target:
+        raise click.UsageError("the checklist is about an app: sealbus lint MODULE:APP --checklist")
+    answers = checklist(_declared(target), _app(target))
+    if session.as_json:
+        for answer in answers:
+            print_json(msgspec.structs.asdict(answer))
+    else:
+        print_table(
+            ("", "QUESTION", "BECAUSE"),
+            [(answer.answer, answer.question, printable(answer.because)) for answer in answers],
+        )
+    return FAILED if any(answer.answer == "no" for answer in answers) else 0
+
+
+def _declared(target: str) -> Declaration:
     app = app_of(target)
     if app is None:
         raise click.UsageError("name an app, MODULE:APP, or a log, such as sqlite:///sealbus.db")
+    return app.declaration
 
+
+def _app(target: str) -> list[LintFinding]:
     def is_own(kind: object) -> bool:
         return getattr(kind, "name", "") not in BUILT_IN or BUILT_IN.get(getattr(kind, "name", "")) is not kind
 
-    return list(lint_app(app.declaration, own=is_own))
+    return list(lint_app(_declared(target), own=is_own))
 
 
 def _traffic(session: CommandSession, url: str) -> list[LintFinding]:

@@ -79,7 +79,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
     """Yield a sentence about the unknown name most like the missing field, or the known field most like an unknown."""
     *parents, name = _tokens(pointer)[1:] or [""]
-    fields = {field.encode_name for field in _fields_at(inspect.type_info(kind.cls), parents)}
+    fields = {field.encode_name for field in _fields_at(inspect.type_info(kind.described), parents)}
     data = _value_at(data, parents)
     if not isinstance(data, dict) or not fields:
         return
@@ -139,7 +139,7 @@ def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> st
 def _expected(kind: PayloadType, pointer: str) -> str:
     """Describe the type of the field at *pointer*, and whether it is required."""
     *parents, name = _tokens(pointer)[1:] or [""]
-    for field in _fields_at(inspect.type_info(kind.cls), parents):
+    for field in _fields_at(inspect.type_info(kind.described), parents):
         if field.encode_name == name:
             return _type_words(field.type) + (", required" if field.required else ", optional")
     return ""

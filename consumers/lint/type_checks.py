@@ -34,12 +34,12 @@ def lint_type(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _fields(kind: PayloadType) -> list[Any]:
-    return list(getattr(inspect.type_info(kind.cls), "fields", ()))
+    return list(getattr(inspect.type_info(kind.described), "fields", ()))
 
 
 def _all_fields(kind: PayloadType) -> Iterator[tuple[str, Any, Any]]:
     """Every field of the type and of its parts: pointer, field, and the object that has it."""
-    for path, described in walk(inspect.type_info(kind.cls)):
+    for path, described in walk(inspect.type_info(kind.described)):
         for field in getattr(described, "fields", ()):
             yield f"{path.replace('.', '/')}/{field.encode_name}".lstrip("/"), field, described
 
@@ -76,7 +76,7 @@ def _errors(kind: PayloadType) -> Iterator[LintFinding]:
     for place, field, _ in _all_fields(kind):
         if field.encode_name in ("error", "failure", "exception") and _is_free_text(field.type):
             yield finding("error-without-code", f"{kind.name}/{place}", f"{field.encode_name} is a text alone")
-    for path, described in walk(inspect.type_info(kind.cls)):
+    for path, described in walk(inspect.type_info(kind.described)):
         names = {field.encode_name for field in getattr(described, "fields", ())}
         called = getattr(getattr(described, "cls", None), "__name__", "")
         is_error = called.endswith(("Error", "Failure", "ErrorInfo")) or (not path and ".error" in f".{kind.name}")

@@ -307,7 +307,7 @@ def _selected(names: tuple[str, ...], target: str | None, *, older: bool = False
 
 
 def _fields_of(kind: PayloadType) -> tuple[Any, ...]:
-    return tuple(getattr(inspect.type_info(kind.cls), "fields", ()))
+    return tuple(getattr(inspect.type_info(kind.described), "fields", ()))
 
 
 def _listed(kind: PayloadType) -> str:

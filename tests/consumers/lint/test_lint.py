@@ -128,3 +128,18 @@ def test_an_unknown_check_is_refused_with_those_there_are() -> None:
     done = CliRunner().invoke(main, ["lint", SLOPPY, "--ignore", "nothing"])
     assert done.exit_code == 2
     assert "hard-coded-recipient" in done.output
+
+
+def test_the_checklist_answers_fifteen_questions() -> None:
+    done = CliRunner().invoke(main, ["lint", SLOPPY, "--checklist", "--output", "json"], catch_exceptions=False)
+    answers = {json.loads(line)["question"]: json.loads(line) for line in done.stdout.splitlines()}
+    assert done.exit_code == 1
+    assert len(answers) == 15
+    assert answers["Does every message have a schema version?"]["answer"] == "yes"
+    assert answers["Are errors machine-routable?"] == {
+        "question": "Are errors machine-routable?",
+        "answer": "no",
+        "because": "job.report/error",
+    }
+    assert answers["Are side effects idempotent?"]["answer"] == "no"
+    assert answers["Are handoffs accepted or rejected explicitly?"]["answer"] == "unused"
