@@ -28,7 +28,7 @@ def _check_packages() -> None:
 _check_packages()
 # In a wheel, too:
 
-from bus import vocabulary  # noqa: E402
+from bus import dialects, vocabulary  # noqa: E402
 from bus.errors import (  # noqa: E402
     BusError,
     ClosedError,
@@ -42,6 +42,8 @@ from bus.errors import (  # noqa: E402
     UnreachableError,
     WrongLoopError,
 )
+from bus.payloads import rules  # noqa: E402
+from bus.payloads.dual_write import Also  # noqa: E402
 from bus.payloads.payload_types import payload  # noqa: E402
 from bus.protocol.envelope import Agent, Authority, Security  # noqa: E402
 
@@ -70,6 +72,7 @@ from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
 
 __all__ = [
     "Agent",
+    "Also",
     "App",
     "Authority",
     "Bus",
@@ -103,6 +106,8 @@ __all__ = [
     "WrongLoopError",
     "connect",
     "connect_sync",
+    "dialects",
     "payload",
+    "rules",
     "vocabulary",
 ]

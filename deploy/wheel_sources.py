@@ -35,7 +35,9 @@ _LATER = '''
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        # A name is a module's own, or a module that nobody has imported yet.
+        found = getattr(import_module(_PLACES[name]), name, None) or import_module(f"{_PLACES[name]}.{name}")
+        globals()[name] = found
         return found
 
     def __dir__():

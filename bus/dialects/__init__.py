@@ -2,18 +2,25 @@
 
 One module per dialect; `dialect("004")` imports it when it is asked for. `decode` gives a `Foreign`, in which nothing
 has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError.
+
+    foreign = dialects.dialect("004").decode(line)
+    message = dialects.seal_foreign(foreign, namespace="agents")
+    dialects.dialect("cloudevents").encode(message)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from bus.dialects.foreign import NONE, Claims, Defaults, Foreign
 from bus.protocol.sealing import Message
 
-__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
+if TYPE_CHECKING:
+    from bus.dialects.sealing import seal_foreign
+
+__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect", "seal_foreign"]
 
 _MODULES: Final = {
     "000": "seed000",
@@ -43,3 +50,10 @@ class Dialect(Protocol):
 def dialect(name: str) -> Dialect:
     """Return the dialect called *name*; raise KeyError for a name that is not in `DIALECTS`."""
     return cast("Dialect", import_module(f"{__name__}.{_MODULES[name]}"))
+
+
+def __getattr__(name: str) -> Any:
+    """Import what seals foreign messages when it is asked for."""
+    if name != "seal_foreign":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.sealing").seal_foreign

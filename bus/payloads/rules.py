@@ -4,6 +4,10 @@ A form says what one field may hold; a rule says what fields may hold together (
 sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` judges a payload
 by them, `bus.exports.json_schema` writes them as JSON Schema, `bus.exports.typescript` as an expression. Pure.
 
+    @payload("ticket.closed", rules=(
+        rules.Rule("fixed needs a fix", "/fix", rules.when(rules.Is("status", ("fixed",)), rules.Has("fix"))),
+    ))
+
 Fields are named as data name them. A field that is absent, None or `msgspec.UNSET` is not given.
 """
 
