@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeAlias, is_typeddict
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from bus.payloads.no_payload import is_model, not_markable
+from bus.payloads.no_payload import is_model, is_typed_dict, not_markable
 from bus.payloads.reading import Reader
-from bus.payloads.typed_dicts import TypedDictForm, is_marked_dict
+from bus.payloads.typed_dicts import TypedDictForm
 
 __all__ = ["ClassForm", "Payload", "PayloadReader", "form_of", "struct_form"]
 
@@ -98,19 +98,17 @@ def struct_form(cls: type[msgspec.Struct]) -> ClassForm:
 
 def form_of(cls: Any, name: str) -> ClassForm:
     """Return the form of *cls*, to be marked as *name*. Raises TypeError, which says what to write instead."""
-    if isinstance(cls, type) and not is_typeddict(cls):
+    if isinstance(cls, type):
         if issubclass(cls, msgspec.Struct):
             if cls.__struct_config__.array_like:
                 raise TypeError(f"@payload({name!r}): data is an object, and {cls.__qualname__} is array_like")
             return _NativeForm(cls)
-        if is_marked_dict(cls):
+        if is_typed_dict(cls):
             return TypedDictForm(cls)
         if is_model(cls):
             return _model_form(cls, name)
         if _is_plain_dataclass(cls):
             return _NativeForm(cls)
-    elif is_typeddict(cls):
-        return TypedDictForm(cls)
     raise TypeError(not_markable(cls, name))
 
 

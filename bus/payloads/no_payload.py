@@ -10,11 +10,11 @@ import dataclasses
 import re
 import sys
 from types import FunctionType
-from typing import Any, Final, is_typeddict
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["could_be_marked", "is_base", "is_model", "name_missing", "not_marked", "not_markable"]
+__all__ = ["could_be_marked", "is_base", "is_model", "is_typed_dict", "name_missing", "not_marked", "not_markable"]
 
 _MOST_FIELDS = 6
 _WORDS = re.compile("[A-Z]?[a-z0-9]+|[A-Z]+")
@@ -27,6 +27,11 @@ def is_model(cls: Any) -> bool:
     """Return whether *cls* is a model of pydantic 2. Imports nothing: whoever has a model has imported pydantic."""
     pydantic = sys.modules.get("pydantic.main")
     return pydantic is not None and issubclass(cls, pydantic.BaseModel) and hasattr(cls, "__pydantic_validator__")
+
+
+def is_typed_dict(cls: Any) -> bool:
+    """Return whether *cls* is a TypedDict, of typing or of typing_extensions, or what `@payload` made of one."""
+    return isinstance(cls, type) and issubclass(cls, dict) and hasattr(cls, "__required_keys__")
 
 
 def is_base(cls: type[Any]) -> bool:
@@ -99,7 +104,7 @@ def _sort(cls: Any) -> str:
         return "attrs class"
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return "NamedTuple"
-    return "TypedDict" if is_typeddict(cls) else ""
+    return "TypedDict" if is_typed_dict(cls) else ""
 
 
 def _hinted(hint: Any) -> str:

@@ -20,7 +20,7 @@ import typing
 import uuid
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, is_typeddict
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union
 
 import annotated_types
 import msgspec
@@ -29,6 +29,8 @@ from msgspec import UNSET, Meta, UnsetType
 from pydantic.fields import FieldInfo
 from pydantic.functional_serializers import PlainSerializer, WrapSerializer
 from pydantic.types import Base64Encoder, EncodedBytes, Json
+
+from bus.payloads.no_payload import is_typed_dict
 
 __all__ = ["make_shadow"]
 
@@ -228,7 +230,7 @@ class _Shadows:
         container = self._container(origin or kind, arguments, place)
         if container is not None:
             return container
-        if isinstance(kind, type) or is_typeddict(kind):
+        if isinstance(kind, type):
             return self._named(kind, place)
         return _by_schema(kind, place)
 
@@ -249,7 +251,7 @@ class _Shadows:
     def _named(self, cls: Any, place: str) -> Any:
         if issubclass(cls, pydantic.RootModel):
             return self._described(cls.model_fields["root"].annotation, cls.model_fields["root"].metadata, place)
-        if issubclass(cls, pydantic.BaseModel) or dataclasses.is_dataclass(cls) or is_typeddict(cls):
+        if issubclass(cls, pydantic.BaseModel) or dataclasses.is_dataclass(cls) or is_typed_dict(cls):
             return self.of_class(cls)
         if issubclass(cls, enum.Enum):
             return cls
@@ -260,7 +262,7 @@ class _Shadows:
             )
         if cls is bytes:
             raise TypeError(
-                f"{place}: bytes of a pydantic model are written as UTF-8, which not all bytes are: write Base64Bytes, "
+                f"{place}: bytes of a Pydantic model are written as UTF-8, which not all bytes are: write Base64Bytes, "
                 "as everybody else reads them"
             )
         return _by_schema(cls, place)
@@ -314,7 +316,7 @@ def _members_of(cls: Any) -> list[_Member]:
     if infos is not None:
         return [_of_info(name, info) for name, info in infos.items() if not _is_left_out(info)]
     hints = typing.get_type_hints(cls, include_extras=True)
-    if is_typeddict(cls) or not dataclasses.is_dataclass(cls):
+    if is_typed_dict(cls):
         bare = {name: _bare(hint) for name, hint in hints.items()}
         return [
             _Member(name, hint, required=name in cls.__required_keys__, may_miss=name not in cls.__required_keys__)

@@ -17,7 +17,7 @@ from bus.errors import ContractError
 from bus.payloads.reading import Reader
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = ["TypedDictForm", "is_marked_dict"]
+__all__ = ["TypedDictForm"]
 
 _OWN = ("__annotations__", "__total__", "__required_keys__", "__optional_keys__", "__doc__")
 """What makes a subclass of dict a TypedDict for msgspec, and for people."""
@@ -47,16 +47,11 @@ class _PayloadDict(dict[str, Any]):
         return type(self)({**self, **other}) if isinstance(other, Mapping) else NotImplemented
 
 
-def is_marked_dict(cls: type[Any]) -> bool:
-    """Return whether *cls* was made of a TypedDict here, or inherits from such a class."""
-    return issubclass(cls, _PayloadDict)
-
-
 class TypedDictForm:
     """A TypedDict that is marked, or a class that inherits from a marked one."""
 
-    def __init__(self, cls: type[Any]) -> None:
-        self.cls = cls if is_marked_dict(cls) else _as_class(cls)
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls if issubclass(cls, _PayloadDict) else _as_class(cls)
         self._names = self.cls.__required_keys__ | self.cls.__optional_keys__
 
     def describe(self) -> type[Any]:

@@ -26,7 +26,6 @@ from bus.payloads.payload_types import PayloadType, Registry, encode_payload, pa
 from bus.payloads.rules import All, AtMost, Every, Has, Is, Rule, when
 from sealbus import App, Context, Draft, Outbox, PublishRejected, Receipt, Reject, Retry, connect
 
-
 NOBODY = uuid.UUID(int=1)
 
 
