@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from bus.payloads import rules
-from bus.payloads.described_types import walk
+from bus.payloads.described_types import NAMED, walk
 from bus.payloads.payload_types import PayloadType
 
 __all__ = ["DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
@@ -93,7 +93,7 @@ class Shape:
     def below(self, field: str) -> Shape:
         """Return the shape of the object, or of the items of the list, in *field*."""
         found = self._fields.get(field)
-        objects = [kind for _, kind in walk(found.type) if isinstance(kind, inspect.StructType)] if found else []
+        objects = [kind for _, kind in walk(found.type) if isinstance(kind, NAMED)] if found else []
         return Shape(objects[0] if objects else None)
 
 

@@ -27,7 +27,9 @@ def _docs_of(cls: Any) -> Mapping[str, str]:
     for base in reversed(getattr(cls, "__mro__", (cls,))):
         if getattr(base, "__annotations__", None) and base.__module__ not in ("builtins", "msgspec"):
             found |= _own(base)
-    return found
+    # What Field(description=...) of a Pydantic model says.
+    fields: Mapping[str, Any] = getattr(cls, "__pydantic_fields__", None) or {}
+    return found | {name: info.description for name, info in fields.items() if info.description}
 
 
 def _own(cls: type) -> dict[str, str]:

@@ -376,12 +376,18 @@ def _field(member: _Member) -> Any:
     default = member.default
     if isinstance(default, list | dict | set) and not default:
         return member.name, Any, msgspec.field(default_factory=type(default))
-    if default is None or isinstance(default, _ATOMS):
+    if _is_fixed(default):
         return member.name, Any, default
     if default in _FACTORIES:
         return member.name, Any, msgspec.field(default_factory=default)
     # Any other default is the model's own affair, and a factory may count how often it is asked.
     return member.name, Any, msgspec.field(default_factory=_unknown)
+
+
+def _is_fixed(default: Any) -> bool:
+    """Return whether *default* can be shared: a value that does not change."""
+    parts = default if isinstance(default, tuple) else (default,)
+    return all(part is None or isinstance(part, _ATOMS) for part in parts)
 
 
 def _unknown() -> Any:
