@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from consumers.driver import Arrived, Ride
+from dataclasses import dataclass
+from typing import TypedDict
 
-from sealbus import App, Context
+from consumers.driver import Arrived, Ride
+from pydantic import BaseModel
+
+from sealbus import App, Context, payload
 
 app = App("driver@svc")
+
+
+@payload("ride.data")
+@dataclass
+class DataRide:
+    stop: str
+
+
+@payload("ride.dict")
+class DictRide(TypedDict):
+    stop: str
+
+
+@payload("ride.model")
+class ModelRide(BaseModel):
+    stop: str
 
 
 @app.on(Ride)
@@ -46,3 +66,45 @@ async def blocking(ride: Ride) -> None: ...
 
 @app.on(Ride)  # wrong: an argument that nothing gives
 async def more(ride: Ride, context: Context, rate: int) -> None: ...
+
+
+@app.on(DataRide)
+async def right_data(ride: DataRide) -> DictRide:
+    return DictRide(stop=ride.stop)
+
+
+@app.on(DictRide)
+async def right_dict(ride: DictRide, context: Context) -> list[ModelRide]:
+    context.send(DataRide(stop=ride["stop"]))
+    return [ModelRide(stop=ride["stop"])]
+
+
+@app.on(ModelRide)
+async def right_model(ride: ModelRide) -> DataRide | None:
+    return DataRide(stop=ride.stop)
+
+
+@app.on(DataRide)  # wrong: another payload
+async def of_another_data(ride: DictRide) -> None: ...
+
+
+@app.on(DictRide)  # wrong: another payload
+async def of_another_dict(ride: ModelRide) -> None: ...
+
+
+@app.on(ModelRide)  # wrong: another payload
+async def of_another_model(ride: DataRide) -> None: ...
+
+
+@app.on(DictRide)  # wrong: swapped
+async def swapped_dict(context: Context, ride: DictRide) -> None: ...
+
+
+@app.on(DictRide)  # wrong: returns a dict
+async def returns_plain_dict(ride: DictRide) -> dict[str, str]:
+    return {"stop": ride["stop"]}
+
+
+@app.on(ModelRide)  # wrong: returns a text
+async def returns_text(ride: ModelRide) -> str:
+    return ride.stop

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import reveal_type
+from dataclasses import dataclass
+from typing import TypedDict, reveal_type
 
 from consumers.driver import Arrived, Ride, app, drive
 from producers.rides import stops
+from pydantic import BaseModel
 from sealbus.bus.transports.base import Record
 
-from sealbus import Receipt, RequestFailed, connect, connect_sync
+from sealbus import Receipt, RequestFailed, connect, connect_sync, payload
+
+
+@payload("ride.data")
+@dataclass
+class DataRide:
+    stop: str
+
+
+@payload("ride.dict")
+class DictRide(TypedDict):
+    stop: str
+
+
+@payload("ride.model")
+class ModelRide(BaseModel):
+    stop: str
 
 
 async def everything() -> None:
@@ -28,6 +46,13 @@ async def everything() -> None:
     async with app.test() as tested:
         reveal_type(tested.sent(Arrived))
         reveal_type(tested.dead)
+
+
+async def of_any_kind() -> None:
+    async with connect("sqlite:///x.db", agent="planner@svc") as bus:
+        reveal_type(await bus.request(DataRide(stop="north"), DictRide))
+        reveal_type(await bus.request(DictRide(stop="north"), ModelRide))
+        reveal_type(await bus.request(ModelRide(stop="north"), DataRide))
 
 
 def in_threads() -> None:
