@@ -20,7 +20,7 @@ from bus.protocol.sealing import Message
 if TYPE_CHECKING:
     from bus.dialects.sealing import seal_foreign
 
-__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect", "seal_foreign"]
+__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
 
 _MODULES: Final = {
     "000": "seed000",

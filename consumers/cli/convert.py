@@ -169,6 +169,8 @@ def _is_whole(content: bytes) -> bool:
     except msgspec.DecodeError as error:
         # Cut off: the rest may be on the next lines. Anything else is a line that is wrong.
         return "truncated" not in str(error)
+    except RecursionError:
+        return True
     return True
 
 

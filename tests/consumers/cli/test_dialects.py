@@ -99,6 +99,12 @@ def test_wrong_names_are_refused_with_those_there_are(arguments: tuple[str, ...]
     assert done.exit_code == 2
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 70 + "1" + "}" * 70, "\ufeff{}", "\x00", '{"a":1,"a":2}'])
+def test_hostile_lines_are_refused_and_end_nothing(line: str) -> None:
+    done = sealbus("convert", "--from", "004", "--to", "004", stdin=f"{line}\n{json.dumps(TASK)}\n")
+    assert (done.exit_code, json.loads(done.stdout)) == (1, TASK)
+
+
 def test_hostile_text_reaches_no_terminal() -> None:
     done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines({**TASK, "priority": "\x1b[31mred\x07"}))
     assert "\x1b" not in done.output
