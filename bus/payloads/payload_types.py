@@ -332,12 +332,16 @@ def payload(
     also: Also[Any] | None = None,
     deprecated: Mapping[str, tuple[str, str]] | None = None,
 ) -> Callable[[_Class], _Class]:
-    """Mark a msgspec Struct as the payload of message type *name* in schema *version*.
+    """Mark a class as the payload of message type *name* in schema *version*.
 
         @payload("research.request", version="1.2.0")
         class ResearchRequest(msgspec.Struct, frozen=True, kw_only=True):
             question: str
             max_sources: int = 5
+
+    The class is a msgspec Struct, which is fastest, a dataclass (`@payload` stands above `@dataclass`), a TypedDict
+    (`Order(sku="tea")` then makes a dict that can be published) or a Pydantic model. The same fields and values give
+    the same bytes, and faults the same words: agents need not know of each other which they use.
 
     *name* is lower-case segments joined by dots; each type has a topic of its own. A *version* with another first
     number is another schema: workers refuse it, unless *upcasters* maps an older first number to a function that turns
@@ -362,8 +366,8 @@ def payload(
     *rules* say what must hold between fields (`bus.payloads.rules`); a payload that breaks one is refused with
     `semantic_violation`, by its publisher and by its receivers.
 
-    The Struct need not be frozen; what is sent is what it held when it was published. Raises ContractError for an
-    illegal name, version or risk, TypeError for what is no Struct.
+    The class need not be frozen; what is sent is what it held when it was published. Raises ContractError for an
+    illegal name, version or risk, TypeError for a class of no such form.
     """
     if not isinstance(name, str):
         raise TypeError(name_missing(name))
