@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from bus.dialects.foreign import NONE, Claims, Defaults, Foreign
+from bus.dialects.foreign import NO_ALIASES, NONE, Claims, Defaults, Foreign
 from bus.protocol.sealing import Message
 
 if TYPE_CHECKING:
-    from bus.dialects.sealing import seal_foreign
+    from bus.dialects.sealing import seal_foreign as seal_foreign  # noqa: PLC0414 - part of the module
 
 __all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
 
@@ -40,7 +40,9 @@ class Dialect(Protocol):
     def decode(self, value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE) -> Foreign:
         """Return what the foreign message says; raise DialectError with the pointer of the first fault."""
 
-    def encode(self, message: Message, *, aliases: Mapping[str, str] = {}, carry: bool = False) -> dict[str, Any]:
+    def encode(
+        self, message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False
+    ) -> dict[str, Any]:
         """Say *message* in the dialect; raise DialectError if it cannot be said.
 
         *aliases*: ids of ours -> ids there. *carry*: the sealed message goes along whole, where there is a place.

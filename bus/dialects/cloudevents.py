@@ -31,7 +31,7 @@ from bus.dialects.cloudevents_attributes import (
     write_attributes,
 )
 from bus.dialects.faults import MISSING, shown
-from bus.dialects.foreign import NONE, Defaults, Foreign
+from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import UnfitValueError
 from bus.dialects.keeping import Target
 from bus.dialects.opened_message import open_message
@@ -84,7 +84,7 @@ def decode(
 def encode(
     message: Message,
     *,
-    aliases: Mapping[str, str] = {},
+    aliases: Mapping[str, str] = NO_ALIASES,
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
@@ -142,7 +142,7 @@ def decode_binary(
 def encode_binary(
     message: Message,
     *,
-    aliases: Mapping[str, str] = {},
+    aliases: Mapping[str, str] = NO_ALIASES,
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
@@ -262,7 +262,7 @@ def decode_batch(
 def encode_batch(
     messages: Iterable[Message],
     *,
-    aliases: Mapping[str, str] = {},
+    aliases: Mapping[str, str] = NO_ALIASES,
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),

@@ -7,6 +7,7 @@ has been believed yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from bus.protocol.envelope import Agent, Authority, BackoffKind, Performative, Security
 from bus.protocol.sealing import Message
 
-__all__ = ["NONE", "Claims", "Defaults", "Foreign", "ForeignOptions", "ForeignRetry"]
+__all__ = ["NONE", "NO_ALIASES", "Claims", "Defaults", "Foreign", "ForeignOptions", "ForeignRetry"]
 
 
 class ForeignRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,5 +105,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     lifetime_ms: int | None = None
 
 
+NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
+"""Every agent has the same id there."""
 NONE: Final = Defaults()
 """No defaults: what is required must be there."""

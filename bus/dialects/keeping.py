@@ -20,7 +20,17 @@ from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = ["ABSENT", "ANYTHING", "ANYTHING_OR_NULL", "MARK", "Notes", "Source", "Target", "split_mark"]
+__all__ = [
+    "ABSENT",
+    "ANYTHING",
+    "ANYTHING_OR_NULL",
+    "MARK",
+    "Notes",
+    "Source",
+    "Target",
+    "is_kept_spelling",
+    "split_mark",
+]
 
 T = TypeVar("T")
 IsOpen: TypeAlias = bool | Callable[[str, Any], bool]
@@ -341,7 +351,12 @@ class Target:
         if kept is None and self.nulls:
             is_nothing = absent is ANYTHING_OR_NULL or absent == value or (absent is MISSING and value is None)
             return None if is_nothing else _NOT_PLAIN
-        return kept if value is not None and _is_same(_reads(form, kept), value) else _NOT_PLAIN
+        return kept if value is not None and is_kept_spelling(form, kept, value) else _NOT_PLAIN
+
+
+def is_kept_spelling(form: Form[Any], kept: Any, value: Any) -> bool:
+    """Tell whether reading the spelling *kept* by *form* gives *value*."""
+    return _is_same(_reads(form, kept), value)
 
 
 def _is_same(found: Any, value: Any) -> bool:

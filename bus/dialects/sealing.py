@@ -6,7 +6,7 @@ before it, and the cause it found in its log is an argument.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from bus.dialects.data_check import kind_of
 from bus.dialects.foreign import Foreign
@@ -25,6 +25,8 @@ from bus.vocabulary import BUILT_IN
 __all__ = ["seal_foreign"]
 
 _LIFETIME_MS = 3_600_000
+_TIMES: Final = {"000": "/metadata/timestamp"}
+"""Where the time of a message stands, if not at the top."""
 
 
 def seal_foreign(
@@ -121,6 +123,9 @@ def _policy(foreign: Foreign, waits: Retry) -> RetryPolicy | None:
 def _with_kept_time(data: dict[str, Any], foreign_ms: int | None, sent_ms: int) -> dict[str, Any]:
     """Return *data* with the foreign time kept in its mark, if the message is sealed at another one."""
     mark = data.get(MARK)
-    if foreign_ms is None or foreign_ms == sent_ms or mark is None or "/timestamp" in mark.get("kept", {}):
+    if foreign_ms is None or foreign_ms == sent_ms or mark is None:
         return data
-    return {**data, MARK: {**mark, "kept": {**mark.get("kept", {}), "/timestamp": format_ms(foreign_ms)}}}
+    pointer = _TIMES.get(mark["of"], "/timestamp")
+    if pointer in mark.get("kept", {}):
+        return data
+    return {**data, MARK: {**mark, "kept": {**mark.get("kept", {}), pointer: format_ms(foreign_ms)}}}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bus.dialects.data_check import check_data
 from bus.dialects.faults import shown
-from bus.dialects.foreign import NONE, Claims, Defaults, Foreign, ForeignOptions
+from bus.dialects.foreign import NO_ALIASES, NONE, Claims, Defaults, Foreign, ForeignOptions
 from bus.dialects.forms import LAST_MS, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, one_of, time_form
 from bus.dialects.keeping import ANYTHING, Notes, Source, Target
 from bus.dialects.opened_message import OpenedMessage, addressed_id, open_message
@@ -110,7 +110,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 
 
 def encode(
-    message: Message, *, aliases: Mapping[str, str] = {}, carry: bool = False, types: Registry = BUILT_IN
+    message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
     """Say *message* in dialect 002; raise DialectError if it cannot be said.
 

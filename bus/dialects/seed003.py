@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from bus.dialects.data_check import Places, check_data, default_lifetime_ms, known_kind
 from bus.dialects.faults import MISSING, kind_shown, shown
-from bus.dialects.foreign import NONE, Claims, Defaults, Foreign, ForeignOptions
+from bus.dialects.foreign import NO_ALIASES, NONE, Claims, Defaults, Foreign, ForeignOptions
 from bus.dialects.forms import (
     LAST_MS,
     LIST,
@@ -143,7 +143,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 
 
 def encode(
-    message: Message, *, aliases: Mapping[str, str] = {}, carry: bool = False, types: Registry = BUILT_IN
+    message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
     """Say *message* in dialect 003; raise DialectError if it cannot be said.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from bus.dialects.carried_message import CARRIED, carried_text, check_same, foreign_of, read_carried
 from bus.dialects.data_check import check_data, default_lifetime_ms, known_kind
 from bus.dialects.faults import MISSING, shown
-from bus.dialects.foreign import NONE, Claims, Defaults, Foreign, ForeignOptions, ForeignRetry
+from bus.dialects.foreign import NO_ALIASES, NONE, Claims, Defaults, Foreign, ForeignOptions, ForeignRetry
 from bus.dialects.forms import (
     DURATION,
     FLAG,
@@ -148,7 +148,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 
 
 def encode(
-    message: Message, *, aliases: Mapping[str, str] = {}, carry: bool = False, types: Registry = BUILT_IN
+    message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
     """Say *message* in dialect 004; raise DialectError for one without a recipient that could be named.
 

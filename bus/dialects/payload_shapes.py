@@ -1,0 +1,257 @@
+"""Read payloads whose members have the names of our fields, and write them again. Pure.
+
+Owns what can still differ where the names agree: an explicit null that says nothing, a value that is spelled otherwise
+(a text for a reference), a member with another name. A shape is made once of each type. What reading normalises is
+kept, by its foreign pointer, and written again only where reading it gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+from bus.dialects.faults import MISSING, kind_shown, shown
+from bus.dialects.forms import Form, UnfitValueError
+from bus.dialects.keeping import ABSENT, is_kept_spelling
+from bus.errors import DialectError
+from bus.protocol.canonical import escape_pointer_token
+
+__all__ = ["FormOf", "Renames", "PayloadShape", "places_of", "read_members", "shape_of", "write_members"]
+
+FormOf: TypeAlias = Callable[[str, inspect.Type, Any], Form[Any] | None]
+"""(Pointer into data without indexes, type, class around it) -> the form of what is spelled otherwise; None: as it is.
+"""
+Renames: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Pointer of an object in data -> foreign names -> our names."""
+NO_RENAMES: Final[Renames] = MappingProxyType({})
+
+
+class NamedMember(msgspec.Struct, frozen=True):
+    """One field: its name there and here, and how its value differs."""
+
+    name: str
+    field: str
+    form: Form[Any] | None
+    """Of the value, or of each item."""
+    inside: PayloadShape | None
+    """Of an object, or of each item."""
+    is_list: bool
+    drops_null: bool
+
+    @property
+    def is_plain(self) -> bool:
+        return self.form is None and self.inside is None
+
+
+class PayloadShape(msgspec.Struct, frozen=True):
+    """The fields of one object, by their names there and by their names here."""
+
+    there: dict[str, NamedMember]
+    here: dict[str, NamedMember]
+
+
+def shape_of(described: Any, form_of: FormOf | None = None, renames: Renames = NO_RENAMES) -> PayloadShape:
+    """Make the shape of data of the type *described*, which msgspec can describe."""
+    shape = _shape(inspect.type_info(described), "", form_of or _no_form, renames, ())
+    return shape or PayloadShape({}, {})
+
+
+def _no_form(_pointer: str, _kind: inspect.Type, _owner: Any) -> None:
+    return None
+
+
+def _shape(
+    kind: inspect.Type, pointer: str, form_of: FormOf, renames: Renames, around: tuple[Any, ...]
+) -> PayloadShape | None:
+    if not isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.TypedDictType) or kind.cls in around:
+        return None  # what contains itself is read to its first repetition
+    around = (*around, kind.cls)
+    foreign = {ours: theirs for theirs, ours in renames.get(pointer, {}).items()}
+    members = []
+    for field in kind.fields:
+        name = field.encode_name
+        inner, is_list = _inner(field.type)
+        place = f"{pointer}/{name}"
+        form = form_of(place, inner, kind.cls)
+        members.append(
+            NamedMember(
+                name=foreign.get(name, name),
+                field=name,
+                form=form,
+                inside=_shape(inner, place, form_of, renames, around) if form is None else None,
+                is_list=is_list,
+                drops_null=_drops_null(field),
+            )
+        )
+    return PayloadShape({member.name: member for member in members}, {member.field: member for member in members})
+
+
+def _inner(kind: inspect.Type) -> tuple[inspect.Type, bool]:
+    """Return what *kind* holds, beside null: itself, or its items."""
+    kind = _given(kind)
+    if isinstance(kind, inspect.VarTupleType | inspect.ListType):
+        return _given(kind.item_type), True
+    return kind, False
+
+
+def _given(kind: inspect.Type) -> inspect.Type:
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if isinstance(kind, inspect.UnionType):
+        given = [part for part in kind.types if not isinstance(part, inspect.NoneType)]
+        if len(given) == 1:
+            return _given(given[0])
+    return kind
+
+
+def _drops_null(field: inspect.Field) -> bool:
+    """Tell whether null says no more of *field* than its absence."""
+    if field.required:
+        return False
+    kind = field.type.type if isinstance(field.type, inspect.Metadata) else field.type
+    if isinstance(kind, inspect.AnyType):
+        return False
+    takes_null = isinstance(kind, inspect.NoneType) or (
+        isinstance(kind, inspect.UnionType)
+        and any(isinstance(part, inspect.NoneType | inspect.AnyType) for part in kind.types)
+    )
+    return not takes_null or field.default is None
+
+
+def places_of(shape: PayloadShape, base: str, pointer: str = "") -> dict[str, str]:
+    """Return the places of renamed fields: pointers into data -> foreign pointers below *base*."""
+    places = {pointer: base}
+    for member in shape.here.values():
+        below = f"{base}/{member.name}" + ("/*" if member.is_list else "")
+        here = f"{pointer}/{member.field}" + ("/*" if member.is_list else "")
+        if member.name != member.field:
+            places[f"{pointer}/{member.field}"] = f"{base}/{member.name}"
+        if member.inside is not None:
+            inner = places_of(member.inside, below, here)
+            places |= inner if len(inner) > 1 else {}
+    return places
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the data that the foreign *members*, which stand at *pointer*, say; note in *kept* what is normalised.
+
+    A member that has our name of a renamed field is that field, too; both are refused. Members that are no fields are
+    passed on.
+    """
+    data: dict[str, Any] = {}
+    for name, value in members.items():
+        member = shape.there.get(name)
+        if member is None and name in shape.here:
+            member = shape.here[name]
+            if member.name in members:
+                raise DialectError(f"{pointer}/{name}", kind_shown(value), f"no such member beside {member.name}")
+            kept[f"{pointer}/{_token(member.name)}"] = ABSENT
+        if member is None:
+            data[name] = value
+        elif value is None and member.drops_null:
+            kept[f"{pointer}/{_token(name)}"] = None
+        elif member.is_plain:
+            data[member.field] = value
+        else:
+            data[member.field] = _read_value(member, value, f"{pointer}/{_token(name)}", kept)
+    return data
+
+
+def _read_value(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
+    if not member.is_list:
+        return _read_one(member, value, pointer, kept)
+    if value.__class__ is not list:
+        return value  # the type says what is wrong with it
+    return [_read_one(member, item, f"{pointer}/{index}", kept) for index, item in enumerate(value)]
+
+
+def _read_one(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
+    if member.inside is not None:
+        return read_members(member.inside, value, pointer, kept) if value.__class__ is dict else value
+    form = member.form
+    if form is None:
+        return value
+    try:
+        found = form.read(value)
+    except UnfitValueError:
+        raise DialectError(pointer, shown(value), form.expected) from None
+    if form.written(found) != value:
+        kept[pointer] = value
+    return found
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_members(
+    shape: PayloadShape, data: Mapping[str, Any], pointer: str, kept: Mapping[str, Any], origin: str = "/data"
+) -> dict[str, Any]:
+    """Return the foreign members that say *data*, to stand at *pointer*.
+
+    *origin* is the pointer of *data*. Raises DialectError for a member that is no field here and would be one there.
+    """
+    said: dict[str, Any] = {}
+    for name, value in data.items():
+        member = shape.here.get(name)
+        if member is None:
+            if name in shape.there:
+                raise DialectError(f"{origin}/{_token(name)}", kind_shown(value), "no member that means another there")
+            said[name] = value
+            continue
+        given = member.name
+        if given != name and kept.get(f"{pointer}/{_token(given)}") == ABSENT:
+            given = name
+        if member.is_plain:
+            said[given] = value
+        else:
+            said[given] = _write_value(member, value, f"{pointer}/{_token(given)}", kept, f"{origin}/{_token(name)}")
+    if kept:
+        _write_nulls(shape, data, pointer, kept, said)
+    return said
+
+
+def _write_nulls(
+    shape: PayloadShape, data: Mapping[str, Any], pointer: str, kept: Mapping[str, Any], said: dict[str, Any]
+) -> None:
+    """Write the nulls that say nothing where nothing is said."""
+    for name, member in shape.there.items():
+        if not member.drops_null or member.field in data:
+            continue
+        if kept.get(f"{pointer}/{_token(name)}") == ABSENT:
+            name = member.field  # noqa: PLW2901 - under which it was
+        if kept.get(f"{pointer}/{_token(name)}", MISSING) is None:
+            said[name] = None
+
+
+def _write_value(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
+    if not member.is_list:
+        return _write_one(member, value, pointer, kept, origin)
+    if value.__class__ is not list:
+        return value
+    return [
+        _write_one(member, item, f"{pointer}/{index}", kept, f"{origin}/{index}") for index, item in enumerate(value)
+    ]
+
+
+def _write_one(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
+    if member.inside is not None:
+        return write_members(member.inside, value, pointer, kept, origin) if value.__class__ is dict else value
+    form = member.form
+    if form is None or value is None:
+        return value
+    if kept:
+        spelling = kept.get(pointer, MISSING)
+        if spelling is not MISSING and is_kept_spelling(form, spelling, value):
+            return spelling
+    return form.written(value)
+
+
+def _token(name: str) -> str:
+    return escape_pointer_token(name) if "/" in name or "~" in name else name

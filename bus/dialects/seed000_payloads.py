@@ -1,0 +1,281 @@
+"""The data of dialect 000: eight types by the names of their fields, and a task or its result in layers. Pure.
+
+Owns which types there are, and the data layer. `bus.dialects.seed000` owns the messages, `bus.dialects.seed000_layers`
+the other layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from bus.dialects.data_check import Places
+from bus.dialects.faults import MISSING, kind_shown, shown
+from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
+from bus.dialects.keeping import ABSENT, MARK, Source, Target
+from bus.dialects.opened_message import OpenedMessage
+from bus.dialects.payload_shapes import PayloadShape, read_members, shape_of, write_members
+from bus.dialects.seed000_layers import PRIORITY
+from bus.errors import DialectError
+from bus.payloads.payload_types import PayloadType
+
+__all__ = [
+    "FIELD_OF_SENDER",
+    "KINDS",
+    "LAYERED_PLACES",
+    "PIPELINE",
+    "RESULT_PLACES",
+    "TYPES",
+    "VERSIONS",
+    "fits_layers",
+    "hashed_fields",
+    "priority_of",
+    "read_fields",
+    "read_layer",
+    "write_fields",
+    "write_layer",
+]
+
+TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "task_handoff": "task.handoff",
+        "tool_result": "tool.result",
+        "approval_request": "approval.request",
+        "status_update": "status.update",
+        "error_report": "error.reported",
+    }
+)
+"""The five kinds of messages -> types here."""
+PIPELINE: Final[Mapping[str, str]] = MappingProxyType(
+    {"research_output": "research.output", "draft_output": "draft.output", "review_output": "review.output"}
+)
+"""The three kinds of messages of the pipeline -> types here."""
+KINDS: Final[Mapping[str, str]] = MappingProxyType({name: kind for kind, name in {**TYPES, **PIPELINE}.items()})
+VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"approval.request": "1.0.0"})
+"""Types of which the format has an older version."""
+FIELD_OF_SENDER: Final[Mapping[str, str]] = MappingProxyType(
+    {"task.handoff": "from_agent", "error.reported": "source_agent"}
+)
+_BOUNDS: Final = ("max_duration_seconds", "required_confidence")
+_PRIORITY: Final = "priority"
+
+
+def _read_results(value: Any) -> dict[str, Any]:
+    if value is None:
+        raise UnfitValueError
+    return value if value.__class__ is dict else {"value": value}
+
+
+def _read_artifacts(value: Any) -> list[dict[str, Any]]:
+    """Read references; what is no text and has no URI is content, which has no place in a message."""
+    if value.__class__ is not list:
+        raise UnfitValueError
+    found = []
+    for item in value:
+        if item.__class__ is str:
+            found.append({"uri": item})
+        elif item.__class__ is dict and item.get("uri").__class__ is str:
+            found.append(item)
+        else:
+            raise UnfitValueError
+    return found
+
+
+def _write_artifacts(references: list[dict[str, Any]]) -> list[Any]:
+    return [reference["uri"] if reference.keys() == {"uri"} else reference for reference in references]
+
+
+_RESULTS: Final = Form(VALUE.expected, _read_results, lambda output: output)
+_ARTIFACTS: Final = Form("a list of references: texts, or objects with a uri", _read_artifacts, _write_artifacts)
+_ANYTHING: Final = Form("a JSON value", lambda value: value)
+
+
+@lru_cache(maxsize=64)
+def _shape(kind: PayloadType) -> PayloadShape:
+    return shape_of(kind.described)
+
+
+def hashed_fields(kind: PayloadType, members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those *members* that are fields of a model: what its content hash is of."""
+    return {name: members[name] for name in _shape(kind).there if name in members}
+
+
+# --- by the names of fields -------------------------------------------------------------------------------------------
+
+
+def read_fields(kind: PayloadType, members: Mapping[str, Any], base: str, kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the data in *members*, which stand at *base* under the names of the fields."""
+    given = dict(members)
+    if MARK in given:
+        kept[f"{base}/{MARK}"] = given.pop(MARK)
+    spec = given.get("task_spec")
+    if kind.name == "task.handoff" and spec.__class__ is dict and _PRIORITY in spec:
+        given["task_spec"] = {name: value for name, value in spec.items() if name != _PRIORITY}
+        kept[f"{base}/task_spec/{_PRIORITY}"] = spec[_PRIORITY]
+    return read_members(_shape(kind), given, base, kept)
+
+
+def priority_of(data: Mapping[str, Any], base: str, kept: Mapping[str, Any]) -> int | None:
+    """Return the priority that *data* and the specification of their task give; raise DialectError if they differ."""
+    place = f"{base}/task_spec/{_PRIORITY}"
+    inner, outer = kept.get(place), data.get(_PRIORITY)
+    found = None
+    if inner is not None:
+        try:
+            found = PRIORITY.read(inner)
+        except UnfitValueError:
+            raise DialectError(place, shown(inner), PRIORITY.expected) from None
+    if outer is None:
+        return found
+    try:
+        said = PRIORITY.read(outer)
+    except UnfitValueError:
+        raise DialectError(f"{base}/{_PRIORITY}", shown(outer), PRIORITY.expected) from None
+    if found not in (None, said):
+        raise DialectError(place, shown(inner), f"{outer}, as in {base}/{_PRIORITY}")
+    return said
+
+
+def write_fields(
+    opened: OpenedMessage, base: str, reserved: Collection[str], said_as: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the members that say the data of *opened*, to stand at *base*.
+
+    *reserved* are names that mean something else there. *said_as* are the fields that say who sends a message, and to
+    whom, as these are called there.
+    """
+    data, kept, kind = opened.data, opened.kept, opened.kind
+    for name in data.keys() & set(reserved):
+        raise DialectError(f"/data/{name}", kind_shown(data[name]), "no member that means another there")
+    if kind is None:
+        raise DialectError("/metadata/message_type", opened.metadata.message_type, "a type that is known here")
+    said = write_members(_shape(kind), {**data, **said_as}, base, kept)
+    if kind.name == "task.handoff":
+        said["task_spec"] = _with_priority(opened, base, said["task_spec"])
+    if (mark := kept.get(f"{base}/{MARK}", MISSING)) is not MISSING:
+        said[MARK] = mark
+    return said
+
+
+def _with_priority(opened: OpenedMessage, base: str, spec: dict[str, Any]) -> dict[str, Any]:
+    if _PRIORITY in spec:
+        pointer = f"/data/task_spec/{_PRIORITY}"
+        raise DialectError(pointer, kind_shown(spec[_PRIORITY]), "no member that means another there")
+    given = opened.kept.get(f"{base}/task_spec/{_PRIORITY}", MISSING)
+    if given is None:
+        return {**spec, _PRIORITY: None}
+    if given is MISSING or given.__class__ is not str:
+        return spec
+    try:
+        is_same = priority_of(opened.data, base, opened.kept) == opened.routing.priority
+    except DialectError:
+        is_same = False
+    return {**spec, _PRIORITY: given} if is_same else spec
+
+
+# --- the data layer ---------------------------------------------------------------------------------------------------
+
+LAYERED_PLACES: Final[Places] = {
+    "": "/data",
+    "/task_id": "/metadata/task_id",
+    "/from_agent": "/metadata/sender_agent_id",
+    "/to_agent": "/metadata/receiver_agent_id",
+    "/task_spec/action": "/data/content/action",
+    "/task_spec/input": "/data/content",
+    "/task_spec/context/parameters": "/data/parameters",
+    "/task_spec/constraints": "/data/parameters",
+}
+RESULT_PLACES: Final[Places] = {"": "/data", "/output": "/data/results", "/artifacts": "/data/artifacts"}
+
+
+def read_layer(layer: Source) -> tuple[dict[str, Any], bool]:
+    """Return what the data layer says, and whether it is the result of a task: else it is the specification of one."""
+    is_result = layer.peek("results") not in (MISSING, None)
+    if not layer.has("artifacts"):
+        layer.notes.absent(layer.place("artifacts"))
+    found = _read_result(layer) if is_result else _read_spec(layer)
+    layer.keep_rest()
+    return found, is_result
+
+
+def _read_result(layer: Source) -> dict[str, Any]:
+    data = {"status": "completed", "output": layer.required("results", _RESULTS)}
+    for name in ("content", "parameters"):
+        if not layer.has(name):
+            layer.notes.absent(layer.place(name))
+        elif layer.keep(name, _ANYTHING) == ABSENT:
+            raise layer.fault(name, ABSENT, "an object that is not the sign for none")
+    if artifacts := layer.optional("artifacts", _ARTIFACTS):
+        data["artifacts"] = artifacts
+    return data
+
+
+def _read_spec(layer: Source) -> dict[str, Any]:
+    content = layer.inside("content")
+    spec: dict[str, Any] = {"action": content.required("action", TEXT), "input": content.rest()}
+    for name in ("results", "parameters"):
+        if not layer.has(name):
+            layer.notes.absent(layer.place(name))
+    layer.keep("results", _ANYTHING)
+    if parameters := layer.optional("parameters", OBJECT):
+        spec["context"] = {"parameters": parameters}
+        if bounds := _bounds_in(parameters):
+            spec["constraints"] = bounds
+    layer.keep("artifacts", _ARTIFACTS)
+    return spec
+
+
+def _bounds_in(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: parameters[name] for name in _BOUNDS if parameters.get(name) is not None}
+
+
+def fits_layers(opened: OpenedMessage) -> bool:
+    """Tell whether the data layer says all of the data."""
+    data, metadata = opened.data, opened.metadata
+    if metadata.message_type == "task.result":
+        return (
+            data.keys() <= {"status", "output", "artifacts"}
+            and data["status"] == "completed"
+            and "output" in data
+            and data.get("artifacts") != []
+        )
+    if data.keys() != {"task_id", "from_agent", "to_agent", "task_spec"}:
+        return False
+    spec = data["task_spec"]
+    context = spec.get("context", {})
+    parameters = context.get("parameters", {})
+    return (
+        spec.keys() <= {"action", "input", "context", "constraints"}
+        and (("context" in spec) == bool(context) == bool(parameters))
+        and context.keys() <= {"parameters"}
+        and parameters.__class__ is dict
+        and spec.get("constraints", {}) == _bounds_in(parameters)
+        and (("constraints" in spec) == bool(_bounds_in(parameters)))
+        and "action" not in spec["input"]
+        and data["task_id"] == metadata.task_id
+    )
+
+
+def write_layer(opened: OpenedMessage, layer: Target) -> None:
+    """Write the data layer."""
+    data = opened.data
+    if opened.metadata.message_type == "task.result":
+        layer.put("results", _RESULTS, data["output"])
+        layer.put_kept("content", _ANYTHING, {})
+        layer.put_kept("parameters", _ANYTHING, {})
+        layer.put("artifacts", _ARTIFACTS, data.get("artifacts", []), absent=[])
+        return
+    spec = data["task_spec"]
+    layer.put_plain("content", {"action": spec["action"], **spec["input"]})
+    layer.put("parameters", OBJECT, spec.get("context", {}).get("parameters", {}), absent={})
+    layer.put_kept("results", _NOTHING, None)
+    layer.put_kept("artifacts", _ARTIFACTS, [])
+
+
+def _refuse(_value: Any) -> None:
+    raise UnfitValueError
+
+
+_NOTHING: Final = Form("null", _refuse)
