@@ -18,7 +18,7 @@ from bus.dialects.foreign import NO_ALIASES, NONE, Claims, Defaults, Foreign
 from bus.protocol.sealing import Message
 
 if TYPE_CHECKING:
-    from bus.dialects.sealing import seal_foreign as seal_foreign  # noqa: PLC0414 - part of the module
+    from bus.dialects.sealing import seal_foreign as seal_foreign
 
 __all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
 
