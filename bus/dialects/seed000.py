@@ -158,7 +158,7 @@ class _LayersReading:
         own = (task_id, message_id)
         kind = known_kind(self.types, name)
         conversation_id = self._read_conversation(own)
-        lifetime_ms = read_lifetime_ms(part, routing, self.defaults)
+        lifetime_ms = read_lifetime_ms(part, routing)
         return self._foreign(
             kind=kind,
             data=data,
@@ -217,7 +217,7 @@ class _LayersReading:
         recipient = self._read_recipient(data.get("to_agent") if kind.name == _HANDOFF else None)
         conversation_id = self._read_conversation((task_id, message_id))
         priority = priority_of(data, self.base, self.notes.kept) if kind.name == _HANDOFF else None
-        lifetime_ms = read_lifetime_ms(part, RoutingLayer(), self.defaults)
+        lifetime_ms = read_lifetime_ms(part, RoutingLayer())
         routing = RoutingLayer(priority=priority)
         return self._foreign(
             kind=kind,
@@ -256,7 +256,7 @@ class _LayersReading:
             sender=sender,
             recipient=defaults.recipient,
             conversation_id=conversation_id,
-            lifetime_ms=defaults.lifetime_ms,
+            lifetime_ms=None,
             proofs={"proof_chain": chain} if chain else {},
         )
 
@@ -386,8 +386,10 @@ class _LayersReading:
         self.source.keep_rest()
         data = self.notes.marked(data, _NAME)
         payload = check_data(kind, data, places, self.tree)
-        if lifetime_ms is None and kind.name == "approval.request":
-            lifetime_ms = getattr(payload, "timeout_seconds", 0) * 1000 or None
+        if self.sent_ms is None and lifetime_ms is not None:
+            raise DialectError("/metadata/timestamp", "nothing", "the time that the lifetime counts from")
+        if lifetime_ms is None and "timeout_seconds" in data:
+            lifetime_ms = getattr(payload, "timeout_seconds", 0) * 1000
         return Foreign(
             type=kind.name,
             version=kind.version,
@@ -395,7 +397,7 @@ class _LayersReading:
             options=ForeignOptions(
                 message_id=message_id,
                 to=recipient,
-                expires_at_ms=self._expires_at_ms(kind, lifetime_ms),
+                expires_at_ms=self._expires_at_ms(kind, lifetime_ms or self.defaults.lifetime_ms),
                 idempotency_key=routing.idempotency_key,
                 priority=routing.priority,
                 retry=routing.retry,
@@ -407,8 +409,6 @@ class _LayersReading:
 
     def _expires_at_ms(self, kind: PayloadType, lifetime_ms: int | None) -> int | None:
         if self.sent_ms is None:
-            if lifetime_ms is not None and lifetime_ms != self.defaults.lifetime_ms and kind.name != "approval.request":
-                raise DialectError("/metadata/timestamp", "nothing", "the time that the lifetime counts from")
             return None
         expires_at_ms = self.sent_ms + (lifetime_ms or default_lifetime_ms(kind))
         if expires_at_ms > LAST_MS:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from bus.dialects.faults import MISSING, shown
-from bus.dialects.foreign import Defaults, ForeignRetry
+from bus.dialects.foreign import ForeignRetry
 from bus.dialects.forms import (
     LONG,
     NAME,
@@ -128,8 +128,8 @@ def write_sender(part: Target, opened: OpenedMessage, sender: str | None, absent
     part.put("sender_agent_version", NAME, opened.metadata.sender.version)
 
 
-def read_lifetime_ms(part: Source | None, routing: RoutingLayer, defaults: Defaults) -> int | None:
-    """Return how long a message lives; None: as long as its type."""
+def read_lifetime_ms(part: Source | None, routing: RoutingLayer) -> int | None:
+    """Return how long a message says it lives."""
     lifetime_ms = None
     if part is not None:
         if not part.has("ttl_seconds"):
@@ -138,7 +138,7 @@ def read_lifetime_ms(part: Source | None, routing: RoutingLayer, defaults: Defau
     if lifetime_ms is not None and routing.lifetime_ms not in (None, lifetime_ms):
         seconds = (routing.lifetime_ms or 0) // 1000
         raise DialectError("/routing/ttl", str(seconds), f"{lifetime_ms // 1000}, as in /metadata/ttl_seconds")
-    return lifetime_ms or routing.lifetime_ms or defaults.lifetime_ms
+    return lifetime_ms or routing.lifetime_ms
 
 
 def write_lifetime(part: Target, opened: OpenedMessage) -> None:

@@ -205,7 +205,10 @@ class _EnvelopeReading:
         )
 
     def _check_version(self) -> None:
-        version = self.source.required("schema_version", LONG, _VERSION if self.may_lack else None)
+        if self.is_short:
+            version = self.source.optional("schema_version", LONG, absent=_VERSION, omit=(_VERSION,))
+        else:
+            version = self.source.required("schema_version", LONG, _VERSION if self.may_lack else None)
         if version != _VERSION:
             raise self.source.fault("schema_version", version, _VERSION, "unsupported_version")
 
@@ -335,9 +338,8 @@ class _EnvelopeReading:
 
     def _expires_at_ms(self, kind: PayloadType, payload: object, sent_ms: int) -> int | None:
         """Return the end of the message's life, which this format cannot say; None: that of its type."""
-        lifetime_ms = self.defaults.lifetime_ms
-        if lifetime_ms is None and (ttl_s := kind.terms.option("ttl_s", payload)) is not None:
-            lifetime_ms = round(ttl_s * 1000)
+        ttl_s = kind.terms.option("ttl_s", payload)
+        lifetime_ms = self.defaults.lifetime_ms if ttl_s is None else round(ttl_s * 1000)
         if sent_ms + (lifetime_ms or default_lifetime_ms(kind)) > LAST_MS:
             raise DialectError("/timestamp", shown(self.tree.get("timestamp")), "a time before the year 9999")
         return None if lifetime_ms is None else sent_ms + lifetime_ms
@@ -423,7 +425,10 @@ class _EnvelopeWriting:
         target, opened, payload = self.target, self.opened, self.payload
         metadata = opened.metadata
         target.names.add(CARRIED)
-        target.put("schema_version", LONG, None if self.is_short else _VERSION, absent=ANYTHING)
+        if self.is_short:
+            target.put("schema_version", LONG, _VERSION, absent=_VERSION, omit=(_VERSION,))
+        else:
+            target.put("schema_version", LONG, _VERSION, absent=ANYTHING)
         target.put("message_id", MESSAGE_ID, metadata.message_id, absent=ANYTHING)
         target.put("timestamp", TIME, opened.sent_ms, absent=ANYTHING)
         self._write_ids()
@@ -491,7 +496,7 @@ class _EnvelopeWriting:
             self._write_agent("recipient", metadata.recipient)
 
     def _write_agent(self, name: str, agent: Agent) -> None:
-        part = self.target.inside(name, may_lack=True)
+        part = self.target.inside(name, may_lack=True, is_open=True)
         part.put("id", NAME, self.aliases.get(agent.id or "", agent.id))
         part.put("role", NAME, agent.role)
         part.put("version", NAME, agent.version)
@@ -516,7 +521,7 @@ class _EnvelopeWriting:
     def _write_authority(self) -> None:
         metadata = self.opened.metadata
         base = "" if self.is_short else "/payload"
-        part = self.target.inside("authority", may_lack=not self.is_short)
+        part = self.target.inside("authority", may_lack=not self.is_short, is_open=True)
         is_same = write_authority(part, metadata.authority, self.kept, kept_handoff(self.opened, base))
         if metadata.message_type == "handoff.request" and not self.is_short:
             write_flags(self.payload, base, self.kept, is_same=is_same)
@@ -524,7 +529,7 @@ class _EnvelopeWriting:
 
     def _write_security(self) -> None:
         security = self.opened.metadata.security or Security()
-        part = self.target.inside("security", may_lack=not self.is_short)
+        part = self.target.inside("security", may_lack=not self.is_short, is_open=True)
         part.put("trust_level", _LEVEL, security.trust_level)
         part.put("contains_untrusted_content", FLAG, security.contains_untrusted_content)
         part.put("data_classification", TEXT, security.data_classification)

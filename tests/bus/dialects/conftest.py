@@ -15,10 +15,11 @@ from msgspec import inspect
 from bus.dialects import NONE, Claims, Defaults, Foreign, dialect
 from bus.dialects.foreign import ForeignOptions
 from bus.dialects.sealing import seal_foreign
-from bus.errors import ContractError
+from bus.errors import ContractError, DialectError
 from bus.payloads.rules import check_rules
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_namespace
 from bus.protocol.sealing import Message
 from bus.vocabulary import BUILT_IN
 
@@ -66,7 +67,10 @@ def there_and_back() -> Callable[..., dict[str, Any]]:
         codec = dialect(name)
         foreign = codec.decode(json.dumps(message).encode(), defaults=defaults)
         sent_ms = None if foreign.claims.sent_at_ms is not None else SENT_MS
-        return codec.encode(seal_foreign(foreign, namespace=foreign.claims.namespace or "lab", now_ms=sent_ms))
+        namespace = foreign.claims.namespace or "lab"
+        if not is_namespace(namespace):
+            raise DialectError("/tenant_id", namespace, "a tenant that has a namespace here", "wrong_audience")
+        return codec.encode(seal_foreign(foreign, namespace=namespace, now_ms=sent_ms))
 
     return go
 
@@ -176,6 +180,7 @@ def message_of(data_of: Callable[[str, int], dict[str, Any]]) -> Callable[..., M
                 "to": Agent(id="worker-1"),
                 "correlation_id": "2fbb2e8b-1c6a-4a53-a2b9-f90d15c7f9f7",
                 "expires_at_ms": SENT_MS + 90_000,
+                **({"idempotency_key": "key-1"} if "idempotency_key" in kind.terms.needs else {}),
                 **given,
             }
         )
