@@ -432,7 +432,11 @@ def encode(
     writing = _LayersWriting(message, opened, aliases)
     said = {"layered": writing.layered, "union": writing.union, "bare": writing.bare}[form]()
     if carry:
-        said["metadata"] = {**(said.get("metadata") or {}), CARRIED: carried_text(message)}
+        place = said.get("metadata")
+        if place is not None and not isinstance(place, dict):
+            # A member of that name that was kept, in the bare form, which has no metadata of its own.
+            raise DialectError("/data/x_dialect/kept/~1metadata", "no object", "an object, to carry the message in")
+        said["metadata"] = {**(place or {}), CARRIED: carried_text(message)}
     return said
 
 
@@ -487,7 +491,7 @@ class _LayersWriting:
     def union(self) -> dict[str, Any]:
         """Write a message whose fields are its payload."""
         target = Target(self.opened.kept, is_open=_is_free, nulls=True)
-        self._write_head(target)
+        self._write_head(target, ANYTHING)
         payload = self._fields("/payload", ("schema_version", "message_type"))
         for name in ("schema_version", "message_type"):
             given = self.kept.get(f"/payload/{name}", MISSING)
@@ -506,7 +510,7 @@ class _LayersWriting:
         beside = _BESIDE_MODEL if is_model else _BESIDE
         fields = self._fields("", (*beside, *_TELLING))
         target = Target(self.opened.kept, is_open=_is_beside_model if is_model else _is_beside, nulls=True)
-        self._write_head(target)
+        self._write_head(target, ANYTHING_OR_NULL)
         if is_model:
             return self._model(target, fields)
         self._write_named(self._metadata(target), fields)
@@ -530,10 +534,10 @@ class _LayersWriting:
     def _kind_there(self) -> str:
         return KINDS[self.opened.metadata.message_type]
 
-    def _write_head(self, target: Target) -> None:
+    def _write_head(self, target: Target, absent_id: Any) -> None:
         target.put_plain("message_type", self._kind_there)
-        write_version(target)
-        target.put("message_id", MESSAGE_ID, self.opened.metadata.message_id, absent=ANYTHING_OR_NULL)
+        write_version(target, self.kept, is_required=True)
+        target.put("message_id", MESSAGE_ID, self.opened.metadata.message_id, absent=absent_id)
 
     def _fields(self, base: str, reserved: tuple[str, ...]) -> dict[str, Any]:
         self._check_agreement()

@@ -216,9 +216,12 @@ def check_version(source: Source, name: str, *, is_required: bool) -> None:
         raise source.fault(name, version, "1.y.z or 2.y.z", "unsupported_version")
 
 
-def write_version(target: Target, name: str = "schema_version") -> None:
+def write_version(target: Target, kept: Mapping[str, Any], *, is_required: bool) -> None:
     """Write the schema version that was kept."""
-    target.put_kept(name, _KNOWN_VERSION, FIRST_VERSION)
+    if is_required and not isinstance(kept.get(target.place("schema_version")), str):
+        target.put_plain("schema_version", FIRST_VERSION)
+    else:
+        target.put_kept("schema_version", _KNOWN_VERSION, FIRST_VERSION)
 
 
 def _read_known_version(value: Any) -> str:
@@ -327,10 +330,10 @@ def write_verification(target: Target, message: Message, kept: Mapping[str, Any]
     part = target.inside("verification", may_lack=True, is_open=True)
     if part.is_absent or kept.get("/verification", MISSING) is None:
         # A message whose causes are sealed has a proof, though the foreign one had none.
-        part.is_absent = False
+        part.is_absent = part.is_open = False
         write_chain(part, message, {})
         return False
-    write_version(part)
+    write_version(part, kept, is_required=False)
     part.put_kept("content_hash_algorithm", _ALGORITHM, "sha256")
     has_hash = keep_hash(part, kept)
     part.put_kept("agent_signature", _SIGNATURE, None)

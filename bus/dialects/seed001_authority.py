@@ -79,7 +79,10 @@ def write_flags(said: dict[str, Any], pointer: str, kept: Mapping[str, Any], *, 
         if name == foreign or "/" in name:
             continue
         name = name.replace("~1", "/").replace("~0", "~")
-        if name not in (*_PLAIN, *_LISTS, _OTHER_NAME) and (is_same or name not in _FLAGS):
+        if name in _FLAGS:
+            if is_same and isinstance(value, bool):
+                members[name] = value
+        elif name not in (*_PLAIN, *_LISTS, _OTHER_NAME):
             members[name] = value
     if members:
         said["authority"] = members

@@ -3,8 +3,8 @@
 Owns which those are, and what to write instead (security rules S7 and S9 of the design): members of sets and keys of
 dicts whose hashes can be made to collide, for Python hashes numbers and what is made of them without a secret;
 patterns whose matching can take more than time in proportion to the text (`bus.payloads.costly_patterns`); and classes
-of very many fields, for each name is compared with each of them. Pure; does not own reading or sizes
-(`bus.payloads.decoded_size`).
+of very many fields, for each name is compared with each of them. Also refused is what could never be read. Pure; does
+not own reading or sizes (`bus.payloads.decoded_size`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ def _faults(cls: type[Any]) -> Iterator[str]:
             yield (
                 f"{place or cls.__qualname__}: a class of {len(kind.fields)} fields, at most {_MOST_FIELDS} are "
                 "allowed: write a dict, or several classes"
+            )
+        elif isinstance(kind, inspect.CustomType) and kind.cls is not object:
+            yield (
+                f"{place}: {getattr(kind.cls, '__qualname__', kind.cls)} is none of the types that JSON is read as: "
+                "write a Struct or a dataclass; a Pydantic model may be a part of Pydantic models alone"
             )
         elif isinstance(kind, inspect.RawType) and nests_tags(cls):
             # Only what is read into dicts and lists first has its tags at hand.

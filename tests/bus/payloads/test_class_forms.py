@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, NotRequired, Required, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 import typing_extensions
 
@@ -47,6 +48,14 @@ class Longer(Line, total=False):
 class Place(typing_extensions.TypedDict):
     town: str
     street: NotRequired[str]
+
+
+class Model(pydantic.BaseModel):
+    a: int = 1
+
+
+class Mapped:
+    pass
 
 
 class Holder(msgspec.Struct):
@@ -156,6 +165,17 @@ def test_a_marked_typed_dict_may_be_a_part_of_another_payload() -> None:
     assert msgspec.json.decode(b'{"line":{"sku":"a"}}', type=Holder) == Holder(line={"sku": "a"})
     with pytest.raises(msgspec.ValidationError, match=r"required field `sku` - at `\$\.line`"):
         msgspec.json.decode(b'{"line":{}}', type=Holder)
+
+
+@pytest.mark.parametrize("part", [Model, Mapped, type])
+def test_a_part_that_could_never_be_read_is_refused_when_it_is_marked(part: Any) -> None:
+    for cls in (
+        msgspec.defstruct("Whole", [("part", list[part])]),
+        dataclass(type("Whole", (), {"__annotations__": {"part": part | None}})),
+        TypedDict("Whole", {"part": part}),  # type: ignore[operator]
+    ):
+        with pytest.raises(ContractError, match=f"part: {part.__qualname__} is none of the types"):
+            payload("form.whole")(cls)
 
 
 # --- handlers ---------------------------------------------------------------------------------------------------------
