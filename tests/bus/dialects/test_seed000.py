@@ -489,11 +489,7 @@ def test_a_sealed_chain_is_said_after_the_foreign_one(
         chain = said["verification"]["proof_chain"]
         assert (chain[: len(before)], len(chain)) == (before, expected)
         assert chain[-1] == {**entry, "timestamp": "2026-01-01T00:00:00.000Z"}
-    said = encode(
-        seal_foreign(
-            decode(changed(layered, "/verification", ABSENT)), namespace="lab", cause=cause, now_ms=SENT_MS + 1
-        )
-    )
+    said = encode(seal_foreign(decode(changed(layered, "/verification", ABSENT)), namespace="lab", cause=cause))
     assert list(said["verification"]) == ["proof_chain"]
 
 
