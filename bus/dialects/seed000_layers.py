@@ -279,7 +279,7 @@ def write_chain(part: Target, message: Message, kept: Mapping[str, Any], otherwi
     given, links = kept.get(part.place("proof_chain"), MISSING), _links_of(message)
     part.names.add("proof_chain")
     if links:
-        entries = given if is_kept_spelling(_CHAIN, given, given) else []
+        entries = given if isinstance(given, list) and is_kept_spelling(_CHAIN, given, given) else []
         part.members["proof_chain"] = [*entries, *links]
     else:
         part.put_kept("proof_chain", _CHAIN, otherwise)
