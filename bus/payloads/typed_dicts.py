@@ -7,6 +7,8 @@ TypedDict, also inside other types, for it has what a TypedDict has.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from types import new_class
 from typing import Any, Self, TypedDict, cast
@@ -19,7 +21,7 @@ from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["TypedDictForm"]
 
-_OWN = ("__annotations__", "__total__", "__required_keys__", "__optional_keys__", "__doc__")
+_OWN = ("__total__", "__required_keys__", "__optional_keys__", "__doc__")
 """What makes a subclass of dict a TypedDict for msgspec, and for people."""
 _FREE = "x_"
 """Members that begin so are the user's own, in every type."""
@@ -33,7 +35,7 @@ class _PayloadDict(dict[str, Any]):
         if "__required_keys__" in cls.__dict__:
             return
         whole, base = cast("Any", cls), cast("Any", cls.__mro__[1])
-        content = {name: cls.__dict__[name] for name in ("__annotations__", "__module__") if name in cls.__dict__}
+        content = {"__annotations__": _annotations(cls), "__module__": cls.__module__}
         own: Any = new_class(cls.__name__, (TypedDict,), {"total": total}, lambda space: space.update(content))
         whole.__annotations__ = {**base.__annotations__, **own.__annotations__}
         whole.__required_keys__ = (base.__required_keys__ - own.__optional_keys__) | own.__required_keys__
@@ -82,7 +84,16 @@ class _DictReader:
         self.read_long: Callable[[bytes], Any] = lambda data: cls(read_long(data))
 
 
+def _annotations(cls: Any) -> dict[str, Any]:
+    """Return the annotations of *cls* itself, in which names may not be known yet."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format, get_annotations
+
+        return get_annotations(cls, format=Format.FORWARDREF)
+    return inspect.get_annotations(cls)
+
+
 def _as_class(cls: Any) -> type[Any]:
-    content = {name: getattr(cls, name) for name in _OWN}
+    content = {name: getattr(cls, name) for name in _OWN} | {"__annotations__": _annotations(cls)}
     place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return type(cls.__name__, (_PayloadDict,), {**content, **place})
