@@ -1,7 +1,8 @@
 """Dialects: pure codecs between foreign JSON formats and the canonical message.
 
 One module per dialect; `dialect("004")` imports it when it is asked for. `decode` gives a `Foreign`, in which nothing
-has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError.
+has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError. `DIALECTS.md` is the
+contract: the table of every member, there and back.
 
     foreign = dialects.dialect("004").decode(line)
     message = dialects.seal_foreign(foreign, namespace="agents")

@@ -52,7 +52,10 @@ def open_carried(value: bytes, pointer: str) -> Message:
 
 
 def check_same(said: object, rest: object, pointer: str) -> None:
-    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* is what the dialect says of the carried message."""
+    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* is what the dialect says of the carried message.
+
+    The reason is none of `bus.protocol.reasons`, which are those of dead letters: nothing of this message is stored.
+    """
     if canonical.encode_parsed(said) != canonical.encode_parsed(rest):
         raise DialectError(
             pointer, "another message than the one around it", "the message that is said", "x_sealbus_mismatch"

@@ -182,6 +182,8 @@ def encode(
     _write_task(opened, kind, details)
     if kind == "error":
         details.put("retryable", FLAG, opened.data.get("retryable"))
+    # A kept member must not stand for the sealed message.
+    details.names.add(CARRIED)
     if carry:
         details.put_plain(CARRIED, carried_text(message))
     return target.finish()

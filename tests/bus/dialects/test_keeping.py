@@ -33,6 +33,7 @@ MARKS: list[tuple[str, str, Any]] = [
     ("004", "/routing/fallback_agents", ["worker-1"]),
     ("004", "/metadata/task_id", "another"),
     ("004", "/metadata/x_sealbus/y", "x"),
+    ("004", "/metadata/x_sealbus", "eA"),
     ("004", "/payload", "do something else"),
     ("004", "/payload/goal", "do something else"),
     ("004", "/payload/type", "task.result@1.0.0"),
