@@ -10,6 +10,7 @@ further ahead than the timeout counts as expired too.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -217,7 +218,13 @@ def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list
         RETURNING epoch, committed"""
     taken = []
     for part in parts:
-        epoch, committed = log.connection.execute(statement, (member.group, own, part)).fetchone()
+        row = log.connection.execute(statement, (member.group, own, part)).fetchone()
+        if row is None:
+            # The partition was listed a moment ago, in this transaction: an index and its table differ.
+            error = sqlite3.DatabaseError("partitions: its index and its rows differ")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error
+        epoch, committed = row
         topic, partition = places[part]
         taken.append(Taken(part, Assignment(topic, partition, epoch), committed))
     return taken
