@@ -449,7 +449,8 @@ def origins() -> set[tuple[str, str]]:
     found = set()
     for line in body.splitlines():
         if line.startswith("|"):
-            for numbers, name in re.findall(r"((?:\d, )*\d) ([a-z][a-z_.]*)", line.rstrip("|").rpartition("|")[2]):
+            origin = line.rstrip("|").rpartition("|")[2]
+            for numbers, name in re.findall(r"(?<![0-9])((?:[0-4], )*[0-4]) ([a-z][a-z_.]*)", origin):
                 found |= {(f"00{number}", name.rpartition(".")[2]) for number in numbers.split(", ")}
     return found
 
