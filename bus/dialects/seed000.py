@@ -65,6 +65,8 @@ __all__ = ["decode", "encode"]
 
 _NAME: Final = "000"
 _HANDOFF, _RESULT = "task.handoff", "task.result"
+_NAMING_TASKS: Final = (_HANDOFF, "status.update")
+"""Types whose data name their task."""
 _BESIDE: Final = ("message_type", "schema_version", "message_id", "metadata", "verification", "routing")
 """Members of a bare message that are no fields."""
 _BESIDE_MODEL: Final = (
@@ -209,7 +211,7 @@ class _LayersReading:
         self._open_metadata()
         part = self.metadata
         self.sent_ms = self._read_time(part)
-        task_id = self._agreed("task_id", data.get("task_id") if kind.name != "error.reported" else None, "task_id")
+        task_id = self._agreed("task_id", data.get("task_id") if kind.name in _NAMING_TASKS else None, "task_id")
         if task_id is None and self.is_fragment:
             task_id = self.defaults.task_id
         field = FIELD_OF_SENDER.get(kind.name)
@@ -241,8 +243,10 @@ class _LayersReading:
         self.is_fragment = not source.has("sender_agent_id")
         sender = self._read_flat_sender()
         self.sent_ms = self._read_time(source)
+        if not source.has("trace_id"):
+            self.notes.absent("/trace_id")
         absent = defaults.conversation_id if self.is_fragment else message_id
-        conversation_id = source.optional("trace_id", NAME, absent=absent, omit=() if absent else (message_id,))
+        conversation_id = source.optional("trace_id", NAME) or absent
         if not source.has("proof_chain"):
             self.notes.absent("/proof_chain")
         chain = read_chain(source)
@@ -472,7 +476,7 @@ class _LayersWriting:
     def layered(self) -> dict[str, Any]:
         """Write a message in layers."""
         opened = self.opened
-        target = Target(opened.kept, is_open=_is_free, nulls=True)
+        target = Target(opened.kept, is_open=_is_beside_layers, nulls=True)
         self._check_agreement()
         write_layer(opened, target.inside("data", is_open=True))
         part = self._metadata(target)
@@ -490,7 +494,7 @@ class _LayersWriting:
 
     def union(self) -> dict[str, Any]:
         """Write a message whose fields are its payload."""
-        target = Target(self.opened.kept, is_open=_is_free, nulls=True)
+        target = Target(self.opened.kept, is_open=_is_beside_payload, nulls=True)
         self._write_head(target, ANYTHING)
         payload = self._fields("/payload", ("schema_version", "message_type"))
         for name in ("schema_version", "message_type"):
@@ -557,7 +561,7 @@ class _LayersWriting:
         twice = {FIELD_OF_SENDER.get(name): metadata.sender.id}
         if name == _HANDOFF and recipient is not None and recipient.id is not None:
             twice["to_agent"] = recipient.id
-        if name in (_HANDOFF, "status.update") and metadata.task_id is not None:
+        if name in _NAMING_TASKS and metadata.task_id is not None:
             twice["task_id"] = metadata.task_id
         for field, value in twice.items():
             if field is not None and data.get(field) != value:
@@ -572,7 +576,7 @@ class _LayersWriting:
 
     def _write_named(self, part: Target, fields: Mapping[str, Any]) -> None:
         name = self.opened.metadata.message_type
-        said = fields.get("task_id") if name in (_HANDOFF, "status.update") else MISSING
+        said = fields.get("task_id") if name in _NAMING_TASKS else MISSING
         part.put("task_id", NAME, self.opened.metadata.task_id, absent=said)
         self._write_metadata(part, fields)
 
@@ -588,9 +592,15 @@ class _LayersWriting:
         write_lifetime(part, self.opened)
 
 
-def _is_free(name: str, _value: Any) -> bool:
-    """Tell whether a member of this name tells nothing of the form of a message."""
-    return name not in ("data", "payload", "message_type", "verification")
+# Whether an unknown member can be written: one that would tell another form, or be refused, cannot.
+
+
+def _is_beside_layers(name: str, _value: Any) -> bool:
+    return name not in ("data", "message_type")
+
+
+def _is_beside_payload(name: str, _value: Any) -> bool:
+    return name not in ("data", "verification")
 
 
 def _is_beside(name: str, _value: Any) -> bool:

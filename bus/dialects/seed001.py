@@ -153,6 +153,7 @@ class _EnvelopeReading:
         sender = self._read_agent("from" if self.is_short else "sender", defaults.sender)
         recipient = self._read_recipient()
         payload = self._read_payload()
+        source = self.source
         base = "" if self.is_short else "/payload"
         kind = kind_for(named, payload, base, self.types)
         ids = self._read_ids(message_id, kind.terms.needs)
@@ -443,8 +444,8 @@ class _EnvelopeWriting:
         self._write_security()
         self._write_critical()
         is_in_payload = metadata.message_type == "pr.create.request" and not self.is_short
-        in_both = self.kept.get("/idempotency_key") is not None and "idempotency_key" in payload
-        if not is_in_payload or in_both or "idempotency_key" not in payload:
+        is_there = payload.get("idempotency_key") is not None
+        if not is_in_payload or not is_there or self.kept.get("/idempotency_key") is not None:
             target.put("idempotency_key", NAME, opened.routing.idempotency_key)
         else:
             target.put("idempotency_key", NAME, None)
@@ -465,7 +466,7 @@ class _EnvelopeWriting:
             self._write_defaulted("task_id", NAME, metadata.task_id, conversation_id)
         target.put("parent_task_id", NAME, metadata.parent_task_id)
         absent = metadata.message_id if self.is_short and is_whole else ANYTHING_OR_NULL
-        absent = target.members.get("correlation_id", absent)
+        absent = target.members.get("correlation_id") or absent
         target.put("conversation_id", NAME, conversation_id, absent=absent)
 
     def _write_defaulted(self, name: str, form: Form[str], value: str | None, default: str) -> None:

@@ -592,6 +592,19 @@ def test_a_payload_fits_its_type_and_no_other(kind: str, other: str) -> None:
         assert refused(message).pointer.startswith("/payload/")
 
 
+def test_a_member_where_it_does_not_belong_means_nothing(
+    layered: dict[str, Any], shown: Shown, assert_kept_whole: Check
+) -> None:
+    assert_kept_whole("000", {**layered, "payload": {"task_id": "x"}})
+    bare = {**of_kind("tool_result"), **PAYLOADS["tool_result"], "task_id": "another", "schema_version": "1.0.0"}
+    del bare["payload"]
+    assert decode(bare).options.task_id == "task-1"
+    assert_kept_whole("000", bare)
+    nameless = changed(shown["6.3 review output"], "/trace_id", ABSENT)
+    made = seal_foreign(decode(nameless), namespace="lab", message_id="made")
+    assert canonical.encode(encode(made)) == canonical.encode(nameless)
+
+
 def test_the_payload_of_the_formats_example_needs_no_version(union: dict[str, Any]) -> None:
     """The format's own schema refuses it."""
     assert "schema_version" not in union["payload"]

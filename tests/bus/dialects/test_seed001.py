@@ -417,6 +417,32 @@ def test_the_short_form_needs_an_id_and_a_time(
     assert_kept_whole("001", changed(whole, "/from", ABSENT), fragment_defaults)
 
 
+def test_the_short_form_has_the_members_of_the_envelope(
+    shown: dict[str, dict[str, Any]], fragment_defaults: Defaults, assert_kept_whole: Check
+) -> None:
+    envelope = {
+        "tenant_id": "lab",
+        "parent_task_id": "task-0",
+        "idempotency_key": "key",
+        "sequence_number": 7,
+        "intent": "delegate",
+        "causation_id": "msg-0",
+        "authority": {"can_read": ["a"]},
+        "trace_id": "trace_abc",
+        "security": {"trust_level": "user_request"},
+        "critical_fields": ["goal"],
+    }
+    message = {**shown["2.1 short form"], **envelope}
+    foreign = decode(message, defaults=fragment_defaults)
+    options = foreign.options
+    assert (options.parent_task_id, options.idempotency_key, options.sequence) == ("task-0", "key", 7)
+    assert (options.intent, options.critical_fields, foreign.claims.cause_id) == ("delegate", ("/data/goal",), "msg-0")
+    assert (foreign.claims.namespace, foreign.claims.trust_level) == ("lab", "user_request")
+    assert not envelope.keys() & foreign.data.keys()
+    assert_kept_whole("001", message, fragment_defaults)
+    assert_kept_whole("001", {**message, "correlation_id": None, "conversation_id": None}, fragment_defaults)
+
+
 def test_errors_in_the_short_form_name_its_members(
     shown: dict[str, dict[str, Any]], fragment_defaults: Defaults
 ) -> None:
@@ -777,6 +803,7 @@ def test_a_pull_request_has_one_key(
     assert_kept_whole("001", outside, fragment_defaults)
     error = refused({**message, "idempotency_key": "k"}, defaults=fragment_defaults)
     assert error.pointer == "/payload/idempotency_key"
+    assert_kept_whole("001", changed(outside, "/payload/idempotency_key", None), fragment_defaults)
     none = changed(message, "/payload/idempotency_key", ABSENT)
     assert refused(none, defaults=fragment_defaults).pointer == "/idempotency_key"
 
