@@ -238,19 +238,19 @@ def fits_layers(opened: OpenedMessage) -> bool:
         return (
             data.keys() <= {"status", "output", "artifacts"}
             and data["status"] == "completed"
-            and "output" in data
+            and data.get("output") is not None
             and data.get("artifacts") != []
         )
     if data.keys() != {"task_id", "from_agent", "to_agent", "task_spec"}:
         return False
     spec = data["task_spec"]
     context = spec.get("context", {})
-    parameters = context.get("parameters", {})
+    parameters = context.get("parameters", {}) if context.__class__ is dict else None
     return (
-        spec.keys() <= {"action", "input", "context", "constraints"}
+        parameters.__class__ is dict
+        and spec.keys() <= {"action", "input", "context", "constraints"}
         and (("context" in spec) == bool(context) == bool(parameters))
         and context.keys() <= {"parameters"}
-        and parameters.__class__ is dict
         and spec.get("constraints", {}) == _bounds_in(parameters)
         and (("constraints" in spec) == bool(_bounds_in(parameters)))
         and "action" not in spec["input"]

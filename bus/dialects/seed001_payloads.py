@@ -203,6 +203,8 @@ def _is_short_contract(contract: Any) -> bool:
     """Tell whether *contract* names a type and a major version of it, and nothing else."""
     if contract.__class__ is not dict or contract.keys() != {"expected_message_type", "schema"}:
         return False
+    if contract["schema"].__class__ is not str:
+        return False
     return is_kept_spelling(OUTPUT_SCHEMA, OUTPUT_SCHEMA.written(contract), contract)
 
 
@@ -324,8 +326,10 @@ def _write_request(writing: PayloadWriting) -> dict[str, Any]:
     if again["action"] != action:
         raise DialectError("/data/action", kind_shown(action), "an action without nulls, to be said here")
     was = writing.was("action/action_hash")
-    if was != ABSENT:
-        said["action"]["action_hash"] = opened.data["action_hash"] if was is MISSING else was
+    if was is None or isinstance(was, str):
+        said["action"]["action_hash"] = was
+    elif was != ABSENT:
+        said["action"]["action_hash"] = opened.data["action_hash"]
     return said
 
 

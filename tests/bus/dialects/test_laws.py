@@ -612,6 +612,12 @@ short_001 = st.builds(
             "authority": st.sampled_from([{}, {"requires_approval_for": ["a"]}]),
             "schema_version": st.just("agent-msg.v1"),
             "causation_id": st.sampled_from(["msg_0", None]),
+            "tenant_id": st.sampled_from(["lab", None]),
+            "parent_task_id": st.just("task_0"),
+            "idempotency_key": st.just("key"),
+            "sequence_number": st.just(7),
+            "trace_id": st.just("trace_abc"),
+            "critical_fields": st.just(["goal"]),
             "x_mine": values,
             "budget": st.none(),
         },
@@ -632,21 +638,34 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
 
 
+def names_in(value: Any) -> set[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {*(value if isinstance(value, dict) else ()), *(name for part in inner for name in names_in(part))}
+
+
+# Members that stand somewhere, to be put where they do not belong.
+KNOWN_NAMES = sorted(
+    names_in([SHOWN_000, SHOWN_001, examples_of("002"), examples_of("003"), examples_of("004")])
+    | {"x_dialect", "form", "trace_id", "context", "repository", "ttl", "return_contract", "comments", "results"}
+)
+
+
 @st.composite
 def mutated(draw: st.DrawFn, base: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
-    """A message of which one member, anywhere, is another value, or gone, or new."""
+    """A message of which up to three members, anywhere, are another value, or gone, or new."""
     message = copy.deepcopy(draw(base))
-    way = draw(st.sampled_from(["none", "replace", "delete", "add"]))
-    path = draw(st.sampled_from(places(message)[1:]))
-    target: Any = message
-    for key in path[:-1]:
-        target = target[key]
-    if way == "replace":
-        target[path[-1]] = draw(values | typed | refs_001)
-    elif way == "delete":
-        del target[path[-1]]
-    elif way == "add" and isinstance(target, dict):
-        target[draw(texts)] = draw(values)
+    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
+        path = draw(st.sampled_from([*places(message)[1:], ("more",)]))
+        target: Any = message
+        for key in path[:-1]:
+            target = target[key]
+        way = draw(st.sampled_from(["replace", "delete", "add"]))
+        if way == "add" and isinstance(target, dict):
+            target[draw(texts | st.sampled_from(KNOWN_NAMES))] = copy.deepcopy(draw(values | refs_001))
+        elif way == "delete" and path != ("more",):
+            del target[path[-1]]
+        else:
+            target[path[-1]] = copy.deepcopy(draw(values | typed | refs_001))
     return message
 
 
