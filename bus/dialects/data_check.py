@@ -61,6 +61,8 @@ def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Ma
         check_rules(kind.rules, payload, encoded)
     except ContractError as error:
         pointer = _foreign_pointer(error.pointer.removeprefix("/data"), places)
+        if isinstance(value_at(tree, pointer.rpartition("/")[0]), str):
+            pointer = pointer.rpartition("/")[0]  # a text that stands for an object
         text = f"what {kind.name} takes: {error.text}"
         raise DialectError(pointer, shown(value_at(tree, pointer)), text, error.reason) from None
     return payload

@@ -381,7 +381,11 @@ def test_artifacts_of_a_result_are_references(layered: dict[str, Any], assert_ke
 
 def test_only_a_completed_result_can_be_said(message_of: Callable[..., Message]) -> None:
     message = message_of("task.result", 1)
-    for data in (b'{"output":{},"status":"cancelled"}', b'{"status":"completed"}'):
+    for data in (
+        b'{"output":{},"status":"cancelled"}',
+        b'{"status":"completed"}',
+        b'{"output":null,"status":"completed"}',
+    ):
         with pytest.raises(DialectError) as caught:
             encode(seal(data, message.metadata, message.routing))
         assert caught.value.pointer == "/data"
@@ -737,6 +741,17 @@ def test_data_that_would_mean_something_else_there_cannot_be_said(
     with pytest.raises(DialectError) as caught:
         encode(seal(data, message.metadata, message.routing))
     assert caught.value.pointer == pointer
+
+
+def test_what_layers_cannot_say_is_said_in_the_union(layered: dict[str, Any]) -> None:
+    foreign = decode(layered)
+    for more in ({"context": None}, {"context": {"parameters": 5}}, {"constraints": {"required_confidence": 0.5}}):
+        foreign.data["task_spec"] = {"action": "a", "input": {}, **more}
+        said = encode(seal_foreign(foreign, namespace="lab"))
+        assert said["message_type"] == "task_handoff"
+        assert decode(said).data["task_spec"]["action"] == "a"
+    foreign.data["task_spec"] = {"action": "a", "input": {"action": "b"}}
+    assert encode(seal_foreign(foreign, namespace="lab"))["payload"]["task_spec"]["input"] == {"action": "b"}
 
 
 def test_errors_of_the_pipeline_name_its_members(shown: Shown, fragment_defaults: Defaults) -> None:

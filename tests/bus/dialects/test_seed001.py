@@ -591,6 +591,28 @@ def test_what_a_payload_may_not_be_is_refused_with_its_pointer(
     assert error.pointer.removeprefix("/payload/").startswith(pointer)
 
 
+def test_an_error_in_a_text_that_stands_for_an_object_names_the_text(
+    fragment: Callable[..., dict[str, Any]], fragment_defaults: Defaults
+) -> None:
+    error = refused(fragment("5.4 evidence.observed", {"evidence/0/ref": "no uri"}), defaults=fragment_defaults)
+    assert (error.pointer, error.found) == ("/payload/evidence/0/ref", "'no uri'")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"goal": "g", "return_contract": {"expected_message_type": "x", "schema": None}},
+        {"goal": "g", "budget": None, "scope": None},
+        {"goal": "g", "return_contract": None},
+    ],
+)
+def test_data_with_explicit_nulls_can_be_said(data: dict[str, Any], message_of: Callable[..., Message]) -> None:
+    kind = BUILT_IN.get("task.request")
+    assert kind is not None
+    again = decode(encode(sealed_with(message_of, "task.request", data, task_id="t"))).data
+    assert kind.decode(canonical.encode(again)) == kind.decode(canonical.encode(data))
+
+
 def test_two_contracts_are_refused(fragment: Callable[..., dict[str, Any]], fragment_defaults: Defaults) -> None:
     message = fragment("5.1 task.request", {"return_contract": {"expected_message_type": "x"}})
     assert refused(message, defaults=fragment_defaults).pointer == "/payload/output_schema"
