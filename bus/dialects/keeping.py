@@ -170,6 +170,8 @@ class Source:
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             return None
+        if value == ABSENT:
+            raise self.fault(name, value, f"{form.expected}, and not the sign for none")
         self.notes.kept[self.place(name)] = value
         return None if value is None and self.nulls else self._read_unnoted(name, form, value)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from bus.dialects.data_check import Places
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
-from bus.dialects.keeping import ABSENT, MARK, Source, Target
+from bus.dialects.keeping import MARK, Source, Target
 from bus.dialects.opened_message import OpenedMessage
 from bus.dialects.payload_shapes import PayloadShape, read_members, shape_of, write_members
 from bus.dialects.seed000_layers import PRIORITY
@@ -205,8 +205,7 @@ def _read_result(layer: Source) -> dict[str, Any]:
     for name in ("content", "parameters"):
         if not layer.has(name):
             layer.notes.absent(layer.place(name))
-        elif layer.keep(name, _ANYTHING) == ABSENT:
-            raise layer.fault(name, ABSENT, "an object that is not the sign for none")
+        layer.keep(name, _ANYTHING)
     if artifacts := layer.optional("artifacts", _ARTIFACTS):
         data["artifacts"] = artifacts
     return data

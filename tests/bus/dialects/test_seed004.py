@@ -200,6 +200,7 @@ def test_a_heartbeat_needs_neither_recipient_nor_routing(
     whole = {**request_, **beat}
     bare = {name: value for name, value in whole.items() if name not in ("recipient", "routing")}
     assert decode(whole).options.to is None
+    assert refused({**whole, "recipient": {"absent": True}}).pointer == "/recipient"  # what is kept of none
     assert decode(whole).data["memory_mb"] == 512
     assert_kept_whole("004", whole)
     assert_kept_whole("004", bare)
