@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from bus.payloads.described_types import default_of
 from bus.payloads.field_docs import field_docs
 from bus.payloads.payload_types import PayloadType
 
@@ -15,11 +16,8 @@ __all__ = ["field_rows"]
 
 def field_rows(kind: PayloadType) -> list[tuple[str, str, str, str]]:
     """Return one row for each field of *kind*."""
-    described, docs = inspect.type_info(kind.described), field_docs(kind.cls)
-    return [
-        (field.encode_name, _form(field.type), _default(field), docs.get(field.name, ""))
-        for field in getattr(described, "fields", ())
-    ]
+    docs = field_docs(kind.cls)
+    return [(field.encode_name, _form(field.type), _default(field), docs.get(field.name, "")) for field in kind.fields]
 
 
 def _form(kind: Any) -> str:
@@ -40,7 +38,7 @@ def _form(kind: Any) -> str:
 def _default(field: Any) -> str:
     if field.required:
         return "required"
-    default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    if default in (None, msgspec.UNSET, msgspec.NODEFAULT):
+    default = default_of(field)
+    if default is None or default is msgspec.UNSET:
         return "-"
     return msgspec.json.encode(default).decode()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from bus.payloads import rules
-from bus.payloads.described_types import NAMED, walk
+from bus.payloads.described_types import NAMED, default_of, fields_of, walk
 from bus.payloads.payload_types import PayloadType
 
 __all__ = ["DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
@@ -79,16 +79,12 @@ class Shape:
     """What the rules need to know of an object's class: defaults, and the classes below its fields."""
 
     def __init__(self, described: Any) -> None:
-        self._fields = {field.encode_name: field for field in getattr(described, "fields", ())}
+        self._fields = {field.encode_name: field for field in fields_of(described)}
 
     def default(self, field: str) -> Any:
         """Return the default of *field*; UNSET where it has none."""
         found = self._fields.get(field)
-        if found is None or found.required:
-            return msgspec.UNSET
-        if found.default_factory is not msgspec.NODEFAULT:
-            return found.default_factory()
-        return msgspec.UNSET if found.default is msgspec.NODEFAULT else found.default
+        return msgspec.UNSET if found is None or found.required else default_of(found)
 
     def below(self, field: str) -> Shape:
         """Return the shape of the object, or of the items of the list, in *field*."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import inspect
 
-__all__ = ["NAMED", "is_tagged_union", "walk"]
+__all__ = ["NAMED", "default_of", "fields_of", "is_tagged_union", "walk"]
 
 NAMED = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
 """Objects whose members are fields."""
@@ -28,10 +29,20 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(kind))
         yield place, kind
-        waiting += (
-            (f"{place}.{field.name}" if place else field.name, field.type) for field in getattr(kind, "fields", ())
-        )
+        waiting += ((f"{place}.{field.name}" if place else field.name, field.type) for field in fields_of(kind))
         waiting += ((place, below) for below in _below(kind))
+
+
+def fields_of(described: Any) -> tuple[Any, ...]:
+    """Return the fields of what msgspec has *described*; none where it is no object with fields."""
+    return tuple(getattr(described, "fields", ()))
+
+
+def default_of(field: Any) -> Any:
+    """Return what *field* has where it is left out; UNSET where there is nothing of the kind."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
 
 
 def is_tagged_union(kind: Any) -> bool:

@@ -70,7 +70,7 @@ def example_of(kind: PayloadType) -> dict[str, Any] | None:
 def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str, Any] | None:
     """Return *example* with the optional fields that rules ask for."""
     _agree(kind, example)
-    fields = {field.encode_name: field for field in getattr(inspect.type_info(kind.described), "fields", ())}
+    fields = {field.encode_name: field for field in kind.fields}
     for _ in range(_REPAIRS):
         try:
             data = msgspec.json.encode(example)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
@@ -20,6 +21,7 @@ from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.deprecations import Deprecation, deprecations_of
+from bus.payloads.described_types import fields_of
 from bus.payloads.dual_write import Also
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
@@ -119,6 +121,11 @@ class PayloadType:
         if self._described is None:
             self._described = self.form.describe()
         return self._described
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The fields of data, as msgspec describes them. Raises NameError as `described` does."""
+        return fields_of(inspect.type_info(self.described))
 
     @property
     def is_judged_each(self) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import inspect
 
 from bus.payloads.payload_types import PayloadType
 from bus.trust.policy import AllowAll
@@ -139,5 +138,4 @@ def _claims(kinds: list[PayloadType]) -> ChecklistAnswer:
 
 
 def _has(kind: PayloadType, *names: str) -> bool:
-    fields = {field.encode_name for field in getattr(inspect.type_info(kind.described), "fields", ())}
-    return any(name in fields for name in names)
+    return any(field.encode_name in names for field in kind.fields)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from bus.payloads.described_types import walk
+from bus.payloads.described_types import fields_of, walk
 from bus.payloads.payload_types import PayloadType
 from consumers.lint.findings import LintFinding, finding
 
@@ -33,14 +33,10 @@ def lint_type(kind: PayloadType) -> Iterator[LintFinding]:
         yield from check(kind)
 
 
-def _fields(kind: PayloadType) -> list[Any]:
-    return list(getattr(inspect.type_info(kind.described), "fields", ()))
-
-
 def _all_fields(kind: PayloadType) -> Iterator[tuple[str, Any, Any]]:
     """Every field of the type and of its parts: pointer, field, and the object that has it."""
     for path, described in walk(inspect.type_info(kind.described)):
-        for field in getattr(described, "fields", ()):
+        for field in fields_of(described):
             yield f"{path.replace('.', '/')}/{field.encode_name}".lstrip("/"), field, described
 
 
@@ -77,7 +73,7 @@ def _errors(kind: PayloadType) -> Iterator[LintFinding]:
         if field.encode_name in ("error", "failure", "exception") and _is_free_text(field.type):
             yield finding("error-without-code", f"{kind.name}/{place}", f"{field.encode_name} is a text alone")
     for path, described in walk(inspect.type_info(kind.described)):
-        names = {field.encode_name for field in getattr(described, "fields", ())}
+        names = {field.encode_name for field in fields_of(described)}
         called = getattr(getattr(described, "cls", None), "__name__", "")
         is_error = called.endswith(("Error", "Failure", "ErrorInfo")) or (not path and ".error" in f".{kind.name}")
         has_code = any(name in ("code", "error", "content") or name.endswith("_code") for name in names)
@@ -87,16 +83,16 @@ def _errors(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _output(kind: PayloadType) -> Iterator[LintFinding]:
-    names = {field.encode_name for field in _fields(kind)}
+    names = {field.encode_name for field in kind.fields}
     if names & {"is_truncated", "output_ref", "return_contract", "artifacts"}:
         return
-    for field in _fields(kind):
+    for field in kind.fields:
         if _OUTPUT.search(field.encode_name) and _is_anything(field.type):
             yield finding("raw-output", f"{kind.name}/{field.encode_name}", f"{field.encode_name} takes anything")
 
 
 def _generic(kind: PayloadType) -> Iterator[LintFinding]:
-    fields = _fields(kind)
+    fields = kind.fields
     open_ones = [field.encode_name for field in fields if _is_anything(field.type)]
     others = [field for field in fields if not _is_anything(field.type)]
     says_nothing = not others or (
@@ -109,7 +105,7 @@ def _generic(kind: PayloadType) -> Iterator[LintFinding]:
 def _approval(kind: PayloadType) -> Iterator[LintFinding]:
     if "approval" not in kind.name or not kind.name.endswith(("request", "requested", "required", "approval")):
         return
-    reasons = [field for field in _fields(kind) if field.encode_name in ("reason", "justification", "why")]
+    reasons = [field for field in kind.fields if field.encode_name in ("reason", "justification", "why")]
     if not any(field.required and (getattr(_bare(field.type), "min_length", None) or 0) >= 1 for field in reasons):
         yield finding("approval-without-reason", kind.name, "its reason is missing, optional, or may be empty")
 
@@ -121,12 +117,12 @@ def _hashes(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _width(kind: PayloadType) -> Iterator[LintFinding]:
-    if (count := len(_fields(kind))) > _MOST_FIELDS:
+    if (count := len(kind.fields)) > _MOST_FIELDS:
         yield finding("too-many-fields", kind.name, f"{count} flat fields, more than {_MOST_FIELDS}")
 
 
 def _prose(kind: PayloadType) -> Iterator[LintFinding]:
-    fields = _fields(kind)
+    fields = kind.fields
     texts = [field for field in fields if _is_free_text(field.type)]
     needed = [field for field in fields if field.required]
     is_prose = all(field in texts for field in needed) and any(_PROSE.search(field.encode_name) for field in needed)
@@ -136,7 +132,7 @@ def _prose(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _context(kind: PayloadType) -> Iterator[LintFinding]:
-    for field in _fields(kind):
+    for field in kind.fields:
         bare = _bare(field.type)
         if _CONTEXT.search(field.encode_name) and isinstance(bare, inspect.ListType | inspect.VarTupleType):
             item = _bare(bare.item_type)
@@ -145,7 +141,7 @@ def _context(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _is_turn(kind: Any) -> bool:
-    names = {field.encode_name for field in getattr(kind, "fields", ())}
+    names = {field.encode_name for field in fields_of(kind)}
     return {"role", "content"} <= names
 
 
@@ -158,8 +154,8 @@ def _effects(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _decisions(kind: PayloadType) -> Iterator[LintFinding]:
-    for field in _fields(kind):
-        if _DECIDES.search(field.encode_name) and not kind.rules and len(_fields(kind)) > 1:
+    for field in kind.fields:
+        if _DECIDES.search(field.encode_name) and not kind.rules and len(kind.fields) > 1:
             yield finding("decision-without-rules", f"{kind.name}/{field.encode_name}", "it decides, and has no rules")
 
 

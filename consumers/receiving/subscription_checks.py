@@ -60,7 +60,7 @@ def requirements_of(kind: PayloadType, given: Sequence[str]) -> tuple[str, ...]:
     for name in given:
         pointer = name if str(name).startswith("/") else f"/{name}"
         if not knows_field(kind.described, f"/data{pointer}"):
-            fields = [field.encode_name for field in getattr(msgspec.inspect.type_info(kind.described), "fields", ())]
+            fields = [field.encode_name for field in kind.fields]
             raise ConfigurationError(f"requires names {name!r}, which {kind.name} does not have{nearest(name, fields)}")
         found.append(pointer)
     return tuple(found)

@@ -100,7 +100,9 @@ class Feed(LineFeed):
         self._once = "idempotency_key" in options
         self._run = secrets.token_hex(6)
         self._fields = _field_names(kind) if typed else None
-        self._required = _required_names(kind) if typed else frozenset[str]()
+        self._required = (
+            frozenset(field.encode_name for field in kind.fields if field.required) if typed else frozenset()
+        )
         self._ignore_unknown = ignore_unknown
         self._ignored: dict[str, int] = {}
 
@@ -204,12 +206,7 @@ def _field_names(kind: PayloadType) -> frozenset[str] | None:
     described: Any = msgspec.inspect.type_info(kind.described)
     if getattr(described, "tag", None) is not None:
         return None
-    return frozenset(field.encode_name for field in described.fields)
-
-
-def _required_names(kind: PayloadType) -> frozenset[str]:
-    described: Any = msgspec.inspect.type_info(kind.described)
-    return frozenset(field.encode_name for field in described.fields if field.required)
+    return frozenset(field.encode_name for field in kind.fields)
 
 
 def _size_of(stream: BinaryIO) -> int | None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
-from msgspec import inspect
 
 from bus.errors import ContractError, UnknownTypeError
 from bus.evolution.review import TypeReview, review_types
@@ -82,7 +80,7 @@ def list_(session: CommandSession, target: str | None, family: str | None) -> in
     kinds = [kind for name in names if (kind := registry.get(name)) is not None]
     if session.as_json:
         for kind in kinds:
-            fields = {field.encode_name: field.required for field in _fields_of(kind)}
+            fields = {field.encode_name: field.required for field in kind.fields}
             print_json(
                 {
                     "type": kind.name,
@@ -306,12 +304,8 @@ def _selected(names: tuple[str, ...], target: str | None, *, older: bool = False
     return kinds
 
 
-def _fields_of(kind: PayloadType) -> tuple[Any, ...]:
-    return tuple(getattr(inspect.type_info(kind.described), "fields", ()))
-
-
 def _listed(kind: PayloadType) -> str:
-    return " ".join(field.encode_name + ("" if field.required else "?") for field in _fields_of(kind))
+    return " ".join(field.encode_name + ("" if field.required else "?") for field in kind.fields)
 
 
 def _spoken(kind: PayloadType) -> str | None:
