@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 import msgspec
 
 from bus.errors import ContractError
-from bus.payloads.rules import value_of
+from bus.payloads.rules import value_at, value_of
 from bus.protocol.envelope import Metadata, Performative, Routing
 
 __all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "Spoken", "make_terms"]
@@ -104,7 +104,7 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
             text = f"{given!r} is not what {metadata.message_type} says: {spoken!r}"
             raise ContractError(text, "/metadata/performative", "schema_violation")
         for pointer, place in self.same_as.items():
-            said, sealed = _at(payload, pointer), _sealed(metadata, routing, place)
+            said, sealed = value_at(payload, pointer), _sealed(metadata, routing, place)
             if said is not None and sealed is not None and said != sealed:
                 raise ContractError(f"differs from {place} of the same message", f"/data{pointer}", "schema_violation")
 
@@ -142,14 +142,6 @@ def make_terms(
     )
 
 
-def _at(subject: Any, pointer: str) -> Any:
-    for step in pointer.split("/")[1:]:
-        subject = value_of(subject, step)
-        if subject is None or subject is msgspec.UNSET:
-            return None
-    return subject
-
-
 def _sealed(metadata: Metadata, routing: Routing, pointer: str) -> Any:
     layer, _, rest = pointer[1:].partition("/")
-    return _at(metadata if layer == "metadata" else routing, f"/{rest}")
+    return value_at(metadata if layer == "metadata" else routing, f"/{rest}")

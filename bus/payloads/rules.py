@@ -43,6 +43,7 @@ __all__ = [
     "check_rules",
     "exactly_one",
     "holds",
+    "value_at",
     "value_of",
     "when",
 ]
@@ -206,6 +207,15 @@ def value_of(subject: Any, field: str) -> Any:
         return subject.get(field, msgspec.UNSET)
     value = getattr(subject, field, msgspec.UNSET)
     return getattr(subject, attribute_of(type(subject), field), msgspec.UNSET) if value is msgspec.UNSET else value
+
+
+def value_at(subject: Any, pointer: str) -> Any:
+    """What *subject* has at *pointer*, below its fields; None where there is nothing."""
+    for field in pointer.split("/")[1:]:
+        subject = value_of(subject, field)
+        if subject is None or subject is msgspec.UNSET:
+            return None
+    return subject
 
 
 def _given(condition: Any, subject: Any) -> bool:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from bus.errors import ConfigurationError, ContractError
 from bus.nearest import nearest
 from bus.payloads.known_fields import knows_field
 from bus.payloads.payload_types import PayloadType
-from bus.payloads.rules import value_of
+from bus.payloads.rules import value_at
 from bus.protocol.sealing import Message
 from bus.redaction import cut, redacted
 from consumers.declaration import SemanticCheck, Subscription
@@ -30,7 +28,7 @@ def check_message(subscription: Subscription, payload: Any, message: Message) ->
     Reasons: `schema_violation`, `semantic_violation`.
     """
     for pointer in subscription.requires:
-        if _at(payload, pointer) is None:
+        if value_at(payload, pointer) is None:
             raise ContractError("its handler here requires it", f"/data{pointer}", "schema_violation")
     for check in subscription.checks:
         try:
@@ -64,14 +62,6 @@ def requirements_of(kind: PayloadType, given: Sequence[str]) -> tuple[str, ...]:
             raise ConfigurationError(f"requires names {name!r}, which {kind.name} does not have{nearest(name, fields)}")
         found.append(pointer)
     return tuple(found)
-
-
-def _at(subject: Any, pointer: str) -> Any:
-    for token in pointer.split("/")[1:]:
-        subject = value_of(subject, token)
-        if subject is None or subject is msgspec.UNSET:
-            return None
-    return subject
 
 
 def _name(check: SemanticCheck) -> str:
