@@ -18,6 +18,7 @@ from bus.errors import ContractError
 from bus.gates import MOST_HOPS
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
+from bus.payloads.envelope_terms import NO_TERMS
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import (
     PROTOCOL,
@@ -263,6 +264,8 @@ def default_ttl_s(kind: PayloadType, origin: PublisherIdentity) -> float:
 def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Draft:
     """Return *draft* with what its type says, or takes from data, for the options it leaves out."""
     terms, payload = kind.terms, draft.payload
+    if terms is NO_TERMS:
+        return draft
     options: dict[str, object] = {
         name: value
         for name in terms.takes

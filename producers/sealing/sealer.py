@@ -18,7 +18,7 @@ from bus.errors import ConfigurationError, ContractError, SigningError, UnknownT
 from bus.payloads.class_forms import Payload
 from bus.payloads.dual_write import Also, in_share
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
-from bus.protocol import canonical, sealing
+from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
 from bus.protocol.sealing import Message
@@ -83,10 +83,10 @@ class Sealer:
                     return sealed
             kind = payload_type(draft.payload)
             data = encode_payload(draft.payload) if data is None else data
-            if kind.also is not None and both_versions:
-                pair = self._pair_of(draft, kind, kind.also, cause)
-                if pair is not None:
-                    return self._seal_pair(pair, cause=cause, answers=answers, topic=topic, origin=origin)
+            if kind.also is not None and both_versions and not isinstance(draft, PairedDraft):
+                return self._seal_versions(
+                    draft, kind, kind.also, cause=cause, answers=answers, topic=topic, origin=origin
+                )
             sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
@@ -140,46 +140,40 @@ class Sealer:
 
     # Two versions.
 
-    def _pair_of(
-        self, draft: Draft, kind: PayloadType, also: Also[Any], cause: Message | None
-    ) -> tuple[Draft, Draft | None] | None:
-        """Return *draft* in the older version, and in the newer one where it is sent in both; None: in its own alone.
-
-        A conversation goes on in the version it began with.
-        """
-        if isinstance(draft, PairedDraft):
-            return None
-        older = payload_type(also.older)
-        identity = draft.idempotency_key or f"versions-{self._entropy(_ENTROPY_BYTES).hex()}"
-        old = msgspec.structs.replace(draft, payload=also.convert(draft.payload), message_id=None)
-        continues = cause is not None and cause.message_type == kind.name
-        if continues and cause is not None and cause.metadata.schema_version.partition(".")[0] == str(older.major):
-            return old, None
-        if not in_share(identity, also.share):
-            return old, None
-        content_hash = canonical.digest(encode_payload(old.payload))
-        return (
-            _paired(old, identity, OtherVersion(schema_version=kind.version)),
-            _paired(draft, identity, OtherVersion(content_hash=content_hash, schema_version=older.version)),
-        )
-
-    def _seal_pair(
+    def _seal_versions(
         self,
-        pair: tuple[Draft, Draft | None],
+        draft: Draft,
+        kind: PayloadType,
+        also: Also[Any],
         *,
         cause: Message | None,
         answers: bool,
         topic: str | None,
         origin: PublisherIdentity | None,
     ) -> SealedRecord:
-        old_draft, new_draft = pair
-        # Both fall into one partition, in this order.
-        older = self.seal(old_draft, cause=cause, answers=answers, topic=topic, origin=origin)
-        if new_draft is None:
+        """Seal *draft* in the older version, and in its own as well where both are sent.
+
+        A conversation goes on in the version it began with.
+        """
+        kind_of_older = payload_type(also.older)
+        identity = draft.idempotency_key or f"versions-{self._entropy(_ENTROPY_BYTES).hex()}"
+        old = msgspec.structs.replace(draft, payload=also.convert(draft.payload), message_id=None)
+        began_older = (
+            cause is not None
+            and cause.message_type == kind.name
+            and cause.metadata.schema_version.partition(".")[0] == str(kind_of_older.major)
+        )
+        both = not began_older and in_share(identity, also.share)
+        if both:
+            old = _paired(old, identity, OtherVersion(schema_version=kind.version))
+        older = self.seal(old, cause=cause, answers=answers, topic=topic, origin=origin)
+        if not both:
             return older
-        key, conversation = new_draft.key, older.message.metadata.conversation_id
-        together = msgspec.structs.replace(new_draft, conversation_id=conversation, key=key)
-        newer = self.seal(together, cause=cause, answers=answers, topic=topic, origin=origin)
+        # Both fall into one partition, in this order.
+        together = msgspec.structs.replace(draft, conversation_id=older.message.metadata.conversation_id)
+        content_hash = older.message.verification.content_hash
+        other = OtherVersion(content_hash=content_hash, schema_version=kind_of_older.version)
+        newer = self.seal(_paired(together, identity, other), cause=cause, answers=answers, topic=topic, origin=origin)
         return msgspec.structs.replace(newer, older=older)
 
     # The compiled way.
