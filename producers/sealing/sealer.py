@@ -82,11 +82,13 @@ class Sealer:
                 if sealed is not None:
                     return sealed
             kind = payload_type(draft.payload)
-            data = encode_payload(draft.payload) if data is None else data
             if kind.also is not None and both_versions and not isinstance(draft, PairedDraft):
+                # What was queued is sent, whatever its payload holds by now.
+                queued = draft if data is None else msgspec.structs.replace(draft, payload=kind.decode(data))
                 return self._seal_versions(
-                    draft, kind, kind.also, cause=cause, answers=answers, topic=topic, origin=origin
+                    queued, kind, kind.also, cause=cause, answers=answers, topic=topic, origin=origin
                 )
+            data = encode_payload(draft.payload) if data is None else data
             sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)

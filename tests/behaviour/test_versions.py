@@ -219,6 +219,27 @@ class TestDualWrite:
             await settled(url, handled, 1)
         assert await _versions(url) == Counter({"1.0.0": 1, "2.0.0": 1})
 
+    async def test_what_a_handler_queued_is_sent_in_both_versions_as_it_was(self, url: str) -> None:
+        @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1))
+        class Changing(msgspec.Struct, kw_only=True):
+            number: int
+            first_name: str
+            last_name: str
+
+        app = App("shop@svc", group="shop")
+
+        @app.on(Booked)
+        async def order(booked: Booked, context: Context) -> None:
+            placed = Changing(number=booked.number, first_name="A", last_name="L")
+            context.send(placed)
+            placed.number = 99
+
+        handled: Counter[int] = Counter()
+        async with running(url, app, consumer(OrderV1, handled)), connect(url, agent="x@svc") as bus:
+            await bus.publish(Booked(number=1))
+            await settled(url, handled, 1)
+        assert await _numbers(url, "agents.order.placed") == Counter({1: 2})
+
     async def test_a_share_of_the_messages_is_written_in_both_versions(self, url: str) -> None:
         @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1, share=0.25))
         class Some(msgspec.Struct, frozen=True, kw_only=True):
