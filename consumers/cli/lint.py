@@ -8,17 +8,14 @@ from __future__ import annotations
 import click
 import msgspec
 
-from bus.errors import ContractError
-from bus.protocol import sealing
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
-from bus.transports.read_all import scan
 from bus.vocabulary import BUILT_IN
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.io.progress import Progress
+from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.declaration import Declaration
 from consumers.lint.app_checks import lint_app
@@ -120,10 +117,7 @@ def _declared(target: str) -> Declaration:
 
 
 def _app(target: str) -> list[LintFinding]:
-    def is_own(kind: object) -> bool:
-        return getattr(kind, "name", "") not in BUILT_IN or BUILT_IN.get(getattr(kind, "name", "")) is not kind
-
-    return list(lint_app(_declared(target), own=is_own))
+    return list(lint_app(_declared(target), own=lambda kind: BUILT_IN.get(kind.name) is not kind))
 
 
 def _traffic(session: CommandSession, url: str) -> list[LintFinding]:
@@ -138,18 +132,8 @@ def _traffic(session: CommandSession, url: str) -> list[LintFinding]:
                 and name.kind == "message"
                 and name.namespace == settings.bus.namespace
             ]
-            size = 0
-            for topic in topics:
-                size += sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
-            with Progress(size, unit="messages", alone=True) as progress:
-                for topic in topics:
-                    async for record in scan(transport, topic):
-                        try:
-                            message = sealing.parse(record.value)
-                        except ContractError:
-                            continue
-                        seen.look(message, f"{topic}/{record.partition}/{record.offset}")
-                        progress.show(seen.messages, seen.messages)
+            async for _topic, message, place in recorded_messages(transport, topics):
+                seen.look(message, place)
         return 0
 
     execute(body)

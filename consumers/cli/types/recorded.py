@@ -12,15 +12,14 @@ from typing import Final
 import click
 import msgspec
 
-from bus.errors import ContractError, TopicMissingError
+from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType
-from bus.protocol import sealing
+from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
 from bus.topics.names import message_topic
-from bus.transports.read_all import scan
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.io.progress import Progress
+from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.session import CommandSession
 from consumers.declaration import Subscription
 from consumers.receiving.subscription_checks import check_message
@@ -53,24 +52,15 @@ def check(
 
     async def body(_: object) -> int:
         nonlocal total
+        topics = {message_topic(settings.bus.namespace, kind.name): kind for kind in kinds}
         async with session.open(settings) as transport:
-            topics = {message_topic(settings.bus.namespace, kind.name): kind for kind in kinds}
-            sizes = {}
-            for topic in topics:
-                try:
-                    sizes[topic] = sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
-                except TopicMissingError:
-                    continue
-            with Progress(sum(sizes.values()), unit="messages", alone=True) as progress:
-                for topic in sizes:
-                    async for record in scan(transport, topic):
-                        total += 1
-                        progress.show(total, total)
-                        kind = topics[topic]
-                        refusal = _refusal(kind, record.value, subscriptions.get(kind.name))
-                        if refusal is not None:
-                            refusals[refusal] += 1
-                            firsts.setdefault(refusal, f"{topic}/{record.partition}/{record.offset}")
+            async for topic, message, place in recorded_messages(transport, topics):
+                total += 1
+                kind = topics[topic]
+                refusal = _refusal(kind, message, subscriptions.get(kind.name))
+                if refusal is not None:
+                    refusals[refusal] += 1
+                    firsts.setdefault(refusal, place)
         return 0
 
     execute(body)
@@ -78,12 +68,7 @@ def check(
     return bool(refusals)
 
 
-def _refusal(kind: PayloadType, value: bytes | None, subscription: Subscription | None) -> _Refusal | None:
-    try:
-        message = sealing.parse(value)
-    except ContractError:
-        # No message at all, in any version: that is the business of `verify`.
-        return None
+def _refusal(kind: PayloadType, message: Message, subscription: Subscription | None) -> _Refusal | None:
     try:
         payload = kind.open(message)
         if subscription is not None:

@@ -1,0 +1,47 @@
+"""The recorded messages of a log, topic by topic and one page at a time, with a progress bar.
+
+Owns the walk. What is no message at all is passed over: that is the business of `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import NamedTuple
+
+from bus.errors import ContractError, TopicMissingError
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.transports.base import Transport
+from bus.transports.read_all import scan
+from consumers.cli.io.progress import Progress
+
+__all__ = ["RecordedMessage", "recorded_messages"]
+
+
+class RecordedMessage(NamedTuple):
+    """A message, and where it lies: `TOPIC/PARTITION/OFFSET`."""
+
+    topic: str
+    message: Message
+    place: str
+
+
+async def recorded_messages(transport: Transport, topics: Iterable[str]) -> AsyncIterator[RecordedMessage]:
+    """Yield every message that *topics* hold now; a topic that does not exist holds none."""
+    sizes: dict[str, int] = {}
+    for topic in topics:
+        try:
+            sizes[topic] = sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
+        except TopicMissingError:
+            continue
+    seen = 0
+    with Progress(sum(sizes.values()), unit="messages", alone=True) as progress:
+        for topic in sizes:
+            async for record in scan(transport, topic):
+                seen += 1
+                progress.show(seen, seen)
+                try:
+                    message = sealing.parse(record.value)
+                except ContractError:
+                    continue
+                yield RecordedMessage(topic, message, f"{topic}/{record.partition}/{record.offset}")
