@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import BinaryIO, cast
 
@@ -36,10 +37,6 @@ from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
 
 __all__ = ["publish"]
-
-_IN_MEMORY = (
-    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or kafka://..."
-)
 
 
 @click.command()
@@ -140,24 +137,13 @@ def publish(
     }
     options = cast("Options", {name: value for name, value in given.items() if value is not None})
 
-    async def body(interrupts: Interrupts) -> int:
-        async with connect(settings=settings, agent=agent) as bus:
-            if not bus.transport.features.durable:
-                raise click.UsageError(_IN_MEMORY)
-            if schema_version is not None or not creates_topics(settings, bus.transport.features):
-                await _require_topic(bus, message_type)
-            feed = Feed(
-                bus.publisher,
-                kind,
-                options,
-                typed=schema_version is None,
-                stream=file,
-                ignore_unknown=ignore_unknown,
-            )
-            interrupts.soften = feed.stop
-            return await _publish(bus, feed, timeout, message_type)
+    async def open_feed(bus: Bus) -> LineFeed:
+        if schema_version is not None or not creates_topics(settings, bus.transport.features):
+            await _require_topic(bus, message_type)
+        typed = schema_version is None
+        return Feed(bus.publisher, kind, options, typed=typed, stream=file, ignore_unknown=ignore_unknown)
 
-    return execute(body)
+    return _run(settings, agent, open_feed, timeout, message_type)
 
 
 def _what(given: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
@@ -174,13 +160,31 @@ def _what(given: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
 def _publish_foreign(
     settings: Settings, dialect: str, defaults: Defaults, file: BinaryIO, timeout_s: float | None
 ) -> int:
+    async def open_feed(bus: Bus) -> LineFeed:
+        return ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
+
+    return _run(settings, defaults.sender or "cli@sealbus", open_feed, timeout_s, f"messages of dialect {dialect}")
+
+
+def _run(
+    settings: Settings,
+    agent: str | Agent,
+    open_feed: Callable[[Bus], Awaitable[LineFeed]],
+    timeout_s: float | None,
+    what: str,
+) -> int:
+    """Publish the lines of the feed that *open_feed* opens, until they or the user end it."""
+
     async def body(interrupts: Interrupts) -> int:
-        async with connect(settings=settings, agent=defaults.sender or "cli@sealbus") as bus:
+        async with connect(settings=settings, agent=agent) as bus:
             if not bus.transport.features.durable:
-                raise click.UsageError(_IN_MEMORY)
-            feed = ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
+                raise click.UsageError(
+                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "
+                    "kafka://..."
+                )
+            feed = await open_feed(bus)
             interrupts.soften = feed.stop
-            return await _publish(bus, feed, timeout_s, f"messages of dialect {dialect}")
+            return await _publish(bus, feed, timeout_s, what)
 
     return execute(body)
 
