@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from bus.clock import ManualClock
-from bus.errors import FencedError, LogFullError
+from bus.errors import DamagedError, FencedError, LogFullError
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.sqlite import subscription
@@ -215,3 +215,12 @@ async def test_a_member_keeps_its_other_topics_when_one_loses_its_partitions(pro
     await one.poll()
     await until(lambda: one.holds() == 2)
     assert {assignment.topic for assignment in one.subscription.assignments()} == {"a.b"}
+
+
+async def test_a_lease_that_can_be_neither_written_nor_found_says_that_the_log_is_damaged(processes, tmp_path):
+    """As where a damaged page lets an index and its table say two things."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as file:
+        file.execute("CREATE TRIGGER lost BEFORE INSERT ON leases BEGIN SELECT RAISE(IGNORE); END")
+        file.commit()
+    with pytest.raises(DamagedError):
+        await processes[0].join("one")
