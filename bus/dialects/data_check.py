@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bus import vocabulary
 from bus.dialects.faults import shown, value_at
 from bus.errors import ContractError, DialectError
-from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.payloads.payload_types import PayloadType, Registry
 from bus.payloads.rules import check_rules
 from bus.protocol import canonical
 from bus.protocol.envelope import DATA_DEPTH
 from bus.protocol.identifiers import is_schema_version
-from bus.vocabulary import OLDER
+from bus.vocabulary import older
 
 __all__ = ["Places", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
 
@@ -41,8 +40,7 @@ def kind_of(types: Registry, name: str, version: str) -> PayloadType | None:
         return None
     if version.partition(".")[0] == str(kind.major):
         return kind
-    older = OLDER.get((name, version))
-    return None if older is None else payload_type(getattr(vocabulary, older[1]))
+    return older(name, version)
 
 
 def default_lifetime_ms(kind: PayloadType) -> int:

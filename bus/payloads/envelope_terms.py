@@ -31,6 +31,11 @@ class ByField(msgspec.Struct, frozen=True):
     values: dict[str, Performative]
     otherwise: Performative | None = None
 
+    @property
+    def words(self) -> tuple[Performative, ...]:
+        """Every performative that can follow."""
+        return tuple(dict.fromkeys([*self.values.values(), *([self.otherwise] if self.otherwise else [])]))
+
     def of(self, payload: Any) -> Performative | None:
         """Return the performative of *payload*."""
         value = value_of(payload, self.field)
@@ -123,9 +128,7 @@ def make_terms(
 ) -> EnvelopeTerms:
     """Return the terms of type *name*; raise ContractError for what no envelope can have."""
     allowed = get_args(Performative)
-    spoken = (
-        [*performative.values.values(), performative.otherwise] if isinstance(performative, ByField) else [performative]
-    )
+    spoken = performative.words if isinstance(performative, ByField) else (performative,)
     for word in spoken:
         if word is not None and word not in allowed:
             raise ContractError(f"@payload({name!r}): performative {word!r} is none of {', '.join(allowed)}")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bus.vocabulary.trust import *  # noqa: F403
     from bus.vocabulary.usage import *  # noqa: F403
 
-__all__ = ["BUILT_IN", "FAMILIES", "OLDER", "Vocabulary", "family_of"]
+__all__ = ["BUILT_IN", "FAMILIES", "OLDER", "Vocabulary", "family_of", "older"]
 
 FAMILIES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -228,6 +228,12 @@ _CLASSES: Final = {
 def family_of(name: str) -> str | None:
     """Return the family of message type *name*; None for a type that is not built in."""
     return _FAMILY_OF.get(name)
+
+
+def older(name: str, version: str) -> PayloadType | None:
+    """Return the type *name* in a *version* that is read and not written any more; None where there is none."""
+    place = OLDER.get((name, version))
+    return None if place is None else payload_type(getattr(import_module(f"{__name__}.{place[0]}"), place[1]))
 
 
 class Vocabulary(Registry):

@@ -50,19 +50,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         """Every message type that moves it."""
         return frozenset(name for move in self.moves for name in move.types)
 
-    def next_state(self, state: str, message_type: str, party: str, values: dict[str, str]) -> str | None:
-        """Return the state after *message_type* with *values* of data from *party*; None where that is no move.
-
-        `before` as the result means: the state that it was in before its present one.
-        """
-        if state in self.terminal:
-            return None
-        for move in self.moves:
-            fits = message_type in move.types and (state in move.sources or "any" in move.sources)
-            if fits and move.party in (party, "any") and all(values.get(name) == value for name, value in move.given):
-                return state if move.target == "same" else move.target
-        return None
-
 
 def _by_status(
     sources: tuple[str, ...], party: Party, message_type: str, field: str, statuses: tuple[str, ...]

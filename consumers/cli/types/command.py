@@ -21,8 +21,8 @@ from bus.exports.json_schema import schema_of
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
-from bus.payloads.payload_types import PayloadType, payload_type
-from bus.vocabulary import OLDER, family_of
+from bus.payloads.payload_types import PayloadType
+from bus.vocabulary import OLDER, family_of, older
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.printing import encode_json, print_json, print_table
@@ -181,7 +181,7 @@ def export(session: CommandSession, folder: Path, names: tuple[str, ...], target
     \b
     Exit codes: 0 written, 1 a published version would have changed.
     """
-    kinds = _selected(names, target, older=True)
+    kinds = _selected(names, target, with_older=True)
     registry, refused, fresh = SchemaFolder(folder), 0, 0
     for kind in kinds:
         try:
@@ -293,14 +293,12 @@ def _found(name: str, target: str | None) -> PayloadType:
     return kind
 
 
-def _selected(names: tuple[str, ...], target: str | None, *, older: bool = False) -> list[PayloadType]:
+def _selected(names: tuple[str, ...], target: str | None, *, with_older: bool = False) -> list[PayloadType]:
     if names:
         return [_found(name, target) for name in names]
     kinds = sorted(registry_of(app_of(target)), key=lambda kind: kind.name)
-    if older:
-        from bus import vocabulary
-
-        kinds += [payload_type(getattr(vocabulary, cls)) for _, cls in OLDER.values()]
+    if with_older:
+        kinds += [kind for place in OLDER if (kind := older(*place)) is not None]
     return kinds
 
 
@@ -310,10 +308,7 @@ def _listed(kind: PayloadType) -> str:
 
 def _spoken(kind: PayloadType) -> str | None:
     said = kind.terms.performative
-    if isinstance(said, ByField):
-        words = dict.fromkeys([*said.values.values(), *([said.otherwise] if said.otherwise else [])])
-        return "/".join(words)
-    return said
+    return "/".join(said.words) if isinstance(said, ByField) else said
 
 
 def _doc(kind: PayloadType) -> str:
