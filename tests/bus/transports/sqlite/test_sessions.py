@@ -222,5 +222,6 @@ async def test_a_lease_that_can_be_neither_written_nor_found_says_that_the_log_i
     with contextlib.closing(sqlite3.connect(tmp_path / "x.db")) as file:
         file.execute("CREATE TRIGGER lost BEFORE INSERT ON leases BEGIN SELECT RAISE(IGNORE); END")
         file.commit()
+    await processes[0].join("one")
     with pytest.raises(DamagedError):
-        await processes[0].join("one")
+        await polled_for_ever(processes[0])
