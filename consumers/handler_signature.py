@@ -15,10 +15,10 @@ from inspect import Parameter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union
 
-from bus.errors import ConfigurationError, UnknownTypeError
+from bus.errors import ConfigurationError
 from bus.nearest import nearest
 from bus.payloads.no_payload import could_be_marked, is_base, is_typed_dict
-from bus.payloads.payload_types import PayloadType, payload_type
+from bus.payloads.payload_types import PayloadType, is_payload
 from consumers.context import Context
 from consumers.handling.composition import name_of
 from producers.sealing.options import Draft
@@ -210,11 +210,7 @@ def _signed(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _is_payload(cls: Any) -> bool:
-    try:
-        payload_type(cls)
-    except UnknownTypeError:
-        return False
-    return isinstance(cls, type)
+    return isinstance(cls, type) and is_payload(cls)
 
 
 def _told(hint: Any) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
 
 from bus.clock import Clock, SystemClock
-from bus.errors import UnknownTypeError, WrongLoopError
+from bus.errors import WrongLoopError
 from bus.opening import Opening
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import payload_type
+from bus.payloads.payload_types import is_payload
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
@@ -144,7 +144,7 @@ class Bus:
         """
         self._check_loop()
         # A payload may be iterable itself: a TypedDict's has its keys, a Pydantic model its fields.
-        if not isinstance(source, Iterable | AsyncIterable) or _is_payload(source):
+        if not isinstance(source, Iterable | AsyncIterable) or is_payload(source):
             raise TypeError(
                 f"publish_many takes an iterable of payloads, such as a list or a generator, not "
                 f"{type(source).__name__}; one payload is for publish"
@@ -195,14 +195,6 @@ class Bus:
                 "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use "
                 "connect_sync(...)"
             )
-
-
-def _is_payload(source: object) -> bool:
-    try:
-        payload_type(source)
-    except UnknownTypeError:
-        return False
-    return True
 
 
 def make_publisher(

@@ -34,7 +34,7 @@ from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
 from bus.protocol.validation_errors import translate
 
-__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "payload", "payload_type", "untyped"]
+__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "is_payload", "payload", "payload_type", "untyped"]
 
 Risk = Literal["low", "medium", "high"]
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -432,6 +432,15 @@ def payload_type(subject: object) -> PayloadType:
     if not isinstance(mark, PayloadType):
         raise UnknownTypeError(not_marked(subject, _MARK))
     return mark
+
+
+def is_payload(subject: object) -> bool:
+    """Whether *subject* is a payload, or a class, marked with `@payload`."""
+    try:
+        payload_type(subject)
+    except UnknownTypeError:
+        return False
+    return True
 
 
 def encode_payload(subject: Any) -> bytes:
