@@ -20,15 +20,15 @@ from bus.payloads.reading import nests_tags
 
 __all__ = ["find_costly"]
 
-_HASHABLE: Final = (
+_MEMBERS: Final = (
     inspect.StrType,
     inspect.BytesType,
     inspect.DateType,
     inspect.LiteralType,
     inspect.EnumType,
-    # Without an annotation JSON gives strings as keys; of a set only what can be told is accepted.
-    inspect.AnyType,
 )
+_KEYS: Final = (*_MEMBERS, inspect.AnyType)
+"""Without an annotation JSON gives strings as keys; a set without one takes numbers."""
 _MOST_TEXT: Final = 4_096
 _MOST_FIELDS: Final = 256
 
@@ -41,11 +41,12 @@ def find_costly(cls: type[Any]) -> str | None:
 def _faults(cls: type[Any]) -> Iterator[str]:
     for place, kind in walk(inspect.type_info(cls)):
         if isinstance(kind, inspect.SetType | inspect.FrozenSetType):
-            yield from _check_hashed(f"{place}: members of a set", kind.item_type, "write list[...]")
+            yield from _check_hashed(f"{place}: members of a set", kind.item_type, _MEMBERS, "write list[...]")
         elif isinstance(kind, inspect.DictType):
             yield from _check_hashed(
                 f"{place}: keys of a dict",
                 kind.key_type,
+                _KEYS,
                 "write a list of pairs, list[tuple[key, value]], or keys as str",
             )
         elif isinstance(kind, inspect.StrType) and kind.pattern is not None:
@@ -65,9 +66,9 @@ def _faults(cls: type[Any]) -> Iterator[str]:
             yield f"{place}: msgspec.Raw in a type of tagged unions within tagged unions: write Any"
 
 
-def _check_hashed(what: str, kind: Any, instead: str) -> Iterator[str]:
+def _check_hashed(what: str, kind: Any, allowed: tuple[type, ...], instead: str) -> Iterator[str]:
     for member in _members(kind):
-        if not isinstance(member, _HASHABLE):
+        if not isinstance(member, allowed):
             name = type(member).__name__.removesuffix("Type").lower()
             yield (
                 f"{what} may be str, bytes, date, Literal or Enum, and not {name}, "

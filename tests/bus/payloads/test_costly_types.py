@@ -51,6 +51,19 @@ def test_what_hashes_with_a_secret_is(hashed: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "annotation", [set, frozenset, set[Any], frozenset[Any], list[set[Any]], set[str | Any], set[Any] | None]
+)
+def test_a_set_of_anything_is_refused_for_it_takes_numbers(annotation: Any) -> None:
+    with pytest.raises(ContractError, match=r"x: members of a set .* and not any, .* write list"):
+        payload("costly.set")(holder(annotation))
+
+
+@pytest.mark.parametrize("annotation", [dict, dict[Any, int], dict[str, Any]])
+def test_keys_without_an_annotation_are_texts_and_may_be(annotation: Any) -> None:
+    assert find_costly(holder(annotation)) is None
+
+
+@pytest.mark.parametrize(
     "annotation",
     [
         text("^[a-z]*$", None),
