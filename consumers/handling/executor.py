@@ -292,8 +292,11 @@ class Executor:
 
         A record that no topic accepts is found before the result is committed.
         """
+        types = self._plan.view.registry
         outputs = [
-            record for sealed in seal_outputs(self._publisher, message, drafts, returned) for record in sealed.records
+            record
+            for sealed in seal_outputs(self._publisher, message, drafts, returned, types)
+            for record in sealed.records
         ]
         if hold is not None:
             await self._dispositions.check(outputs)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from bus.errors import ContractError, Reject, text_of
-from bus.payloads.payload_types import untyped
+from bus.payloads.payload_types import Registry, untyped
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import uuid7
@@ -28,6 +28,7 @@ from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.error_codes import lookup
 from consumers.deadletters.records import Failure
+from consumers.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord
@@ -47,18 +48,24 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def seal_outputs(
-    publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any
+    publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any, registry: Registry | None = None
 ) -> Sequence[SealedRecord]:
-    """Seal what a handler *queued*, then what it *returned* as answers to *message*. Raises PublishRejected."""
+    """Seal what a handler *queued*, then what it *returned* as answers to *message*.
+
+    With the types that are known here as *registry*, answers are judged by the message's return contract. Raises
+    ContractError, PublishRejected.
+    """
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    sealed = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
+    others = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
-    sealed += [
+    sealed = [
         publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to)
         for answer in answers
     ]
-    return sealed
+    if registry is not None:
+        check_answers(message, registry, sealed, others)
+    return others + sealed
 
 
 def _drafted(answer: Any, requester: Agent | None) -> Draft:
