@@ -1,0 +1,325 @@
+"""Globs: the only patterns of the policy and of authority, and the automata behind them. Pure.
+
+Owns their form, matching many of them at once, and language inclusion. One rule for agent ids, types, groups,
+namespaces and resources: `*` stands for any text without `.`, `/`, `:` and `@`; `**` for any text at all. Both match
+the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters; every other character means
+itself. Matching never goes back: its time is linear in the text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from bus.errors import ConfigurationError
+
+__all__ = [
+    "MAX_GLOB",
+    "MAX_STARS",
+    "SEPARATORS",
+    "GlobAutomaton",
+    "GlobMatcher",
+    "common_text",
+    "compile_globs",
+    "first_outside",
+    "glob_fault",
+    "unlisted_letter",
+    "witness_outside",
+]
+
+SEPARATORS: Final = frozenset("./:@")
+"""Where `*` ends."""
+MAX_STARS: Final = 4
+MAX_GLOB: Final = 256
+
+Positions = tuple[int, ...]
+"""Sorted places in the patterns of one automaton: a state of it."""
+
+_SEGMENT: Final = "*"
+_ALL: Final = "**"
+_END: Final = "end"
+# Cells of the lazily built automaton of one matcher, and the texts that it remembers.
+_MAX_CELLS: Final = 400_000
+_MAX_REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED: Final = 256
+_MAX_SEARCHED: Final = 20_000
+
+
+def glob_fault(glob: str) -> str | None:
+    """Return why *glob* is none, or None."""
+    if len(glob) > MAX_GLOB:
+        return f"has {len(glob)} characters, at most {MAX_GLOB} are allowed"
+    if glob.count("*") > MAX_STARS:
+        return f"has {glob.count('*')} stars, at most {MAX_STARS} are allowed"
+    if "***" in glob:
+        return "has three stars in a row: write * (within a segment) or ** (across)"
+    return None
+
+
+class GlobAutomaton:
+    """The union of globs as a non-deterministic automaton, stepped on whole sets of positions."""
+
+    __slots__ = ("_owners", "_tokens", "letters", "start")
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        """Raise ConfigurationError where a glob is none."""
+        tokens: list[str] = []
+        owners: list[int] = []
+        start: list[int] = []
+        for index, glob in enumerate(globs):
+            if (fault := glob_fault(glob)) is not None:
+                raise ConfigurationError(f"glob {glob[:80]!r} {fault}")
+            start.append(len(tokens))
+            tokens += _tokens(glob)
+            owners += [index] * (len(tokens) - len(owners))
+        # A token is a letter, `*`, `**` or the end. The letter `*` cannot be said.
+        self._tokens = tokens
+        self._owners = owners
+        self.letters: frozenset[str] = frozenset(token for token in tokens if token not in (_SEGMENT, _ALL, _END))
+        self.start: Positions = self._closed(start)
+
+    def step(self, positions: Positions, letter: str) -> Positions:
+        """Return where *positions* lead by *letter*."""
+        tokens, reached = self._tokens, []
+        inside = letter not in SEPARATORS
+        for place in positions:
+            token = tokens[place]
+            if token == _ALL or (token == _SEGMENT and inside):
+                reached.append(place)
+            elif token == letter:
+                reached.append(place + 1)
+        return self._closed(reached)
+
+    def accepted(self, positions: Positions) -> frozenset[int]:
+        """Return the indices of the globs that match a text which leads to *positions*."""
+        return frozenset(self._owners[place] for place in positions if self._tokens[place] == _END)
+
+    def owners(self, positions: Positions) -> frozenset[int]:
+        """Return the indices of the globs that a text may still match."""
+        return frozenset(self._owners[place] for place in positions)
+
+    def asked(self, positions: Positions) -> frozenset[str]:
+        """Return the letters that *positions* tell apart, besides separators from others."""
+        return frozenset(token for place in positions if (token := self._tokens[place]) not in (_SEGMENT, _ALL, _END))
+
+    def takes_all(self, positions: Positions) -> bool:
+        """Tell whether one glob matches whatever follows."""
+        tokens = self._tokens
+        return any(tokens[place] == _ALL and tokens[place + 1] == _END for place in positions)
+
+    def _closed(self, places: Iterable[int]) -> Positions:
+        tokens, found = self._tokens, set(places)
+        for place in tuple(found):
+            at = place
+            while tokens[at] in (_SEGMENT, _ALL):
+                at += 1
+                found.add(at)
+        return tuple(sorted(found))
+
+
+def _tokens(glob: str) -> list[str]:
+    tokens: list[str] = []
+    for letter in glob:
+        if letter == "*" and tokens and tokens[-1] == _SEGMENT:
+            tokens[-1] = _ALL
+        else:
+            tokens.append(letter)
+    return [*tokens, _END]
+
+
+class _State:
+    """One state of the deterministic automaton, with the steps that were asked for."""
+
+    __slots__ = ("accepted", "positions", "steps")
+
+    def __init__(self, positions: Positions, accepted: frozenset[int]) -> None:
+        self.positions = positions
+        self.accepted = accepted
+        self.steps: dict[str, _State] = {}
+
+
+class GlobMatcher:
+    """Matches a text against many globs at once.
+
+        compile_globs(["*@svc", "planner@*"]).match("planner@svc")      # frozenset({0, 1})
+
+    Globs without a star are looked up; the others are one automaton, made deterministic as texts ask for it. What it
+    keeps is bounded: beyond that it starts again.
+    """
+
+    __slots__ = ("_automaton", "_cells", "_exact", "_indices", "_known", "_start", "_states")
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        exact: dict[str, set[int]] = {}
+        starred = []
+        for index, glob in enumerate(globs):
+            if "*" in glob:
+                starred.append(index)
+            else:
+                exact.setdefault(glob, set()).add(index)
+                if (fault := glob_fault(glob)) is not None:
+                    raise ConfigurationError(f"glob {glob[:80]!r} {fault}")
+        self._exact = {text: frozenset(indices) for text, indices in exact.items()}
+        self._indices = starred
+        self._automaton = GlobAutomaton([globs[index] for index in starred])
+        self._known: dict[str, frozenset[int]] = {}
+        self._forget()
+
+    def match(self, text: str) -> frozenset[int]:
+        """Return the indices of the globs that match *text*."""
+        found = self._known.get(text)
+        if found is not None:
+            return found
+        found = self._exact.get(text, frozenset()) | self._starred(text)
+        if len(text) <= _LONGEST_REMEMBERED:
+            if len(self._known) >= _MAX_REMEMBERED:
+                self._known = {}
+            self._known[text] = found
+        return found
+
+    def _starred(self, text: str) -> frozenset[int]:
+        state = self._start
+        for letter in text:
+            following = state.steps.get(letter)
+            state = self._step(state, letter) if following is None else following
+            if not state.positions:
+                break
+        return state.accepted
+
+    def _step(self, state: _State, letter: str) -> _State:
+        # Letters that no glob names are one: a cache of foreign letters would have no bound.
+        key = letter if letter in self._automaton.letters or letter in SEPARATORS else ""
+        following = state.steps.get(key)
+        if following is None:
+            following = self._state(self._automaton.step(state.positions, key))
+            state.steps[key] = following
+        return following
+
+    def _state(self, positions: Positions) -> _State:
+        state = self._states.get(positions)
+        if state is None:
+            if self._cells > _MAX_CELLS:
+                self._forget()
+            accepted = frozenset(self._indices[index] for index in self._automaton.accepted(positions))
+            state = self._states[positions] = _State(positions, accepted)
+            self._cells += len(positions)
+        self._cells += 1
+        return state
+
+    def _forget(self) -> None:
+        self._cells = 0
+        self._states: dict[Positions, _State] = {}
+        self._start = self._state(self._automaton.start)
+
+
+def compile_globs(globs: Sequence[str]) -> GlobMatcher:
+    """Return the matcher of *globs*; ConfigurationError names one that is none."""
+    return GlobMatcher(globs)
+
+
+def first_outside(inner: Sequence[str], outer: Sequence[str]) -> str | None:
+    """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
+
+    A glob of *inner* that is malformed counts as outside, a malformed one of *outer* grants nothing. A question whose
+    answer takes more than 20,000 states is answered with "outside".
+    """
+    granted = [glob for glob in outer if glob_fault(glob) is None]
+    for glob in inner:
+        if glob in granted or _ALL in granted:
+            if glob_fault(glob) is None:
+                continue
+            return glob
+        try:
+            if witness_outside([glob], granted) is not None:
+                return glob
+        except ConfigurationError:
+            return glob
+    return None
+
+
+def witness_outside(inner: Sequence[str], outer: Sequence[str]) -> str | None:
+    """Return a text that a glob of *inner* matches and none of *outer*; None: there is none.
+
+    Raises ConfigurationError where a glob is none, or the search would take more than 20,000 states.
+    """
+    granted = GlobAutomaton(outer)
+    letter = unlisted_letter([*inner, *outer])
+    for glob in inner:
+        found = _escape(GlobAutomaton([glob]), granted, letter)
+        if found is not None:
+            return found
+    return None
+
+
+def _escape(asked: GlobAutomaton, granted: GlobAutomaton, other: str) -> str | None:
+    """Search a text that leads *asked* to its end and *granted* to none, shortest first.
+
+    Of two states with one position of *asked*, the one with fewer positions of *granted* is the harder to include; the
+    other is left out (an antichain).
+    """
+    hardest: dict[int, list[frozenset[int]]] = {}
+    waiting: deque[tuple[int, Positions, str]] = deque()
+    searched = 0
+
+    def visit(places: Positions, covering: Positions, text: str) -> None:
+        nonlocal searched
+        if granted.takes_all(covering):
+            return
+        cover = frozenset(covering)
+        for place in places:
+            seen = hardest.setdefault(place, [])
+            if any(one <= cover for one in seen):
+                continue
+            seen[:] = [one for one in seen if not cover <= one]
+            seen.append(cover)
+            waiting.append((place, covering, text))
+            searched += 1
+        if searched > _MAX_SEARCHED:
+            raise ConfigurationError("these globs are too entangled to compare: use fewer with ** in them")
+
+    visit(asked.start, granted.start, "")
+    while waiting:
+        place, covering, text = waiting.popleft()
+        if asked.accepted((place,)) and not granted.accepted(covering):
+            return text
+        for letter in sorted(asked.asked((place,)) or {*granted.asked(covering), *SEPARATORS, other}):
+            places = asked.step((place,), letter)
+            if places:
+                visit(places, granted.step(covering, letter), text + letter)
+    return None
+
+
+def common_text(lists: Sequence[Collection[str]]) -> str | None:
+    """Return a text that every one of *lists* matches by one of its globs; None: there is none.
+
+    Raises ConfigurationError where a glob is none, or the search would take more than 20,000 states.
+    """
+    globs = [glob for globs in lists for glob in globs]
+    owner = [index for index, globs in enumerate(lists) for _ in globs]
+    everyone = frozenset(range(len(lists)))
+    automaton, other = GlobAutomaton(globs), unlisted_letter(globs)
+    waiting = deque([(automaton.start, "")])
+    seen = {automaton.start}
+    while waiting:
+        positions, text = waiting.popleft()
+        if {owner[index] for index in automaton.accepted(positions)} == everyone:
+            return text
+        for letter in sorted({*automaton.asked(positions), *SEPARATORS, other}):
+            reached = automaton.step(positions, letter)
+            if reached in seen or {owner[index] for index in automaton.owners(reached)} != everyone:
+                continue
+            seen.add(reached)
+            waiting.append((reached, text + letter))
+            if len(seen) > _MAX_SEARCHED:
+                raise ConfigurationError("these globs are too entangled to compare: use fewer with ** in them")
+    return None
+
+
+def unlisted_letter(globs: Iterable[str]) -> str:
+    """Return a letter that occurs in none of *globs*, a plain one if possible."""
+    used = frozenset("".join(globs))
+    plain = next((letter for letter in "xyzabcdefghijklmnopqrstuvw0123456789" if letter not in used), None)
+    if plain is not None:
+        return plain
+    return next(chr(code) for code in range(0x100, 0x11_0000) if chr(code) not in used and chr(code).isalpha())
