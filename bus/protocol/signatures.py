@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,20 @@ from bus.protocol import canonical
 from bus.protocol.envelope import Statement
 from bus.protocol.reasons import GATES
 
-__all__ = ["Signature", "Signer", "Verifier", "check_signature", "parse_signature", "sign", "signing_input"]
+__all__ = [
+    "DatedVerifier",
+    "MAX_SIGNATURE_CHARS",
+    "Signature",
+    "Signer",
+    "Verifier",
+    "check_signature",
+    "parse_signature",
+    "sign",
+    "signing_input",
+]
+
+MAX_SIGNATURE_CHARS = 1024
+"""A longer signature is `signature_invalid`, unread."""
 
 _REASONS = GATES["authenticity"]
 _MEMBERS = {"alg", "b64", "crit", "kid"}
@@ -43,6 +57,22 @@ class Verifier(Protocol):
         """
 
 
+class DatedVerifier(Verifier, Protocol):
+    """A verifier that judges a key at its time, and limits the types that a key signs."""
+
+    def judge_at(
+        self, signature: Signature, statement: Statement, payload: bytes, *, append_ms: int | None, is_link: bool
+    ) -> str | None:
+        """Return the reason as `judge`; asked in its place.
+
+        *append_ms* is the record's append time, None where it is unknown. A link is judged at its sealed time, and
+        `unauthorized` says that its key may not sign its type.
+        """
+
+    def may_sign(self, kid: str, message_type: str) -> bool:
+        """Tell whether the key *kid* may sign messages of *message_type*; asked by the policy gate."""
+
+
 class Signature(msgspec.Struct, frozen=True):
     """A signature in the right form; its bytes are not verified yet.
 
@@ -65,7 +95,7 @@ def sign(payload: bytes, signer: Signer) -> str:
     try:
         # These attributes may run foreign code too: a signer may look up its current key at each access.
         alg, kid = signer.alg, signer.kid
-        header = _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
+        header = _header(alg, kid)
         raw = signer.sign(signing_input(header, payload))
     except KeyboardInterrupt:
         raise
@@ -82,27 +112,35 @@ def sign(payload: bytes, signer: Signer) -> str:
 
 def parse_signature(text: str) -> Signature | None:
     """Parse *text*; return None for anything but the one form (reason `signature_invalid`)."""
+    if len(text) > MAX_SIGNATURE_CHARS:
+        return None
     header, dots, tail = text.partition("..")
-    protected, raw = _from_base64url(header), _from_base64url(tail)
-    if not dots or not protected or not raw:
+    named, raw = _parse_header(header), _from_base64url(tail)
+    if not dots or named is None or not raw:
         return None
-    try:
-        fields = canonical.parse(protected)
-    except ContractError:
-        return None
-    if not canonical.is_canonical(protected, fields) or not _is_header(fields):
-        return None
-    assert isinstance(fields, dict)  # noqa: S101 - narrows for the type checker; _is_header has just said so
-    return Signature(alg=fields["alg"], kid=fields["kid"], header=header, raw=raw)
+    return Signature(alg=named[0], kid=named[1], header=header, raw=raw)
 
 
-def check_signature(verifier: Verifier, signature: Signature, statement: Statement, payload: bytes) -> None:
+def check_signature(
+    verifier: Verifier,
+    signature: Signature,
+    statement: Statement,
+    payload: bytes,
+    *,
+    append_ms: int | None = None,
+    is_link: bool = False,
+) -> None:
     """Raise ContractError unless *verifier* accepts *signature*.
 
     A verifier that raises, or returns an unknown reason, refuses it too.
     """
     try:
-        reason = verifier.judge(signature, statement, payload)
+        # A Protocol's isinstance costs more than the check of a remembered signature.
+        judge_at = getattr(verifier, "judge_at", None)
+        if judge_at is not None:
+            reason = judge_at(signature, statement, payload, append_ms=append_ms, is_link=is_link)
+        else:
+            reason = verifier.judge(signature, statement, payload)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -111,15 +149,34 @@ def check_signature(verifier: Verifier, signature: Signature, statement: Stateme
         ) from error
     if reason is None:
         return
-    if reason not in _REASONS:
+    if reason not in _REASONS and not (is_link and reason == "unauthorized"):
         raise ContractError("the verifier gave no answer that there is", "/verification/signature", "signature_invalid")
     raise ContractError("does not hold", "/verification/signature", reason)
 
 
-def _is_header(fields: object) -> bool:
+@functools.lru_cache(maxsize=1024)
+def _parse_header(header: str) -> tuple[str, str] | None:
+    """Return alg and kid of a protected header; None for another form. The same few keys sign most messages."""
+    protected = _from_base64url(header)
+    if not protected:
+        return None
+    try:
+        fields = canonical.parse(protected)
+    except ContractError:
+        return None
+    if not canonical.is_canonical(protected, fields) or not isinstance(fields, dict) or not _is_header(fields):
+        return None
+    return fields["alg"], fields["kid"]
+
+
+@functools.lru_cache(maxsize=1024)
+def _header(alg: str, kid: str) -> str:
+    return _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
+
+
+def _is_header(fields: dict[str, object]) -> bool:
     return (
-        isinstance(fields, dict)
-        and fields.keys() == _MEMBERS
+        fields.keys() == _MEMBERS
         and isinstance(fields["alg"], str)
         and isinstance(fields["kid"], str)
         and fields["b64"] is False

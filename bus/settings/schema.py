@@ -19,10 +19,12 @@ __all__ = [
     "InboxSettings",
     "KafkaSettings",
     "LogSettings",
+    "PolicySettings",
     "PublishSettings",
     "RetrySettings",
     "Settings",
     "TopicSettings",
+    "TrustSettings",
     "WorkerSettings",
 ]
 
@@ -134,6 +136,25 @@ class InboxSettings(_Section, frozen=True):
     local: bool
 
 
+class TrustSettings(_Section, frozen=True):
+    """Whose signatures are believed, and with which key this process signs.
+
+    `keys` is a JWKS file or a folder of them, `key_file` a private key or a folder of them by agent; empty: none.
+    `domain` closed lets shared secrets (HS256) sign for everybody in it.
+    """
+
+    keys: str
+    key_file: str
+    domain: Literal["open", "closed"]
+    stale_after_s: Duration
+
+
+class PolicySettings(_Section, frozen=True):
+    """The policy file; empty: none, `allow-all`: none, and that is meant."""
+
+    file: str
+
+
 class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
@@ -173,5 +194,7 @@ class Settings(_Section, frozen=True):
     retry: RetrySettings
     inbox: InboxSettings
     deadletter: DeadLetterSettings
+    trust: TrustSettings
+    policy: PolicySettings
     kafka: KafkaSettings
     log: LogSettings

@@ -63,7 +63,14 @@ FIXED: Final = MappingProxyType(
 )
 """Settings of Kafka clients that sealbus fixes: the value, and the reason why it cannot be changed."""
 
-_FLAG_NAMES: Final = {"bus": "bus.url", "log-level": "log.level", "log-format": "log.format"}
+_FLAG_NAMES: Final = {
+    "bus": "bus.url",
+    "log-level": "log.level",
+    "log-format": "log.format",
+    "jwks": "trust.keys",
+    "key-file": "trust.key_file",
+    "policy": "policy.file",
+}
 
 
 class Given(NamedTuple):

@@ -1,0 +1,91 @@
+"""Open the trust of one agent: its signer, its verifier and its policy, from arguments and settings.
+
+What a program gives is used as it is; what it leaves out comes from the sections `trust` and `policy` of the settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.protocol.signatures import Signer, Verifier
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.topics.names import agent_slug
+from bus.trust.policy import AllowAll, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ALLOW_ALL", "Trust", "key_file_of", "open_trust"]
+
+ALLOW_ALL: Final = "allow-all"
+_SUFFIXES: Final = (".pem", ".jwk")
+
+_log = get_logger("trust")
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """What one agent signs with, whom it believes, and what it allows; None: nothing is configured."""
+
+    signer: Signer | None
+    verifier: Verifier | None
+    policy: Policy | None
+
+
+def open_trust(
+    settings: Settings,
+    agent_id: str,
+    *,
+    clock: Clock,
+    signer: Signer | None = None,
+    verifier: Verifier | None = None,
+    policy: Policy | None = None,
+) -> Trust:
+    """Return the trust of *agent_id*. Raises ConfigurationError for files that cannot be used."""
+    trust, file = settings.trust, settings.policy.file
+    if verifier is None and trust.keys:
+        from bus.trust.trusted_keys import TrustedKeys
+
+        verifier = TrustedKeys(Path(trust.keys), clock=clock, domain=trust.domain)
+    if signer is None and trust.key_file:
+        signer = _open_signer(Path(trust.key_file), agent_id, clock)
+    if policy is None and file == ALLOW_ALL:
+        policy = AllowAll()
+    return Trust(signer, verifier, policy)
+
+
+def key_file_of(path: Path, agent_id: str) -> Path:
+    """Return the file that holds the private key of *agent_id*: *path*, or in that folder the one with its name."""
+    if not path.is_dir():
+        return path
+    found = [path / f"{agent_slug(agent_id)}{suffix}" for suffix in _SUFFIXES]
+    return next((file for file in found if file.exists()), found[0])
+
+
+def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
+    from bus.trust.private_keys import FileSigner
+
+    file = key_file_of(path, agent_id)
+    if file != path and not file.exists():
+        _log.warning(
+            "trust.no_private_key",
+            agent=agent_id,
+            file=str(file),
+            detail=f"its messages leave unsigned: sealbus keys new {agent_id}",
+        )
+        return None
+    return FileSigner(file, clock=clock, alarm=_alarm_about(file))
+
+
+def _alarm_about(file: Path) -> Callable[[str | None], None]:
+    def alarm(fault: str | None) -> None:
+        if fault is None:
+            _log.warning("trust.private_key_good_again", file=str(file))
+        else:
+            _log.error("trust.private_key_unusable", file=str(file), error=fault, detail="the last good key signs")
+
+    return alarm

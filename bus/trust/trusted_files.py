@@ -1,0 +1,183 @@
+"""Trusted files: read what decides about trust, and read it again when it changes.
+
+Owns who may be able to write such a file, which files a path names, and `Reloaded`: the value of some files, which is
+made anew within a second of a change. A change that cannot be read keeps the last good value and is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError, text_of
+
+__all__ = ["CHECK_EVERY_S", "Reloaded", "check_secret_file", "check_trusted_file", "files_of", "read_files"]
+
+CHECK_EVERY_S: Final = 1.0
+_MOST_FILES: Final = 1000
+_MOST_BYTES: Final = 16 * 1_048_576
+_TRIES: Final = 3
+
+_Value = TypeVar("_Value")
+_Stamp = tuple[tuple[str, int, int, int, int], ...]
+
+
+def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
+    """Return the files that *path* names: itself, or in a folder all with one of *endings*, sorted.
+
+    Raises ConfigurationError where there is none, or a file leads out of its folder.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        inside = path.resolve()
+        found = sorted(entry for entry in path.iterdir() if entry.suffix in endings and not entry.name.startswith("."))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
+        raise ConfigurationError(f"the folder {path} holds no {' or '.join(endings)} file")
+    if len(found) > _MOST_FILES:
+        raise ConfigurationError(f"the folder {path} holds {len(found)} files, at most {_MOST_FILES} are read")
+    for entry in found:
+        if not entry.resolve().is_relative_to(inside):
+            raise ConfigurationError(f"{entry} is a link out of its folder, whose owner would choose what is trusted")
+    return found
+
+
+def check_trusted_file(path: Path) -> None:
+    """Raise ConfigurationError unless *path* is a file that only its owner can write, in such a folder."""
+    _check_mode(path, stat.S_IWGRP | stat.S_IWOTH, "write", "go-w")
+    folder = path.resolve().parent
+    if not _mode(folder) & stat.S_ISVTX:
+        _check_mode(folder, stat.S_IWGRP | stat.S_IWOTH, "write", "go-w")
+
+
+def check_secret_file(path: Path) -> None:
+    """Raise ConfigurationError unless only its owner can read *path*."""
+    _check_mode(path, stat.S_IRWXG | stat.S_IRWXO, "read", "600")
+
+
+def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, bytes]:
+    """Return the contents of *paths* by name, each one looked at by *check* first. Raises ConfigurationError."""
+    texts = {}
+    for path in paths:
+        check(path)
+        try:
+            with path.open("rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ConfigurationError(f"{path} is no ordinary file")
+                texts[str(path)] = text = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+        if len(text) > _MOST_BYTES:
+            raise ConfigurationError(f"{path} has more than {_MOST_BYTES // 1_048_576} MiB")
+    return texts
+
+
+class Reloaded(Generic[_Value]):
+    """The value of the files at *path*; `current` looks at them at most once a second.
+
+    *make* turns their contents by name into the value and raises ConfigurationError. *alarm* is told of each change
+    that cannot be used, and with None when the files are good again. The constructor raises ConfigurationError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        make: Callable[[Mapping[str, bytes]], _Value],
+        *,
+        clock: Clock,
+        endings: tuple[str, ...],
+        check: Callable[[Path], None] = check_trusted_file,
+        alarm: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
+        self.path = path
+        self._make = make
+        self._clock = clock
+        self._endings = endings
+        self._check = check
+        self._alarm = alarm
+        self._stamp: _Stamp | None = None
+        self._fault: str | None = None
+        self._next_check_s = 0.0
+        self.generation = 0
+        """Rises with each change that is used."""
+        self.good_at_s = 0.0
+        """When the files were good last, by the monotonic clock."""
+        self._value = self._read()
+        self._next_check_s = clock.monotonic_s() + CHECK_EVERY_S
+
+    def current(self) -> _Value:
+        """Return the value, of at most a second ago."""
+        if self._clock.monotonic_s() >= self._next_check_s:
+            self.refresh()
+        return self._value
+
+    def refresh(self) -> bool:
+        """Look at the files now; return whether the value has changed."""
+        self._next_check_s = self._clock.monotonic_s() + CHECK_EVERY_S
+        try:
+            stamp = self._look()
+            if stamp == self._stamp and self._fault is None:
+                self.good_at_s = self._clock.monotonic_s()
+                return False
+            value = self._read()
+        except ConfigurationError as error:
+            self._report(text_of(error))
+            return False
+        self._report(None)
+        self._value = value
+        self.generation += 1
+        return True
+
+    def age_s(self) -> float:
+        """Return how long ago the files were good, in seconds."""
+        self.current()
+        return self._clock.monotonic_s() - self.good_at_s
+
+    def _report(self, fault: str | None) -> None:
+        if fault != self._fault:
+            self._fault = fault
+            self._alarm(fault)
+
+    def _look(self) -> _Stamp:
+        return tuple(_stamp_of(path) for path in files_of(self.path, self._endings))
+
+    def _read(self) -> _Value:
+        for _ in range(_TRIES):
+            stamp = self._look()
+            texts = read_files([Path(entry[0]) for entry in stamp], self._check)
+            # A file that changed meanwhile would be remembered under the older stamp, or be read half.
+            if self._look() == stamp:
+                break
+        value = self._make(texts)
+        self._stamp, self.good_at_s = stamp, self._clock.monotonic_s()
+        return value
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    # The mode is part of it: a file that others may write from now on is refused from now on.
+    return str(path), found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _check_mode(path: Path, forbidden: int, what: str, cure: str) -> None:
+    if sys.platform != "win32" and (mode := stat.S_IMODE(_mode(path))) & forbidden:
+        raise ConfigurationError(
+            f"group or others may {what} {path} (mode {mode:04o}), which decides who is trusted: chmod {cure} {path}"
+        )

@@ -1,0 +1,96 @@
+"""Trusted keys: the verifier of a running process, over a JWKS file or folder that may change meanwhile.
+
+Owns reloading (within a second, and at once for a kid that is not known yet), alarms, and refusing high risk when the
+files have been unusable for too long. The verdicts are `bus.trust.key_directory`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bus.clock import Clock
+from bus.protocol.envelope import Statement
+from bus.protocol.signatures import Signature
+from bus.telemetry.logs import get_logger
+from bus.trust.key_directory import Domain, KeyDirectory, parse_keys
+from bus.trust.trusted_files import Reloaded, check_secret_file, check_trusted_file
+
+__all__ = ["TrustedKeys"]
+
+_ENDINGS: Final = (".json", ".jwks")
+_UNKNOWN_EVERY_S: Final = 0.2
+
+_log = get_logger("trust")
+
+
+class TrustedKeys:
+    """A `DatedVerifier` over the JWKS at *path*, a file or a folder. Raises ConfigurationError."""
+
+    def __init__(self, path: Path, *, clock: Clock, domain: Domain = "open") -> None:
+        self._clock = clock
+        self._next_look_s = 0.0
+        self._files: Reloaded[KeyDirectory] = Reloaded(
+            path,
+            partial(_parse, domain=domain),
+            clock=clock,
+            endings=_ENDINGS,
+            # Who reads shared secrets can sign with them.
+            check=check_trusted_file if domain == "open" else _check_both,
+            alarm=partial(_alarm, str(path)),
+        )
+
+    @property
+    def directory(self) -> KeyDirectory:
+        """The keys as they are now."""
+        return self._files.current()
+
+    @property
+    def generation(self) -> int:
+        """Rises with each change; what is remembered of an older one no longer counts."""
+        self._files.current()
+        return self._files.generation
+
+    def age_s(self) -> float:
+        """Return how long ago the files were good, in seconds."""
+        return self._files.age_s()
+
+    def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
+        """Return the reason why *signature* fails, its record's append time unknown."""
+        return self.judge_at(signature, statement, payload, append_ms=None, is_link=False)
+
+    def judge_at(
+        self, signature: Signature, statement: Statement, payload: bytes, *, append_ms: int | None, is_link: bool
+    ) -> str | None:
+        """Return the reason why *signature* fails, or None if it is good."""
+        directory = self._files.current()
+        if signature.kid not in directory.keys and self._clock.monotonic_s() >= self._next_look_s:
+            # A key that has just been published signs before the next look.
+            self._next_look_s = self._clock.monotonic_s() + _UNKNOWN_EVERY_S
+            self._files.refresh()
+            directory = self._files.current()
+        return directory.judge(
+            signature, statement, payload, now_ms=self._clock.now_ms(), append_ms=append_ms, is_link=is_link
+        )
+
+    def may_sign(self, kid: str, message_type: str) -> bool:
+        """Tell whether the key *kid* may sign messages of *message_type*."""
+        return self._files.current().may_sign(kid, message_type)
+
+
+def _parse(texts: Mapping[str, bytes], *, domain: Domain) -> KeyDirectory:
+    return parse_keys(texts, domain=domain)
+
+
+def _check_both(path: Path) -> None:
+    check_trusted_file(path)
+    check_secret_file(path)
+
+
+def _alarm(path: str, fault: str | None) -> None:
+    if fault is None:
+        _log.warning("trust.keys_good_again", path=path)
+    else:
+        _log.error("trust.keys_unusable", path=path, error=fault, detail="the last good keys are kept")
