@@ -3,7 +3,8 @@
 Owns the table of changes (seed 000 section 4.3, with seed 001's review of new enum values):
 
     a new optional field, a deprecation                    minor
-    a new value of an enumeration, another risk            review: minor, once somebody has looked at the readers
+    a new value of an enumeration, another risk, side      review: minor, once somebody has looked at the readers
+    effect or resource, a field that is critical no more   or at the policies
     a new required field, a field that is gone, renamed,
     of another type, required or optional now              major
     another limit, default, rule, need or performative     major
@@ -30,7 +31,18 @@ _WORDS: Final = frozenset({"title", "description", "$comment", "examples", "$id"
 _NAMED: Final = frozenset({"properties", "required", "$defs", "x-sealbus", "enum", "const", "deprecated"})
 _MARKS: Final = ("deprecated", "x-sealbus-removal", "x-sealbus-use")
 _ALIKE: Final = 0.5
-_TERMS: Final[Mapping[str, Bump]] = {"risk": "review", "ttl_s": "minor", "takes": "minor"}
+_TERMS: Final[Mapping[str, Bump]] = {
+    "risk": "review",
+    "ttl_s": "minor",
+    "takes": "minor",
+    "side_effect": "review",
+    "resource": "review",
+    "critical": "review",
+}
+_FEWER_IS_MINOR: Final = "needs"
+_MORE_IS_MINOR: Final = "critical"
+_BOUNDING: Final = frozenset({"boolean", "integer", "number"})
+"""The types of flags and limits, which may narrow what a message asks for."""
 
 
 class SchemaChange(msgspec.Struct, frozen=True):
@@ -40,6 +52,8 @@ class SchemaChange(msgspec.Struct, frozen=True):
     kind: str
     bump: Bump
     text: str
+    advice: str = ""
+    """What to think of besides the version."""
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[SchemaChange, ...]:
@@ -67,7 +81,9 @@ def _terms(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[SchemaCha
         if before == after:
             continue
         bump: Bump = _TERMS.get(name, "major")
-        if name == "needs" and set(after or ()) < set(before or ()):
+        if name == _FEWER_IS_MINOR and set(after or ()) < set(before or ()):
+            bump = "minor"
+        if name == _MORE_IS_MINOR and set(after or ()) > set(before or ()):
             bump = "minor"
         yield SchemaChange("", f"{name} changed", bump, f"{name} was {_shown(before)}, is {_shown(after)}")
 
@@ -131,7 +147,8 @@ class _Comparison:
             if name in needed:
                 yield SchemaChange(place, "required field added", "major", f"old messages have no {name}")
             else:
-                yield SchemaChange(place, "optional field added", "minor", "old readers ignore it")
+                advice = self._advice(name, after[name]) if not pointer else ""
+                yield SchemaChange(place, "optional field added", "minor", "old readers ignore it", advice)
         for name in before:
             if name not in after:
                 continue
@@ -142,6 +159,18 @@ class _Comparison:
             if [before[name].get(mark) for mark in _MARKS] != [after[name].get(mark) for mark in _MARKS]:
                 yield SchemaChange(place, "field deprecated", "minor", _deprecation(after[name]))
             yield from self._value(before[name], after[name], place)
+
+    def _advice(self, name: str, schema: Any) -> str:
+        """Return the question that a new flag or limit of a type of high risk raises."""
+        terms = self._new.get("x-sealbus", {})
+        if terms.get("risk") != "high" or name in terms.get("critical", ()):
+            return ""
+        if _resolved(schema, self._new).get("type") not in _BOUNDING:
+            return ""
+        return (
+            f'readers that do not know {name} act without it: where that widens the effect, say critical=("{name}",) '
+            "in @payload"
+        )
 
     def _successor(self, name: str, schema: Any, fresh: Mapping[str, Any]) -> str | None:
         """Return which of *fresh* fields most likely is *name* under another name."""

@@ -71,6 +71,9 @@ def _terms(kind: PayloadType) -> dict[str, Any]:
         "ttl_s": terms.ttl_s,
         "same_as": terms.same_as,
         "takes": terms.takes,
+        "critical": list(terms.critical),
+        "side_effect": kind.side_effect,
+        "resource": kind.resource,
     }
     return {name: value for name, value in found.items() if value}
 

@@ -1,14 +1,15 @@
 """What a payload type says about the envelope around it: its terms. Pure.
 
 Owns the performative, the members that must be there (*needs*), what data and envelope say twice (*same_as*), the
-default lifetime, and the options that are taken from data. Publishers complete a message by them and refuse what breaks
-them; the gate `schema` refuses it with the same pointer.
+default lifetime, the options that are taken from data, and the fields that receivers must know (*critical*). Publishers
+complete a message by them and refuse what breaks them; the gate `schema` refuses it with the same pointer. Also owns
+the words for what a type asks its receivers to change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -16,7 +17,7 @@ from bus.errors import ContractError
 from bus.payloads.rules import value_at, value_of
 from bus.protocol.envelope import Metadata, Performative, Routing
 
-__all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "Spoken", "make_terms"]
+__all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "SideEffect", "Spoken", "check_side_effect", "make_terms"]
 
 
 class ByField(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ class ByField(msgspec.Struct, frozen=True):
 
 
 Spoken: TypeAlias = Performative | ByField
+SideEffect: TypeAlias = Literal["none", "read", "write", "external", "irreversible"]
+"""What a message asks its receiver to change, the mildest first (`bus.trust.labels` orders them)."""
 
 NEEDED: Final = {
     name: f"/{layer}/{name}"
@@ -81,11 +84,14 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The lifetime in seconds where the publisher gives none; None: that of the settings."""
     takes: dict[str, str] = {}
     """Options -> the fields of data that give them where the publisher does not."""
+    critical: tuple[str, ...] = ()
+    """Optional fields that receivers must know where they are set: without them the effect is wider."""
 
     @property
     def differs_by_payload(self) -> bool:
         """Whether two messages of the type can fare differently by these terms."""
-        return bool(self.needs or self.same_as or self.takes or isinstance(self.performative, ByField))
+        judged = self.needs or self.same_as or self.takes or self.critical
+        return bool(judged or isinstance(self.performative, ByField))
 
     def spoken(self, payload: Any) -> Performative | None:
         """Return the performative of *payload*."""
@@ -125,6 +131,7 @@ def make_terms(
     same_as: Mapping[str, str],
     ttl_s: float | None,
     takes: Mapping[str, str],
+    critical: Sequence[str] = (),
 ) -> EnvelopeTerms:
     """Return the terms of type *name*; raise ContractError for what no envelope can have."""
     allowed = get_args(Performative)
@@ -138,11 +145,25 @@ def make_terms(
         raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} is no number of seconds above 0")
     if any(option not in _TAKEN for option in takes):
         raise ContractError(f"@payload({name!r}): takes={dict(takes)!r} names no option of {', '.join(_TAKEN)}")
-    if not (performative or needs or same_as or ttl_s or takes):
+    if isinstance(critical, str) or not all(isinstance(field, str) for field in critical):
+        raise ContractError(f"@payload({name!r}): critical={critical!r} is no tuple of names of fields")
+    if not (performative or needs or same_as or ttl_s or takes or critical):
         return NO_TERMS
     return EnvelopeTerms(
-        performative=performative, needs=tuple(needs), same_as=dict(same_as), ttl_s=ttl_s, takes=dict(takes)
+        performative=performative,
+        needs=tuple(needs),
+        same_as=dict(same_as),
+        ttl_s=ttl_s,
+        takes=dict(takes),
+        critical=tuple(critical),
     )
+
+
+def check_side_effect(name: str, side_effect: object) -> None:
+    """Raise ContractError where *side_effect* of type *name* is neither None nor a word for one."""
+    words = get_args(SideEffect)
+    if side_effect is not None and side_effect not in words:
+        raise ContractError(f"@payload({name!r}): side_effect {side_effect!r} is none of {', '.join(words)}")
 
 
 def _sealed(metadata: Metadata, routing: Routing, pointer: str) -> Any:

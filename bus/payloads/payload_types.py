@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -17,18 +18,26 @@ from msgspec import inspect
 
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
+from bus.nearest import nearest
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.deprecations import Deprecation, deprecations_of
-from bus.payloads.described_types import fields_of
+from bus.payloads.described_types import default_of, fields_of
 from bus.payloads.dual_write import Also
 from bus.payloads.encoding import Encoder
-from bus.payloads.envelope_terms import NO_TERMS, EnvelopeTerms, Spoken, make_terms
+from bus.payloads.envelope_terms import (
+    NO_TERMS,
+    EnvelopeTerms,
+    SideEffect,
+    Spoken,
+    check_side_effect,
+    make_terms,
+)
 from bus.payloads.known_fields import knows_field
 from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
-from bus.payloads.rules import Rule, check_rules
+from bus.payloads.rules import Rule, check_rules, value_at, value_of
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
@@ -42,6 +51,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
+_RESOURCE = re.compile(r"(?:/[^/~]+)+\Z")
 _UNTYPED = Weight()
 _Class = TypeVar("_Class", bound=type[Any])
 
@@ -52,6 +62,7 @@ class PayloadType:
     __slots__ = (
         "_decode",
         "_described",
+        "_quiet",
         "_read_long",
         "_refused",
         "_resolved",
@@ -63,8 +74,10 @@ class PayloadType:
         "form",
         "major",
         "name",
+        "resource",
         "risk",
         "rules",
+        "side_effect",
         "sign",
         "small_bytes",
         "terms",
@@ -85,6 +98,8 @@ class PayloadType:
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
         also: Also[Any] | None = None,
+        side_effect: SideEffect | None = None,
+        resource: str = "",
     ) -> None:
         self.form = form
         self.cls = form.cls
@@ -98,6 +113,12 @@ class PayloadType:
         self.terms = terms
         self.rules = rules
         self.also = also
+        self.side_effect = side_effect
+        """What a message of the type asks its receiver to change; None: unknown."""
+        self.resource = resource
+        """The pointer into data to the name of what is touched; empty: there is none."""
+        self._quiet: dict[str, Any] = {}
+        """Critical fields -> the default by which they say nothing."""
         self.deprecated: Mapping[str, Deprecation] = {}
         self._resolved = False
         self._described: type[Any] | None = None
@@ -177,6 +198,10 @@ class PayloadType:
         described = self.described
         if (fault := find_costly(described)) is not None:
             raise ContractError(f"@payload({self.name!r}): {fault}")
+        if self.resource and not knows_field(described, f"/data{self.resource}"):
+            raise ContractError(f"@payload({self.name!r}): resource={self.resource!r} names no field")
+        if self.terms.critical:
+            self._quiet = _quiet_defaults(self.name, self.terms.critical, fields_of(inspect.type_info(described)))
         self.weight = weight_of(described, as_models=described is not self.cls)
         self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
         self.small_bytes = self.weight.small_bytes
@@ -309,6 +334,25 @@ class PayloadType:
                 f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation"
             ) from error
 
+    def resource_of(self, payload: Any) -> str:
+        """The name of what *payload*, or its decoded data, would touch; empty where it names nothing."""
+        found = value_at(payload, self.resource) if self.resource else None
+        return found if isinstance(found, str) else ""
+
+    def critical_of(self, payload: Any) -> tuple[str, ...]:
+        """Pointers of the critical fields that *payload* sets.
+
+        Unset are None, `msgspec.UNSET`, and a default that says nothing: that of a flag, or an empty one.
+        """
+        if not self.terms.critical:
+            return ()
+        self.resolve()
+        return tuple(_pointer_to(field) for field in self.terms.critical if self._sets(payload, field))
+
+    def _sets(self, payload: Any, field: str) -> bool:
+        value, quiet = value_of(payload, field), self._quiet.get(field)
+        return not (value is None or value is msgspec.UNSET or (type(value) is type(quiet) and value == quiet))
+
     def check_critical(self, pointers: tuple[str, ...]) -> None:
         """Raise ContractError (`critical_field`) unless every one of *pointers* names a known field.
 
@@ -338,6 +382,9 @@ def payload(
     rules: tuple[Rule, ...] = (),
     also: Also[Any] | None = None,
     deprecated: Mapping[str, tuple[str, str]] | None = None,
+    side_effect: SideEffect | None = None,
+    resource: str = "",
+    critical: tuple[str, ...] = (),
 ) -> Callable[[_Class], _Class]:
     """Mark a class as the payload of message type *name* in schema *version*.
 
@@ -364,6 +411,12 @@ def payload(
     - *ttl_s*: the lifetime in seconds where the publisher gives none; never above the namespace's largest.
     - *same_as*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
     - *takes*: options that data give where the publisher does not: `{"priority": "priority"}`.
+    - *critical*: optional fields whose absence widens the effect, such as `("dry_run", "max_files")`. Where one is set,
+      `critical_fields` names it, and a receiver whose version of the type does not know it refuses the message.
+
+    What it says for policies: *side_effect* is what a message asks its receiver to change ("none", "read", "write",
+    "external", "irreversible"; None is unknown), *resource* the pointer to the name of what is touched, such as
+    "/repository".
 
     *also*: an older version that publishers send as well, while readers move (`bus.payloads.dual_write.Also`).
 
@@ -388,8 +441,17 @@ def payload(
         raise ContractError(f"risk {risk!r} is none of low, medium, high")
 
     terms = make_terms(
-        name, performative=performative, needs=needs, same_as=same_as or {}, ttl_s=ttl_s, takes=takes or {}
+        name,
+        performative=performative,
+        needs=needs,
+        same_as=same_as or {},
+        ttl_s=ttl_s,
+        takes=takes or {},
+        critical=critical,
     )
+    check_side_effect(name, side_effect)
+    if resource and _RESOURCE.match(resource) is None:
+        raise ContractError(f"@payload({name!r}): resource={resource!r} is no pointer into data, such as '/repository'")
 
     leaving = deprecations_of(name, deprecated or {})
     if also is not None:
@@ -406,6 +468,8 @@ def payload(
             terms=terms,
             rules=tuple(rules),
             also=also,
+            side_effect=side_effect,
+            resource=resource,
         )
         kind.deprecated = leaving
         setattr(kind.cls, _MARK, kind)
@@ -522,6 +586,31 @@ def _digest(data: bytes, length: int) -> bytes:
 def _again(refusal: ContractError) -> ContractError:
     """*refusal*, to be raised: an exception that was raised holds what it passed."""
     return ContractError(refusal.text, refusal.pointer, refusal.reason)
+
+
+def _quiet_defaults(name: str, critical: tuple[str, ...], fields: tuple[Any, ...]) -> dict[str, Any]:
+    """The defaults by which *critical* fields of type *name* say nothing. Raises ContractError for a wrong name.
+
+    An older reader does as if the field were absent. A flag at its default, or an empty list, asks for just that; a
+    limit asks for more, at its default, too.
+    """
+    known = {field.encode_name: field for field in fields}
+    quiet = {}
+    for field in critical:
+        if field not in known:
+            raise ContractError(f"@payload({name!r}): critical={field!r} names no field{nearest(field, known)}")
+        if known[field].required:
+            raise ContractError(
+                f"@payload({name!r}): critical={field!r} is required: a reader that does not know it is another major"
+            )
+        default = default_of(known[field])
+        if isinstance(default, bool) or default in ("", (), [], {}):
+            quiet[field] = default
+    return quiet
+
+
+def _pointer_to(field: str) -> str:
+    return "/data/" + field.replace("~", "~0").replace("/", "~1")
 
 
 def _major(version: str) -> int:

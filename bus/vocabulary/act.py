@@ -49,7 +49,7 @@ class ActRequest(_Act, frozen=True, kw_only=True):
     """An agent asks for something."""
 
 
-@payload("act.inform", version="1.0.0", performative="inform", ttl_s=3600, rules=(_NO_TOOLS,))
+@payload("act.inform", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none", rules=(_NO_TOOLS,))
 class ActInform(_Act, frozen=True, kw_only=True):
     """An agent says something."""
 
@@ -64,7 +64,7 @@ class ActAccept(_Act, frozen=True, kw_only=True):
     """An agent accepts a proposal."""
 
 
-@payload("act.reject", version="1.0.0", performative="reject", ttl_s=3600, rules=(_NO_TOOLS,))
+@payload("act.reject", version="1.0.0", performative="reject", ttl_s=3600, side_effect="none", rules=(_NO_TOOLS,))
 class ActReject(_Act, frozen=True, kw_only=True):
     """An agent rejects one."""
 
@@ -74,6 +74,7 @@ class ActReject(_Act, frozen=True, kw_only=True):
     version="1.0.0",
     performative="query",
     ttl_s=3600,
+    side_effect="read",
     rules=(
         _NO_TOOLS,
         _NO_END,
@@ -83,7 +84,7 @@ class ActQuery(_Act, frozen=True, kw_only=True):
     """An agent asks a question; it has no side effects."""
 
 
-@payload("act.confirm", version="1.0.0", performative="confirm", ttl_s=3600, rules=(_NO_TOOLS,))
+@payload("act.confirm", version="1.0.0", performative="confirm", ttl_s=3600, side_effect="none", rules=(_NO_TOOLS,))
 class ActConfirm(_Act, frozen=True, kw_only=True):
     """An agent confirms something."""
 
@@ -93,6 +94,7 @@ class ActConfirm(_Act, frozen=True, kw_only=True):
     version="1.0.0",
     performative="error",
     ttl_s=3600,
+    side_effect="none",
     rules=(
         _NO_TOOLS,
         _SAYS_WHY,

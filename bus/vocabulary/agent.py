@@ -36,6 +36,7 @@ class Filters(Value, frozen=True, kw_only=True):
     performative="inform",
     ttl_s=86400,
     same_as={"/agent_card/agent_id": "/metadata/sender/id"},
+    side_effect="none",
 )
 class AgentHandshake(Value, frozen=True, kw_only=True):
     """An agent at its start: to `_directory`, or to one agent that wants an answer.
@@ -51,6 +52,7 @@ class AgentHandshake(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="confirm",
     ttl_s=3600,
+    side_effect="none",
     rules=(
         Rule("accepted needs an agent_card", "/agent_card", when(Is("accepted", (True,)), Has("agent_card"))),
         Rule("accepted needs a protocol", "/protocol", when(Is("accepted", (True,)), Has("protocol"))),
@@ -70,7 +72,7 @@ class AgentHandshakeAck(Value, frozen=True, kw_only=True):
     explanation: Text | None = None
 
 
-@payload("agent.discover", version="1.0.0", performative="query", ttl_s=60)
+@payload("agent.discover", version="1.0.0", performative="query", ttl_s=60, side_effect="read")
 class AgentDiscover(Value, frozen=True, kw_only=True):
     """Anybody to `registry`."""
 
@@ -80,7 +82,7 @@ class AgentDiscover(Value, frozen=True, kw_only=True):
     accepts: TypeRange | None = None
 
 
-@payload("agent.announcement", version="1.0.0", performative="inform", ttl_s=60)
+@payload("agent.announcement", version="1.0.0", performative="inform", ttl_s=60, side_effect="none")
 class AgentAnnouncement(Value, frozen=True, kw_only=True):
     """`registry` to whoever asked."""
 
@@ -91,7 +93,7 @@ class AgentAnnouncement(Value, frozen=True, kw_only=True):
     query_time_ms: Number | None = None
 
 
-@payload("agent.heartbeat", version="1.0.0", performative="inform", ttl_s=35)
+@payload("agent.heartbeat", version="1.0.0", performative="inform", ttl_s=35, side_effect="none")
 class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """An agent every 10 s to `_directory`.
 
@@ -108,7 +110,7 @@ class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """Takes nothing new."""
 
 
-@payload("agent.goodbye", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("agent.goodbye", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class AgentGoodbye(Value, frozen=True, kw_only=True):
     """An agent that leaves in order."""
 
@@ -125,6 +127,7 @@ class AgentGoodbye(Value, frozen=True, kw_only=True):
     performative="inform",
     ttl_s=86400,
     same_as={"/agent_id": "/metadata/sender/id"},
+    side_effect="none",
 )
 class CapabilityAdvertisement(Value, frozen=True, kw_only=True):
     """An agent that has no card to send; the directory folds it into the card."""

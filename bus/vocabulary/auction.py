@@ -42,7 +42,7 @@ class AuctionCall(Value, frozen=True, kw_only=True):
     required_confidence: Share | None = None
 
 
-@payload("auction.bid", version="1.0.0", performative="propose", ttl_s=3600)
+@payload("auction.bid", version="1.0.0", performative="propose", ttl_s=3600, side_effect="none")
 class AuctionBid(Value, frozen=True, kw_only=True):
     """Bidder to manager; cause: the call."""
 
@@ -56,7 +56,7 @@ class AuctionBid(Value, frozen=True, kw_only=True):
     """Absent: as long as the call lives."""
 
 
-@payload("auction.refusal", version="1.0.0", performative="reject", ttl_s=3600)
+@payload("auction.refusal", version="1.0.0", performative="reject", ttl_s=3600, side_effect="none")
 class AuctionRefusal(Value, frozen=True, kw_only=True):
     """Bidder to manager, to a call or to an award."""
 
@@ -84,7 +84,7 @@ class AuctionAward(Value, frozen=True, kw_only=True):
     """As called."""
 
 
-@payload("auction.loss", version="1.0.0", performative="reject", ttl_s=3600)
+@payload("auction.loss", version="1.0.0", performative="reject", ttl_s=3600, side_effect="none")
 class AuctionLoss(Value, frozen=True, kw_only=True):
     """Manager to the others."""
 
@@ -95,7 +95,7 @@ class AuctionLoss(Value, frozen=True, kw_only=True):
     """May still be awarded."""
 
 
-@payload("auction.result", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=86400)
+@payload("auction.result", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=86400, side_effect="none")
 class AuctionResult(Value, frozen=True, kw_only=True):
     """Winner to manager."""
 
@@ -110,7 +110,7 @@ class AuctionResult(Value, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
 
 
-@payload("auction.failure", version="1.0.0", performative="error", needs=("task_id",), ttl_s=3600)
+@payload("auction.failure", version="1.0.0", performative="error", needs=("task_id",), ttl_s=3600, side_effect="none")
 class AuctionFailure(Value, frozen=True, kw_only=True):
     """Winner to manager: the runner-up is awarded."""
 

@@ -29,6 +29,8 @@ MOST_VALUE_BYTES = 262_144
     performative="request",
     needs=("idempotency_key",),
     ttl_s=600,
+    side_effect="write",
+    resource="/key",
     rules=(
         Rule(
             "has exactly one of value, ref, delete",
@@ -62,7 +64,7 @@ class BlackboardWrite(Value, frozen=True, kw_only=True):
     evidence_refs: tuple[Ref, ...] = ()
 
 
-@payload("blackboard.written", version="1.0.0", performative="confirm", ttl_s=600)
+@payload("blackboard.written", version="1.0.0", performative="confirm", ttl_s=600, side_effect="none")
 class BlackboardWritten(Value, frozen=True, kw_only=True):
     """Blackboard to the writer."""
 
@@ -70,7 +72,7 @@ class BlackboardWritten(Value, frozen=True, kw_only=True):
     version: Positive
 
 
-@payload("blackboard.conflict", version="1.0.0", performative="reject", ttl_s=600)
+@payload("blackboard.conflict", version="1.0.0", performative="reject", ttl_s=600, side_effect="none")
 class BlackboardConflict(Value, frozen=True, kw_only=True):
     """Blackboard to the writer."""
 
@@ -80,7 +82,7 @@ class BlackboardConflict(Value, frozen=True, kw_only=True):
     written_by: Name | None = None
 
 
-@payload("blackboard.read", version="1.0.0", performative="query", ttl_s=60)
+@payload("blackboard.read", version="1.0.0", performative="query", ttl_s=60, side_effect="read", resource="/key")
 class BlackboardRead(Value, frozen=True, kw_only=True):
     """Any reader the policy allows."""
 
@@ -91,7 +93,7 @@ class BlackboardRead(Value, frozen=True, kw_only=True):
     """So many older versions too, at most 100."""
 
 
-@payload("blackboard.value", version="1.0.0", performative="inform", ttl_s=600)
+@payload("blackboard.value", version="1.0.0", performative="inform", ttl_s=600, side_effect="none")
 class BlackboardValue(Value, frozen=True, kw_only=True):
     """Blackboard to the reader.
 

@@ -43,7 +43,15 @@ class KeyRevoked(Value, frozen=True, kw_only=True):
     """Known: COMPROMISED, SUPERSEDED, LEFT."""
 
 
-@payload("redrive.ordered", version="1.0.0", risk="high", performative="request", ttl_s=3600)
+@payload(
+    "redrive.ordered",
+    version="1.0.0",
+    risk="high",
+    performative="request",
+    ttl_s=3600,
+    side_effect="write",
+    resource="/group",
+)
 class RedriveOrdered(Value, frozen=True, kw_only=True):
     """Operator: what a forced redrive rests on, for types of high risk where keys are configured."""
 
@@ -59,6 +67,7 @@ class RedriveOrdered(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=604800,
+    side_effect="none",
     rules=(Rule("differing goes with void", "/differing", when(Size("differing"), Is("state", ("void",)))),),
 )
 class ApprovalClosed(Value, frozen=True, kw_only=True):
@@ -74,7 +83,7 @@ class ApprovalClosed(Value, frozen=True, kw_only=True):
     """Pointers of what changed, with void."""
 
 
-@payload("wait.due", version="1.0.0", risk="low", performative="inform", ttl_s=3600)
+@payload("wait.due", version="1.0.0", risk="low", performative="inform", ttl_s=3600, side_effect="none")
 class WaitDue(Value, frozen=True, kw_only=True):
     """An agent to itself; the row in its store decides whether it means anything."""
 
@@ -105,7 +114,7 @@ class WorkflowStart(Value, frozen=True, kw_only=True):
     """Over those of the definition."""
 
 
-@payload("audit.checkpoint", version="1.0.0", risk="high", performative="inform", ttl_s=604800)
+@payload("audit.checkpoint", version="1.0.0", risk="high", performative="inform", ttl_s=604800, side_effect="none")
 class AuditCheckpoint(Value, frozen=True, kw_only=True):
     """Audit worker, every 10,000 rows or 10 minutes."""
 

@@ -25,7 +25,7 @@ ErrorClass: TypeAlias = Annotated[
 ]
 
 
-@payload("error.reported", version="1.1.0", performative="error", ttl_s=3600)
+@payload("error.reported", version="1.1.0", performative="error", ttl_s=3600, side_effect="none")
 class ErrorReported(Value, frozen=True, kw_only=True):
     """Whoever failed, or the bus about a dead message, to the requester.
 

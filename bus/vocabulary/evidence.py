@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@payload("evidence.observed", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("evidence.observed", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class EvidenceObserved(Value, frozen=True, kw_only=True):
     """Any agent: what was seen, without deciding."""
 
@@ -33,6 +33,7 @@ class EvidenceObserved(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "a strong or medium claim needs evidence_refs",
@@ -64,6 +65,7 @@ class ClaimMade(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=604800,
+    side_effect="none",
     rules=(
         Rule(
             "a selected option has at least two options",

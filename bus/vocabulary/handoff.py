@@ -66,7 +66,7 @@ class HandoffRequest(Value, frozen=True, kw_only=True):
     """Absent: until the message expires."""
 
 
-@payload("handoff.accepted", version="1.0.0", performative="accept", ttl_s=3600)
+@payload("handoff.accepted", version="1.0.0", performative="accept", ttl_s=3600, side_effect="none")
 class HandoffAccepted(Value, frozen=True, kw_only=True):
     """Delegatee to delegator."""
 
@@ -77,7 +77,7 @@ class HandoffAccepted(Value, frozen=True, kw_only=True):
     expected_by: Instant | None = None
 
 
-@payload("handoff.rejected", version="1.0.0", performative="reject", ttl_s=3600)
+@payload("handoff.rejected", version="1.0.0", performative="reject", ttl_s=3600, side_effect="none")
 class HandoffRejected(Value, frozen=True, kw_only=True):
     """Delegatee to delegator."""
 
@@ -93,6 +93,7 @@ class HandoffRejected(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(Rule("completed needs a result_ref", "/result_ref", when(Is("status", ("completed",)), Has("result_ref"))),),
 )
 class HandoffCompleted(Value, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@payload("method.request", version="1.0.0", performative="request", ttl_s=300)
+@payload("method.request", version="1.0.0", performative="request", ttl_s=300, resource="/method")
 class MethodRequest(Value, frozen=True, kw_only=True):
     """Client to server agent."""
 
@@ -31,6 +31,7 @@ class MethodRequest(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative=ByField("status", {"success": "inform", "error": "error"}),
     ttl_s=300,
+    side_effect="none",
     rules=(
         Rule(
             "data is given exactly with success",

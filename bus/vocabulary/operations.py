@@ -18,7 +18,15 @@ __all__ = [
 ]
 
 
-@payload("command.request", version="1.0.0", performative="request", needs=("idempotency_key",), ttl_s=600)
+@payload(
+    "command.request",
+    version="1.0.0",
+    performative="request",
+    needs=("idempotency_key",),
+    ttl_s=600,
+    side_effect="external",
+    resource="/resource/id",
+)
 class CommandRequest(Value, frozen=True, kw_only=True):
     """Whoever may command to the one that executes; always within `metadata.authority`."""
 
@@ -29,7 +37,7 @@ class CommandRequest(Value, frozen=True, kw_only=True):
     reason: Text
 
 
-@payload("event.observed", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("event.observed", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class EventObserved(Value, frozen=True, kw_only=True):
     """Any agent or service: something happened."""
 
@@ -60,7 +68,7 @@ class EscalationRaised(Value, frozen=True, kw_only=True):
     """Opens an obligation."""
 
 
-@payload("notification.sent", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("notification.sent", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class NotificationSent(Value, frozen=True, kw_only=True):
     """To people or agents; nothing is expected back."""
 

@@ -53,7 +53,9 @@ class Issue(Value, frozen=True, kw_only=True):
     location: Long | None = None
 
 
-@payload("research.request", version="1.0.0", performative="request", ttl_s=3600)
+@payload(
+    "research.request", version="1.0.0", performative="request", ttl_s=3600, side_effect="read", resource="/repository"
+)
 class ResearchRequest(Value, frozen=True, kw_only=True):
     """Orchestrator to researcher."""
 
@@ -70,7 +72,7 @@ class ResearchRequest(Value, frozen=True, kw_only=True):
     max_files_to_review: Positive = 2000
 
 
-@payload("research.output", version="1.0.0", performative="inform", ttl_s=3600)
+@payload("research.output", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none")
 class ResearchOutput(Value, frozen=True, kw_only=True):
     """Researcher to writer."""
 
@@ -83,7 +85,7 @@ class ResearchOutput(Value, frozen=True, kw_only=True):
     keywords: tuple[Long, ...] = ()
 
 
-@payload("draft.output", version="1.0.0", performative="inform", ttl_s=3600)
+@payload("draft.output", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none")
 class DraftOutput(Value, frozen=True, kw_only=True):
     """Writer to reviewer."""
 
@@ -100,6 +102,7 @@ class DraftOutput(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=3600,
+    side_effect="none",
     rules=(
         Rule(
             "an approved review scores at least 70",
@@ -120,7 +123,15 @@ class ReviewOutput(Value, frozen=True, kw_only=True):
     reviewer_notes: Long | None = None
 
 
-@payload("review.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+@payload(
+    "review.request",
+    version="1.0.0",
+    performative="request",
+    needs=("task_id",),
+    ttl_s=3600,
+    side_effect="read",
+    resource="/subject_ref/uri",
+)
 class ReviewRequest(Value, frozen=True, kw_only=True):
     """Author or supervisor to reviewer."""
 
@@ -152,6 +163,7 @@ def _with_items(data: dict[str, Any]) -> dict[str, Any]:
     performative="inform",
     ttl_s=86400,
     upcasters={1: _with_items},
+    side_effect="none",
     rules=(
         Rule(
             "an approved review has no blocking item",
@@ -182,7 +194,7 @@ class ReviewResult(Value, frozen=True, kw_only=True):
     limitations: tuple[Text, ...] = ()
 
 
-@payload("review.result", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("review.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class ReviewResult1(Value, frozen=True, kw_only=True):
     """Written by down-casting only."""
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-@payload("subscription.open", version="1.0.0", performative="subscribe", ttl_s=600)
+@payload("subscription.open", version="1.0.0", performative="subscribe", ttl_s=600, side_effect="write")
 class SubscriptionOpen(Value, frozen=True, kw_only=True):
     """Subscriber to a source.
 
@@ -35,7 +35,7 @@ class SubscriptionOpen(Value, frozen=True, kw_only=True):
     start: Literal["now", "earliest"] = "now"
 
 
-@payload("subscription.opened", version="1.0.0", performative="confirm", ttl_s=600)
+@payload("subscription.opened", version="1.0.0", performative="confirm", ttl_s=600, side_effect="none")
 class SubscriptionOpened(Value, frozen=True, kw_only=True):
     """Source to subscriber."""
 
@@ -45,7 +45,7 @@ class SubscriptionOpened(Value, frozen=True, kw_only=True):
     """Of the first notice to come."""
 
 
-@payload("subscription.notice", version="1.0.0", performative="inform", ttl_s=3600)
+@payload("subscription.notice", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none")
 class SubscriptionNotice(Value, frozen=True, kw_only=True):
     """Source to subscriber."""
 
@@ -56,14 +56,14 @@ class SubscriptionNotice(Value, frozen=True, kw_only=True):
     artifacts: tuple[Ref, ...] = ()
 
 
-@payload("subscription.cancel", version="1.0.0", performative="cancel", ttl_s=600)
+@payload("subscription.cancel", version="1.0.0", performative="cancel", ttl_s=600, side_effect="write")
 class SubscriptionCancel(Value, frozen=True, kw_only=True):
     """Subscriber to source."""
 
     subscription_id: Name
 
 
-@payload("subscription.ended", version="1.0.0", performative="inform", ttl_s=3600)
+@payload("subscription.ended", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none")
 class SubscriptionEnded(Value, frozen=True, kw_only=True):
     """Source to subscriber, whatever ended it."""
 

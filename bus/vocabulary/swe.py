@@ -53,7 +53,7 @@ Branch: TypeAlias = Annotated[
 """The name of a git branch: no space, `..`, `~`, `^`, `:`, `?`, `*`, `[` or backslash, no leading `-` or `/`."""
 
 
-@payload("issue.intake", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("issue.intake", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class IssueIntake(Value, frozen=True, kw_only=True):
     """Intake agent to the planner."""
 
@@ -68,7 +68,15 @@ class IssueIntake(Value, frozen=True, kw_only=True):
     definition_of_done: Annotated[tuple[Text, ...], Meta(min_length=1)]
 
 
-@payload("repo.map.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+@payload(
+    "repo.map.request",
+    version="1.0.0",
+    performative="request",
+    needs=("task_id",),
+    ttl_s=3600,
+    side_effect="read",
+    resource="/repository",
+)
 class RepoMapRequest(Value, frozen=True, kw_only=True):
     """Planner to the one who knows the repository."""
 
@@ -81,7 +89,7 @@ class RepoMapRequest(Value, frozen=True, kw_only=True):
     budget: Budget | None = None
 
 
-@payload("repo.map.result", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("repo.map.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class RepoMapResult(Value, frozen=True, kw_only=True):
     """Back to the planner."""
 
@@ -95,7 +103,15 @@ class RepoMapResult(Value, frozen=True, kw_only=True):
     limitations: tuple[Text, ...] = ()
 
 
-@payload("analysis.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+@payload(
+    "analysis.request",
+    version="1.0.0",
+    performative="request",
+    needs=("task_id",),
+    ttl_s=3600,
+    side_effect="read",
+    resource="/repository",
+)
 class AnalysisRequest(Value, frozen=True, kw_only=True):
     """Planner to the analyst.
 
@@ -113,7 +129,7 @@ class AnalysisRequest(Value, frozen=True, kw_only=True):
     budget: Budget | None = None
 
 
-@payload("analysis.result", version="1.0.0", performative="inform", ttl_s=86400)
+@payload("analysis.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class AnalysisResult(Value, frozen=True, kw_only=True):
     """Analyst to planner."""
 
@@ -134,6 +150,7 @@ class AnalysisResult(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="propose",
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "a passed or failed test needs an artifact_ref",
@@ -157,7 +174,15 @@ class PatchProposal(Value, frozen=True, kw_only=True):
     evidence_refs: tuple[Ref, ...] = ()
 
 
-@payload("test.execution.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+@payload(
+    "test.execution.request",
+    version="1.0.0",
+    performative="request",
+    needs=("task_id",),
+    ttl_s=3600,
+    side_effect="external",
+    resource="/repository",
+)
 class TestExecutionRequest(Value, frozen=True, kw_only=True):
     """Coder or planner to the tester."""
 
@@ -180,6 +205,7 @@ class TestExecutionRequest(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "passed: no test failed and at least one passed",
@@ -211,6 +237,7 @@ class TestExecutionResult(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "a high, critical or blocking item excludes approved",
@@ -249,7 +276,15 @@ class SecurityReviewResult(Value, frozen=True, kw_only=True):
     limitations: tuple[Text, ...] = ()
 
 
-@payload("branch.create.request", version="1.0.0", performative="request", needs=("idempotency_key",), ttl_s=3600)
+@payload(
+    "branch.create.request",
+    version="1.0.0",
+    performative="request",
+    needs=("idempotency_key",),
+    ttl_s=3600,
+    side_effect="external",
+    resource="/repository",
+)
 class BranchCreateRequest(Value, frozen=True, kw_only=True):
     """Planner to the one who may write to the repository."""
 
@@ -263,7 +298,15 @@ class BranchCreateRequest(Value, frozen=True, kw_only=True):
     reason: Text | None = None
 
 
-@payload("pr.create.request", version="1.0.0", performative="request", needs=("idempotency_key",), ttl_s=3600)
+@payload(
+    "pr.create.request",
+    version="1.0.0",
+    performative="request",
+    needs=("idempotency_key",),
+    ttl_s=3600,
+    side_effect="external",
+    resource="/repository",
+)
 class PrCreateRequest(Value, frozen=True, kw_only=True):
     """The seed's payload idempotency_key is routing.idempotency_key."""
 
@@ -284,6 +327,7 @@ class PrCreateRequest(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=604800,
+    side_effect="none",
     rules=(
         Rule(
             "without evidence_refs it needs limitations",
@@ -313,6 +357,7 @@ class PrSummary(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(Rule("addressed needs a change_ref", "/change_ref", when(Is("status", ("addressed",)), Has("change_ref"))),),
 )
 class ReviewCommentAddressed(Value, frozen=True, kw_only=True):

@@ -93,7 +93,7 @@ class TaskRequest(Value, frozen=True, kw_only=True):
     """Absent: until the message expires."""
 
 
-@payload("task.accepted", version="1.0.0", performative="accept", needs=("task_id",), ttl_s=3600)
+@payload("task.accepted", version="1.0.0", performative="accept", needs=("task_id",), ttl_s=3600, side_effect="none")
 class TaskAccepted(Value, frozen=True, kw_only=True):
     """Worker to requester, before costly work.
 
@@ -109,7 +109,7 @@ class TaskAccepted(Value, frozen=True, kw_only=True):
     """When it expects to be done."""
 
 
-@payload("task.rejected", version="1.0.0", performative="reject", needs=("task_id",), ttl_s=3600)
+@payload("task.rejected", version="1.0.0", performative="reject", needs=("task_id",), ttl_s=3600, side_effect="none")
 class TaskRejected(Value, frozen=True, kw_only=True):
     """Worker to requester: not me, not this.
 
@@ -123,7 +123,9 @@ class TaskRejected(Value, frozen=True, kw_only=True):
     """Agent id or role."""
 
 
-@payload("task.clarification", version="1.0.0", performative="query", needs=("task_id",), ttl_s=3600)
+@payload(
+    "task.clarification", version="1.0.0", performative="query", needs=("task_id",), ttl_s=3600, side_effect="none"
+)
 class TaskClarification(Value, frozen=True, kw_only=True):
     """Worker to requester."""
 
@@ -133,7 +135,7 @@ class TaskClarification(Value, frozen=True, kw_only=True):
     """Answers the worker could work with."""
 
 
-@payload("task.clarified", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=3600)
+@payload("task.clarified", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=3600, side_effect="none")
 class TaskClarified(Value, frozen=True, kw_only=True):
     """Requester to worker."""
 
@@ -162,6 +164,7 @@ class TaskCancel(Value, frozen=True, kw_only=True):
     performative="inform",
     needs=("task_id",),
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "an error is given exactly when status is failed",
@@ -233,6 +236,7 @@ class TaskHandoff(Value, frozen=True, kw_only=True):
     performative="inform",
     ttl_s=600,
     same_as={"/task_id": "/metadata/task_id"},
+    side_effect="none",
     rules=(
         Rule(
             "an approval_id goes with waiting_for_approval",
@@ -263,7 +267,9 @@ class StatusUpdate(Value, frozen=True, kw_only=True):
     """With waiting_for_approval."""
 
 
-@payload("checkpoint.created", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=604800)
+@payload(
+    "checkpoint.created", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=604800, side_effect="none"
+)
 class CheckpointCreated(Value, frozen=True, kw_only=True):
     """A worker that can be paused and resumed, to whoever supervises it."""
 

@@ -30,7 +30,7 @@ class ToolError(Value, frozen=True, kw_only=True):
     details: Object | None = None
 
 
-@payload("tool.call", version="1.0.0", performative="request", ttl_s=600)
+@payload("tool.call", version="1.0.0", performative="request", ttl_s=600, side_effect="external", resource="/tool_name")
 class ToolCall(Value, frozen=True, kw_only=True):
     """Agent to a tool worker.
 
@@ -44,7 +44,13 @@ class ToolCall(Value, frozen=True, kw_only=True):
     """Valid against the tool's registered JSON Schema; never raw user text (003)."""
 
 
-@payload("tool.result", version="1.1.0", performative=ByField("error", {"*": "error"}, "inform"), ttl_s=3600)
+@payload(
+    "tool.result",
+    version="1.1.0",
+    performative=ByField("error", {"*": "error"}, "inform"),
+    ttl_s=3600,
+    side_effect="none",
+)
 class ToolResult(Value, frozen=True, kw_only=True):
     """Tool worker to the caller."""
 

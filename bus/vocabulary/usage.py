@@ -18,6 +18,7 @@ __all__ = [
     risk="low",
     performative="inform",
     ttl_s=86400,
+    side_effect="none",
     rules=(
         Rule(
             "cached_input_tokens are part of input_tokens",

@@ -277,6 +277,8 @@ def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Dr
         options["ttl_s"] = default_ttl_s(kind, origin)
     if draft.performative is None and (spoken := terms.spoken(payload)) is not None:
         options["performative"] = spoken
+    if terms.critical and (widening := kind.critical_of(payload)):
+        options["critical_fields"] = tuple(dict.fromkeys((*(draft.critical_fields or ()), *widening)))
     return msgspec.structs.replace(draft, **options) if options else draft
 
 

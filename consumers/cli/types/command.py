@@ -89,6 +89,7 @@ def list_(session: CommandSession, target: str | None, family: str | None) -> in
                     "performative": _spoken(kind),
                     "needs": list(kind.terms.needs),
                     "ttl_s": kind.terms.ttl_s,
+                    "side_effect": kind.side_effect,
                     "family": family_of(kind.name),
                     "fields": list(fields),
                     "required": [name for name, needed in fields.items() if needed],
@@ -276,6 +277,9 @@ def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -
     if rows:
         print_table(("TYPE", "VERSIONS", "CHANGE", "FIELD", "ASKS FOR", "VERDICT"), rows)
     for finding in told:
+        for change in finding.changes:
+            if change.advice:
+                click.echo(f"{finding.type}: advice: {change.advice}")
         if finding.verdict != "ok" or finding.reason.startswith("but"):
             click.echo(f"{finding.type}: {finding.reason}")
     counts = {
@@ -327,6 +331,12 @@ def _terms(kind: PayloadType) -> list[str]:
     lines += [
         f"{option} comes from {field} unless its publisher says otherwise" for option, field in terms.takes.items()
     ]
+    if kind.side_effect is not None:
+        lines.append(f"side effect {kind.side_effect}")
+    if kind.resource:
+        lines.append(f"what it touches is named at /data{kind.resource}")
+    if terms.critical:
+        lines.append("must be known by its receivers where they are set: " + ", ".join(terms.critical))
     lines += [f"{pointer} agrees with {place} where both are there" for pointer, place in terms.same_as.items()]
     return lines
 

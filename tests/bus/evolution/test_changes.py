@@ -128,10 +128,36 @@ def test_a_rule_that_comes_is_major() -> None:
         ({"performative": "request"}, {"performative": "query"}, "major"),
         ({"risk": "low"}, {"risk": "medium"}, "review"),
         ({"ttl_s": 60}, {"ttl_s": 90}, "minor"),
+        ({}, {"side_effect": "write"}, "review"),
+        ({"resource": "/a"}, {}, "review"),
     ],
 )
 def test_terms_of_the_envelope_are_part_of_the_contract(before: Any, after: Any, bump: str) -> None:
     assert needed_bump(compare(struct(("a", str), **before), struct(("a", str), **after))) == bump
+
+
+FLAG = (("a", str), ("dry_run", bool, False))
+
+
+def test_a_field_that_becomes_critical_is_minor_and_one_that_is_no_more_is_reviewed() -> None:
+    plain, critical = struct(*FLAG), struct(*FLAG, critical=("dry_run",))
+    assert needed_bump(compare(plain, critical)) == "minor"
+    assert needed_bump(compare(critical, plain)) == "review"
+
+
+@pytest.mark.parametrize("field", [("dry_run", bool, False), ("most", int | None, None), ("share", float, 1.0)])
+def test_a_new_flag_or_limit_of_a_type_of_high_risk_is_asked_about(field: Any) -> None:
+    def advice(*fields: Any, **options: Any) -> list[str]:
+        return [
+            change.advice for change in compare(struct(("a", str), **options), struct(("a", str), *fields, **options))
+        ]
+
+    (said,) = advice(field, risk="high")
+    assert f'critical=("{field[0]}",)' in said
+    assert advice(field) == [""]
+    assert advice(("note", str, ""), risk="high") == [""]
+    new = struct(("a", str), field, risk="high", critical=(field[0],))
+    assert {change.advice for change in compare(struct(("a", str), risk="high"), new)} == {""}
 
 
 def test_other_words_are_a_patch() -> None:
