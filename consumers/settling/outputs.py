@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from bus.errors import ContractError, Reject, text_of
-from bus.payloads.payload_types import Registry, untyped
+from bus.payloads.payload_types import Registry, payload_type, untyped
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import uuid7
@@ -56,7 +56,7 @@ def seal_outputs(
     ContractError, PublishRejected.
     """
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    others = [publisher.sealer.seal(output.draft, cause=message, data=output.data) for output in queued]
+    others = [publisher.sealer.seal(_as_queued(output), cause=message, data=output.data) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed = [
@@ -66,6 +66,14 @@ def seal_outputs(
     if registry is not None:
         check_answers(message, registry, sealed, others)
     return others + sealed
+
+
+def _as_queued(output: Output) -> Draft:
+    """Return the draft of *output* with the payload as it was, where more than its bytes is read from it."""
+    kind = payload_type(output.draft.payload)
+    if not kind.is_judged_each:
+        return output.draft
+    return msgspec.structs.replace(output.draft, payload=kind.decode(output.data))
 
 
 def _drafted(answer: Any, requester: Agent | None) -> Draft:
