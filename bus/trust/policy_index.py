@@ -252,6 +252,8 @@ class PolicyIndex:
                 for tag in tags or ():
                     table[tag] = table.get(tag, 0) | 1 << at
         self.tags = tuple(sorted({*self._refused_by_tag, *self._required_by_tag}))
+        self._named_tags = frozenset(self.tags)
+        self._by_tags: dict[frozenset[str], int] = {}
 
     def of_tag(self, tag: str, present: bool) -> Masks:
         """Return the sets of one tag that rules name."""
@@ -264,9 +266,15 @@ class PolicyIndex:
             for tag in self.tags:
                 free &= self.of_tag(tag, True)[0] & self.of_tag(tag, False)[0]
             return free, self.everyone
-        mask = self.everyone
-        for tag in self.tags:
-            mask &= self.of_tag(tag, tag in tags)[0]
+        present = self._named_tags.intersection(tags)
+        mask = self._by_tags.get(present)
+        if mask is None:
+            mask = self.everyone
+            for tag in self.tags:
+                mask &= self.of_tag(tag, tag in present)[0]
+            if len(self._by_tags) >= _MAX_REMEMBERED:
+                self._by_tags = {}
+            self._by_tags[present] = mask
         return mask, mask
 
     def _set_times(self) -> None:
