@@ -25,6 +25,7 @@ from bus.transports.base import Record, header_bytes
 from bus.trust.policy import Policy
 
 __all__ = [
+    "Admit",
     "Case",
     "Checks",
     "EXPIRY_TOLERANCE_MS",
@@ -39,6 +40,7 @@ __all__ = [
     "Passed",
     "SKEW_TOLERANCE_MS",
     "Verdict",
+    "admission_gate",
     "audience_gate",
     "authenticity_gate",
     "integrity_gate",
@@ -118,10 +120,10 @@ def audience_gate(message: Message, namespace: str, message_type: str | None, ke
         raise ContractError("the record's key is not the sealed one", pointer, "key_mismatch")
 
 
-def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -> None:
+def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
     """Check signature and proof chain as the type's *risk* requires.
 
-    No *verifier* means that no keys are configured.
+    No *verifier* means that no keys are configured. *append_ms* is the record's append time, None where it is unknown.
     """
     verification = message.verification
     if verification.signature is None:
@@ -131,7 +133,10 @@ def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -
             # Refused without reading: sixteen forged links would cost sixteen verifications.
             raise ContractError("an unsigned message carries a chain", "/verification/proof_chain", "proof_invalid")
     elif verifier is not None or risk == "high":
-        _check_signature(message, verification.signature, verifier)
+        _check_signature(message, verification.signature, verifier, append_ms)
+        if risk == "high" and getattr(verifier, "is_stale", False):
+            text = "the keys have been unreadable for too long: high risk is refused"
+            raise ContractError(text, "/verification/signature", "key_unknown")
     if verification.proof_chain is not None:
         fault = find_fault(message.statement, verification, message.metadata, verifier)
         if fault is not None:
@@ -140,13 +145,14 @@ def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None) -
         raise ContractError("rests on parents and carries no chain", "/verification/proof_chain", "proof_invalid")
 
 
-def _check_signature(message: Message, text: str, verifier: Verifier | None) -> None:
+def _check_signature(message: Message, text: str, verifier: Verifier | None, append_ms: int | None) -> None:
     signature = parse_signature(text)
     if signature is None:
         raise ContractError("is not a detached JWS of the one form", "/verification/signature", "signature_invalid")
     if verifier is None:
         raise ContractError("no keys are configured here", "/verification/signature", "key_unknown")
-    check_signature(verifier, signature, message.statement, encode_statement(message.statement))
+    statement = message.statement
+    check_signature(verifier, signature, statement, encode_statement(statement), append_ms=append_ms)
 
 
 def known_type(message: Message, registry: Registry) -> PayloadType:
@@ -215,7 +221,27 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
         raise ContractError(text, "/metadata/sender", "unauthorized")
 
 
+def admission_gate(
+    message: Message, kind: PayloadType | None, payload: object, admit: Admit, how: str = "topic"
+) -> None:
+    """Raise ContractError (`unauthorized`, `untrusted_instruction`), also if the admission itself fails."""
+    try:
+        admit(message, kind, payload, how)
+    except (ContractError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        text = f"the policy failed: {type(error).__name__}"
+        raise ContractError(text, "/metadata/sender", "unauthorized") from error
+
+
 # The table.
+
+
+Admit: TypeAlias = Callable[[Message, PayloadType | None, object, str], None]
+"""Lets a message in, with type, upcast payload and the way it came on; raises ContractError.
+
+`bus.trust.admission` makes it.
+"""
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +263,8 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the type of a message, or None to skip its schema. Raises ContractError."""
     max_hops: int = MOST_HOPS
     max_ttl_ms: int = MAX_TTL_MS
+    admit: Admit | None = None
+    """None: rights and levels are not checked."""
     policy: Policy | None = None
     group: str = ""
 
@@ -255,6 +283,8 @@ class Case(msgspec.Struct, kw_only=True):
     """None: the lifetime is not checked."""
     append_ms: int = 0
     extend_until_ms: int = 0
+    how: str = "topic"
+    """On which way it came: topic, reply, mailbox, retry, redrive, hold or replay."""
     message: Message = cast("Message", None)
     """None until the gate `parse` has passed."""
     kind: PayloadType | None = None
@@ -330,7 +360,8 @@ def _audience(case: Case, checks: Checks) -> bool:
 
 def _authenticity(case: Case, checks: Checks) -> bool:
     if checks.risk_of is not None:
-        authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier)
+        append_ms = case.record.timestamp_ms or None
+        authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier, append_ms=append_ms)
     return True
 
 
@@ -356,6 +387,8 @@ def _lifetime(case: Case, checks: Checks) -> bool:
 
 
 def _policy(case: Case, checks: Checks) -> bool:
+    if checks.admit is not None:
+        admission_gate(case.message, case.kind, case.payload, checks.admit, case.how)
     if checks.policy is not None:
         policy_gate(case.message, checks.policy, checks.group)
     return True

@@ -19,7 +19,7 @@ from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_text_id
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
-from bus.trust.policy import AllowAll, Policy
+from bus.trust.policy import NO_POLICY, Policy
 from consumers.declaration import Declaration, Lifespan, Middleware
 from consumers.handler_signature import returned_types
 from consumers.handlers import Handlers
@@ -87,7 +87,7 @@ class App(Handlers):
         if isinstance(roles, str):
             raise ConfigurationError(f"roles are a collection of texts: write roles=[{roles!r}]")
         self.roles = frozenset(roles) | ({self.agent.role} if self.agent.role else frozenset())
-        self.policy: Policy = policy or AllowAll()
+        self.policy: Policy = NO_POLICY if policy is None else policy
         self.signer = signer
         self.verifier = verifier
         self._types = _payload_classes(types)

@@ -6,15 +6,17 @@ Owns composing them. `consumers.worker.worker` and `consumers.worker.wiring` rea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from bus.clock import Clock, SystemClock
 from bus.payloads.payload_types import Registry
 from bus.protocol.signatures import Verifier
 from bus.settings import durations
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic, read_topic, redrive_topic, retry_topic
+from bus.trust.admission import Admission, Denial, Party
 from bus.trust.policy import Policy
 from consumers.declaration import Declaration, Subscription
 from consumers.inbox.open import has_inbox
@@ -34,6 +36,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: Mapping[str, Subscription]
     policy: Policy
     verifier: Verifier | None
+    admission: Admission
     max_message_bytes: int
     max_hops: int
     max_ttl_ms: int
@@ -58,7 +61,13 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s
 
 
-def make_plan(app: Declaration, settings: Settings) -> GroupPlan:
+def make_plan(
+    app: Declaration,
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    note: Callable[[Denial], None] = lambda _: None,
+) -> GroupPlan:
     """Return the plan of *app* under *settings*."""
     namespace = settings.bus.namespace
     tiers = tuple(Tier(name, durations.seconds(name)) for name in settings.retry.tiers)
@@ -79,7 +88,7 @@ def make_plan(app: Declaration, settings: Settings) -> GroupPlan:
             *(retry_topic(namespace, app.group, tier.name) for tier in tiers),
             redrive_topic(namespace, app.group),
         ),
-        view=_make_view(app, settings),
+        view=_make_view(app, settings, clock or SystemClock(), note),
     )
 
 
@@ -105,7 +114,8 @@ def leftover_tiers(topics: Iterable[str], plan: GroupPlan) -> dict[str, Tier]:
     return found
 
 
-def _make_view(app: Declaration, settings: Settings) -> GroupView:
+def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callable[[Denial], None]) -> GroupView:
+    party = Party(agent_id=app.agent_id, namespace=settings.bus.namespace, group=app.group)
     return GroupView(
         namespace=settings.bus.namespace,
         group=app.group,
@@ -115,6 +125,7 @@ def _make_view(app: Declaration, settings: Settings) -> GroupView:
         subscriptions=app.subscriptions,
         policy=app.policy,
         verifier=app.verifier,
+        admission=Admission(party, verifier=app.verifier, policy=app.policy, now_ms=clock.now_ms, note=note),
         max_message_bytes=settings.publish.max_message_bytes,
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),

@@ -16,6 +16,7 @@ from bus.errors import ConfigurationError
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
+from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
 from consumers.context import Context
 from consumers.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
 from consumers.handler_signature import check_handler
@@ -40,6 +41,7 @@ class _Options(TypedDict, total=False):
     dedup: Dedup
     checks: Sequence[SemanticCheck]
     requires: Sequence[str]
+    instructions_from: str
 
 
 class _On(Protocol[_Payload]):
@@ -217,6 +219,7 @@ class Handlers:
         provide: Mapping[str, Any] | None = None,
         checks: Sequence[SemanticCheck] = (),
         requires: Sequence[str] = (),
+        instructions_from: str = INSTRUCTING,
     ) -> Any:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
@@ -246,6 +249,10 @@ class Handlers:
         *requires*: optional fields that this handler cannot do without, such as ("note", "/customer/email"); a message
         without one is dead with `schema_violation`.
 
+        *instructions_from*: the least trusted level from which a message may ask for something, by default
+        "user_request": what a tool's text or a model has brought about dies with `untrusted_instruction`. A stricter
+        one is given here, a milder one by a rule of the policy.
+
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
         """
@@ -270,6 +277,7 @@ class Handlers:
             if not timeout_s > 0:
                 raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
+        check_threshold(instructions_from)
         checked, required = checks_of(checks), requirements_of(kind, requires)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,10 +293,22 @@ class Handlers:
                 provide=MappingProxyType(dict(provide or {})),
                 checks=checked,
                 requires=required,
+                instructions_from=instructions_from,
             )
             return function
 
         return register
+
+
+def check_threshold(level: str) -> None:
+    """Raise ConfigurationError for a level from which no handler may take instructions by itself."""
+    if level not in LEVELS:
+        raise ConfigurationError(f"instructions_from {level!r} is none of {', '.join(LEVELS)}{nearest(level, LEVELS)}")
+    if rank_of_level(level) > rank_of_level(INSTRUCTING):
+        raise ConfigurationError(
+            f"instructions_from {level!r} is less trusted than {INSTRUCTING}: a rule of the policy that names type and "
+            "group may say so (instructions_from), a handler may not"
+        )
 
 
 def _second(name: str, known: Subscription, other: str = "") -> ConfigurationError:

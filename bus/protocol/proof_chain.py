@@ -105,7 +105,7 @@ def _find_signature_fault(link: Link, verifier: Verifier) -> str | None:
     if signature is None:
         return "its signature is in no valid form"
     try:
-        check_signature(verifier, signature, link.statement, encode_statement(link.statement))
+        check_signature(verifier, signature, link.statement, encode_statement(link.statement), is_link=True)
     except ContractError as error:
         return f"its signature: {error.text} ({error.reason})"
     return None

@@ -28,7 +28,7 @@ GATES: Final = MappingProxyType(
         ),
         "schema": ("unknown_type", "unsupported_version", "schema_violation", "semantic_violation", "critical_field"),
         "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
-        "policy": ("unauthorized",),
+        "policy": ("unauthorized", "untrusted_instruction"),
         "inbox": ("idempotency_conflict", "crash_loop"),
         "handler": ("rejected", "retries_exhausted"),
     }

@@ -40,8 +40,13 @@ _MEMBERS = {"alg", "b64", "crit", "kid"}
 class Signer(Protocol):
     """A private key that signs only statements."""
 
-    kid: str
-    alg: str
+    @property
+    def kid(self) -> str:
+        """The key's name in messages."""
+
+    @property
+    def alg(self) -> str:
+        """The algorithm's name in messages."""
 
     def sign(self, signing_input: bytes) -> bytes:
         """Return the raw signature of *signing_input*."""

@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "CLASSIFICATIONS",
     "DEFAULT_CLASSIFICATION",
+    "INSTRUCTING",
     "LEAST_TRUSTED",
     "LEVELS",
     "SIDE_EFFECTS",
@@ -33,6 +34,8 @@ LEVELS: Final = (
 )
 """Trust levels, most trusted first."""
 LEAST_TRUSTED: Final = LEVELS[-1]
+INSTRUCTING: Final = "user_request"
+"""The least level from which a directive message is handled, unless a policy rule names type and group."""
 
 CLASSIFICATIONS: Final = ("public", "internal", "confidential", "restricted")
 """Data classifications, least sensitive first."""

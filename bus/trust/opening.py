@@ -15,7 +15,7 @@ from bus.protocol.signatures import Signer, Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.topics.names import agent_slug
-from bus.trust.policy import AllowAll, Policy
+from bus.trust.policy import NO_POLICY, AllowAll, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,11 @@ _log = get_logger("trust")
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """What one agent signs with, whom it believes, and what it allows; None: nothing is configured."""
+    """What one agent signs with, whom it believes, and what it allows; None or `NO_POLICY`: nothing is configured."""
 
     signer: Signer | None
     verifier: Verifier | None
-    policy: Policy | None
+    policy: Policy
 
 
 def open_trust(
@@ -50,12 +50,12 @@ def open_trust(
     if verifier is None and trust.keys:
         from bus.trust.trusted_keys import TrustedKeys
 
-        verifier = TrustedKeys(Path(trust.keys), clock=clock, domain=trust.domain)
+        verifier = TrustedKeys(trust.keys, clock=clock, domain=trust.domain, stale_after_s=trust.stale_after_s)
     if signer is None and trust.key_file:
         signer = _open_signer(Path(trust.key_file), agent_id, clock)
-    if policy is None and file == ALLOW_ALL:
-        policy = AllowAll()
-    return Trust(signer, verifier, policy)
+    if (policy is None or policy is NO_POLICY) and file:
+        policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
+    return Trust(signer, verifier, NO_POLICY if policy is None else policy)
 
 
 def key_file_of(path: Path, agent_id: str) -> Path:
@@ -64,6 +64,12 @@ def key_file_of(path: Path, agent_id: str) -> Path:
         return path
     found = [path / f"{agent_slug(agent_id)}{suffix}" for suffix in _SUFFIXES]
     return next((file for file in found if file.exists()), found[0])
+
+
+def _open_policy(file: str, clock: Clock, stale_after_s: float) -> Policy:
+    from bus.trust.file_policy import FilePolicy
+
+    return FilePolicy(file, clock=clock, stale_after_s=stale_after_s)
 
 
 def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:

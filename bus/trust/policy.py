@@ -5,11 +5,11 @@ Owns the Protocol and the default without a configured policy.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from bus.protocol.sealing import Message
 
-__all__ = ["AllowAll", "Policy"]
+__all__ = ["NO_POLICY", "AllowAll", "Policy"]
 
 
 class Policy(Protocol):
@@ -24,3 +24,7 @@ class AllowAll:
 
     def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
         return None
+
+
+NO_POLICY: Final = AllowAll()
+"""What an App or a connection has that was given no policy: the settings may name one."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bus.clock import Clock
+from bus.clock import Clock, SystemClock
 from bus.errors import ConfigurationError, ContractError
 from bus.protocol import canonical
 from bus.trust.key_directory import thumbprint, to_base64url, unpadded_bytes
@@ -53,8 +53,11 @@ class FileSigner:
     Raises ConfigurationError for a file that cannot be used. Later, a file that cannot be used keeps the last key.
     """
 
-    def __init__(self, path: Path, *, clock: Clock, alarm: Callable[[str | None], None] = lambda _: None) -> None:
-        self._key = Reloaded(path, _only_key, clock=clock, endings=_ENDINGS, check=check_secret_file, alarm=alarm)
+    def __init__(
+        self, path: Path | str, *, clock: Clock | None = None, alarm: Callable[[str | None], None] = lambda _: None
+    ) -> None:
+        clock = clock or SystemClock()
+        self._key = Reloaded(Path(path), _only_key, clock=clock, endings=_ENDINGS, check=check_secret_file, alarm=alarm)
 
     @property
     def kid(self) -> str:

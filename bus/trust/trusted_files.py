@@ -136,9 +136,9 @@ class Reloaded(Generic[_Value]):
         return True
 
     def age_s(self) -> float:
-        """Return how long ago the files were good, in seconds."""
+        """Return how long ago the files were good, in seconds; 0 while they are."""
         self.current()
-        return self._clock.monotonic_s() - self.good_at_s
+        return 0.0 if self._fault is None else self._clock.monotonic_s() - self.good_at_s
 
     def _report(self, fault: str | None) -> None:
         if fault != self._fault:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bus.clock import Clock
+from bus.clock import Clock, SystemClock
 from bus.protocol.envelope import Statement
 from bus.protocol.signatures import Signature
 from bus.telemetry.logs import get_logger
@@ -27,10 +27,20 @@ _log = get_logger("trust")
 
 
 class TrustedKeys:
-    """A `DatedVerifier` over the JWKS at *path*, a file or a folder. Raises ConfigurationError."""
+    """A `DatedVerifier` over the JWKS at *path*, a file or a folder.
 
-    def __init__(self, path: Path, *, clock: Clock, domain: Domain = "open") -> None:
-        self._clock = clock
+        app = App("worker@svc", verifier=TrustedKeys("keys/jwks.json"))
+
+    Raises ConfigurationError for files that cannot be used. *stale_after_s*: when they have been unusable for so long,
+    types of high risk are refused.
+    """
+
+    def __init__(
+        self, path: Path | str, *, clock: Clock | None = None, domain: Domain = "open", stale_after_s: float = 900.0
+    ) -> None:
+        self._clock = clock = clock or SystemClock()
+        self._stale_after_s = stale_after_s
+        path = Path(path)
         self._next_look_s = 0.0
         self._files: Reloaded[KeyDirectory] = Reloaded(
             path,
@@ -54,8 +64,13 @@ class TrustedKeys:
         return self._files.generation
 
     def age_s(self) -> float:
-        """Return how long ago the files were good, in seconds."""
+        """Return how long ago the files were good, in seconds; 0 while they are."""
         return self._files.age_s()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the files have been unusable for too long."""
+        return self._files.age_s() > self._stale_after_s
 
     def judge(self, signature: Signature, statement: Statement, payload: bytes) -> str | None:
         """Return the reason why *signature* fails, its record's append time unknown."""

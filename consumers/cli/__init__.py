@@ -27,6 +27,7 @@ _VERBS = {
     "convert": Verb("consumers.cli.convert", "convert", "Convert messages between dialects, line by line."),
     "lint": Verb("consumers.cli.lint", "lint", "Find what goes wrong between agents although messages are valid."),
     "docs": Verb("consumers.cli.docs", "docs", "Write documents about an app for other tools: AsyncAPI."),
+    "keys": Verb("consumers.cli.keys", "keys", "Make keys, and say whose signatures are believed."),
     "config": Verb("consumers.cli.config", "config", "Show and check settings."),
     "completion": Verb("consumers.cli.completion", "completion", "Complete commands in bash, zsh or fish."),
 }

@@ -22,6 +22,8 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
+from bus.trust.admission import GLANCE
+from bus.trust.labels import INSTRUCTING
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
@@ -74,6 +76,7 @@ class RecordVerifier:
             kind_of=lambda message: gates.known_type(message, view.registry),
             max_hops=view.max_hops,
             max_ttl_ms=view.max_ttl_ms,
+            admit=self._admit,
             policy=view.policy,
             group=view.group,
         )
@@ -88,6 +91,18 @@ class RecordVerifier:
     def _risk_of(self, message: Message) -> Risk:
         kind = self._view.registry.get(message.message_type)
         return kind.risk if kind is not None else "medium"
+
+    def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
+        subscription = self._view.subscriptions.get(message.message_type)
+        threshold = INSTRUCTING if subscription is None else subscription.instructions_from
+        self._view.admission.admit(message, kind, payload, how=how, instructions_from=threshold)
+
+    def _is_let_in(self, message: Message, kind: PayloadType, payload: object) -> bool:
+        """Tell whether the gate `policy` lets in a message with a known layout; it may raise any error."""
+        view = self._view
+        if not view.admission.is_open:
+            self._admit(message, kind, payload, GLANCE)
+        return view.policy.refusal(message, view.group) is None
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of a record with a known layout; None where every gate has to be asked."""
@@ -118,7 +133,7 @@ class RecordVerifier:
         try:
             if payload is None or kind.is_judged_each:
                 payload = kind.open(message)
-            if view.policy.refusal(message, view.group) is not None:
+            if not self._is_let_in(message, kind, payload):
                 return None
         except KeyboardInterrupt:
             raise
@@ -150,6 +165,7 @@ class RecordVerifier:
             is_own=is_own,
             expected_type=partition.expected_type or _origin_type(control),
             key=record.key,
+            how=_way(partition),
         )
         verdict = gates.judge(case, self._checks, last="schema")
         if self._is_left_to_other_version(case.message, verdict):
@@ -284,6 +300,11 @@ class RecordVerifier:
             return
         if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
             self._layouts.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
+
+
+def _way(partition: Partition) -> str:
+    """Return on which way records of *partition* come."""
+    return "topic" if not partition.own else "redrive" if partition.tier is None else "retry"
 
 
 def _refused(

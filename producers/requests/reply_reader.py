@@ -16,6 +16,7 @@ from bus import gates
 from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
+from bus.gates import Admit
 from bus.payloads.payload_types import PayloadType, Risk, payload_type
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -27,7 +28,7 @@ from bus.trust.policy import AllowAll, Policy
 from bus.vocabulary.error import ErrorReported
 from producers.requests.pending import Answer, PendingRequest, PendingRequests
 
-__all__ = ["ReplyReader", "ReplyFilter", "verify_reply", "open_reply"]
+__all__ = ["REPLY_GROUP", "ReplyReader", "ReplyFilter", "verify_reply", "open_reply"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 8 * 1_048_576
@@ -52,6 +53,7 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     verifier: Verifier | None
     policy: Policy = AllowAll()
+    admit: Admit | None = None
     max_ttl_ms: int = gates.MAX_TTL_MS
     max_hops: int = gates.MOST_HOPS
 
@@ -92,10 +94,11 @@ def verify_reply(message: Message, asked: PendingRequest, record: Record, view: 
         kind_of=lambda _: kind,
         max_hops=view.max_hops,
         max_ttl_ms=view.max_ttl_ms,
+        admit=view.admit,
         policy=view.policy,
         group=REPLY_GROUP,
     )
-    case = gates.Case(record=record, now_ms=now_ms, append_ms=record.timestamp_ms, message=message)
+    case = gates.Case(record=record, now_ms=now_ms, append_ms=record.timestamp_ms, message=message, how="reply")
     _pass(gates.judge(case, checks, first="authenticity", last="authenticity"))
     if asked.addressee not in (None, message.metadata.sender.id):
         raise ContractError(

@@ -15,20 +15,21 @@ import msgspec
 
 from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import payload_type
+from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
-from bus.trust.policy import AllowAll, Policy
+from bus.trust.admission import Admission, Party
+from bus.trust.policy import NO_POLICY, Policy
 from bus.vocabulary.error import ErrorReported
 from producers.middleware import PublishMiddleware, around
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
-from producers.requests.reply_reader import ReplyFilter, ReplyReader
+from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
 from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
 from producers.sealing.sealed_record import SealedRecord
 
@@ -70,10 +71,17 @@ class Requester:
             session_id=session_id,
             max_message_bytes=publisher.settings.publish.max_message_bytes,
             verifier=verifier,
-            policy=policy or AllowAll(),
+            policy=policy or NO_POLICY,
             max_ttl_ms=round(origin.max_ttl_s * 1000),
             max_hops=origin.max_hops,
         )
+        self.admission = Admission(
+            Party(agent_id=origin.sender.id or "", namespace=origin.namespace, group=REPLY_GROUP),
+            verifier=verifier,
+            policy=policy or NO_POLICY,
+            now_ms=self._clock.now_ms,
+        )
+        view = msgspec.structs.replace(view, admit=self._admit)
         self._replies = ReplyReader(
             transport,
             self.topic,
@@ -117,6 +125,9 @@ class Requester:
             return _opened(answer, request, reply, asked)
         finally:
             self.waiting.close(waiter)
+
+    def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
+        self.admission.admit(message, kind, payload, how="reply" if how == "reply" else "mailbox")
 
     async def caught_up(self) -> bool:
         """Tell whether every answer now in the log has been read."""

@@ -1,0 +1,431 @@
+"""Admission: the only way from proven bytes to a handler, an awaiting request, a view or a store.
+
+Owns the gate `policy`: the key's types, authority and classification along the chain, the right of the sender to
+publish and of the reader to handle, and the level from which a directive message may instruct. Everything is decided
+again each time, by the policy of now. Pure but for the policy's file, which is looked at once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.payloads.payload_types import PayloadType
+from bus.protocol.envelope import Statement
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier, parse_signature
+from bus.trust.authority import Granted, exceeding_member, received_authority
+from bus.trust.decision import Allow, Decision, NeedsApproval, decide, instruction_level
+from bus.trust.effective_labels import PLAIN, EffectiveLabels, LabelRules, effective_labels, says_nothing
+from bus.trust.facts import Request
+from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
+from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.policy_rules import PolicyRules
+from bus.trust.signature_algorithms import HS256
+
+__all__ = ["Admission", "DIRECTIVE", "Denial", "GLANCE", "Party", "is_directive"]
+
+DIRECTIVE: Final = frozenset({"request", "query", "propose", "accept", "cancel", "subscribe", "call_for_proposal"})
+"""Performatives that ask their reader to do something."""
+
+GLANCE: Final = "glance"
+"""The fast way: what it refuses is judged once more, and noted then."""
+
+_OPEN: Final = LabelRules()
+_UNTRUSTED: Final = "instructions-from"
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """One refusal, for the audit: who was refused what by which rule, and which facts differed. No payload."""
+
+    rule: str
+    action: str
+    how: str
+    """On which way the message came: topic, reply, mailbox, retry, redrive, hold or replay."""
+    sender: str
+    actor: str | None
+    message_type: str
+    message_id: str
+    group: str | None
+    reason: str
+    differing: tuple[str, ...]
+    policy: str | None
+    """Hash of the policy file; None without one."""
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads: an agent with its group. *group* is `reply` for a reader of answers."""
+
+    agent_id: str
+    namespace: str
+    group: str
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    """One message under the policy of now."""
+
+    message: Message
+    kind: PayloadType | None
+    payload: object
+    labels: EffectiveLabels
+    rules: PolicyRules
+    how: str
+
+
+class Admission:
+    """Decides what is let in, and what may go out, for one party.
+
+    *note* is told of each denial.
+    """
+
+    def __init__(
+        self,
+        party: Party,
+        *,
+        verifier: Verifier | None = None,
+        policy: Policy = NO_POLICY,
+        now_ms: Callable[[], int],
+        note: Callable[[Denial], None] = lambda _: None,
+    ) -> None:
+        self._party = party
+        self._verifier = verifier
+        self._may_sign = getattr(verifier, "may_sign", None)
+        # A policy of the program's own has no rules: the gate asks it besides.
+        self._rules: Callable[[], PolicyRules | None] = getattr(policy, "rules", lambda: None)
+        self._is_stale: Callable[[], bool] = getattr(policy, "is_stale", lambda: False)
+        self._now_ms = now_ms
+        self._note = note
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither keys nor a policy are configured: labels are advice then."""
+        return self._verifier is None and self._rules() is None
+
+    @property
+    def writes_labels(self) -> bool:
+        """Whether every caused message carries its level: a receiver may not see all that it rests on."""
+        return not self.is_open
+
+    def labels(self, message: Message) -> EffectiveLabels:
+        """Return the effective labels of *message*."""
+        if self.is_open and says_nothing(message):
+            return PLAIN
+        return effective_labels(message, self._label_rules())
+
+    def authority(self, message: Message) -> Granted:
+        """Return what *message* allows its reader. Raises ContractError where it exceeds its cause."""
+        stated: list[Granted | None] = [link.statement.authority for link in message.verification.proof_chain or ()]
+        return received_authority([*stated, message.statement.authority])
+
+    def admit(
+        self,
+        message: Message,
+        kind: PayloadType | None,
+        payload: object,
+        *,
+        how: str = "topic",
+        instructions_from: str = INSTRUCTING,
+    ) -> None:
+        """Let *message* in, or raise ContractError (`unauthorized`, `untrusted_instruction`).
+
+        *payload* is the upcast payload, *instructions_from* the handler's threshold.
+        """
+        rules = self._rules()
+        plain = says_nothing(message)
+        if rules is None and self._verifier is None and plain:
+            return
+        self._check_signer(message, rules)
+        if not plain:
+            self._check_chain(message, rules)
+        labels = effective_labels(message, self._label_rules())
+        if rules is not None:
+            if self._is_stale() and (kind is None or kind.risk == "high"):
+                raise _refused("the policy has been unreadable for too long: high risk is refused")
+            self._check_parties(_Judged(message, kind, payload, labels, rules, how))
+        if is_directive(kind, message) and labels.is_below(
+            self._threshold(instructions_from, message, kind, payload, labels)
+        ):
+            self._deny(message, _UNTRUSTED, action="handle", actor=self._party.agent_id, how=how, rules=rules)
+            because = f": {labels.path[-1]}" if labels.path else ""
+            raise ContractError(
+                f"its level is {labels.level}, from which nobody takes instructions here{because}",
+                "/metadata/security/trust_level",
+                "untrusted_instruction",
+            )
+
+    def check_outgoing(
+        self, message: Message, kind: PayloadType, payload: object, *, labels: EffectiveLabels | None = None
+    ) -> None:
+        """Raise ContractError (`unauthorized`) for a message of this party that receivers would refuse."""
+        rules = self._rules()
+        if rules is None:
+            return
+        labels = labels or effective_labels(message, self._label_rules())
+        judged = _Judged(message, kind, payload, labels, rules, "topic")
+        actor = self._party.agent_id if message.verification.signature else None
+        self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
+
+    # Its parts.
+
+    def _check_signer(self, message: Message, rules: PolicyRules | None) -> None:
+        text = message.verification.signature
+        if self._may_sign is None or text is None:
+            return
+        signature = parse_signature(text)
+        if signature is None or not self._may_sign(signature.kid, message.message_type):
+            raise _refused("its key may not sign messages of this type", "/verification/signature")
+        if signature.alg == HS256 and rules is not None and rules.agent(message.metadata.sender.id or "").interpreter:
+            raise _refused("an interpreter signs with a key of its own", "/verification/signature")
+
+    def _check_chain(self, message: Message, rules: PolicyRules | None) -> None:
+        granted = self.authority(message)
+        if rules is not None and granted:
+            links = message.verification.proof_chain
+            first = links[0].statement if links else message.statement
+            most = _authority_of(rules, first.sender)
+            found = exceeding_member(first.authority or {}, most)
+            if found is not None:
+                member, text = found
+                raise _refused(f"{first.sender} may grant less: {member} {text}", f"/metadata/authority/{member}")
+        _check_classification(message)
+
+    def _check_parties(self, judged: _Judged) -> None:
+        message, rules = judged.message, judged.rules
+        sender = message.metadata.sender.id if self._is_proven(message) else None
+        self._require(self._request("publish", sender, judged), judged)
+        if message.metadata.performative == "query" and _acts(message):
+            raise _refused("a query reads, and this one's authority does more", "/metadata/authority")
+        links = message.verification.proof_chain or ()
+        successors = [*(link.statement for link in links[1:]), message.statement]
+        for link, successor in zip(links, successors, strict=False):
+            self._check_step(link.statement, successor, judged)
+        if sender is not None and rules.agent(sender).interpreter:
+            self._check_interpreter(judged)
+        self._require(self._request("handle", self._party.agent_id, judged), judged)
+
+    def _check_step(self, link: Statement, successor: Statement, judged: _Judged) -> None:
+        """Check who goes on after a link that named a role or nobody (security S2)."""
+        if successor.sender == link.sender or (link.recipient is not None and link.recipient.id is not None):
+            return
+        rules, place = judged.rules, "/verification/proof_chain"
+        goes_on = f"{successor.sender} goes on after {link.message_type}"
+        if link.recipient is not None and link.recipient.role not in rules.agent(successor.sender).roles:
+            role = link.recipient.role
+            raise _refused(
+                f"{goes_on}, which was for the role {role}, and the policy does not give it that role", place
+            )
+        request = self._request_of_link("handle", successor.sender, link, judged.labels)
+        if not isinstance(decide(rules, request), Allow | NeedsApproval):
+            raise _refused(f"{goes_on}, which the policy does not let it handle", place)
+
+    def _check_interpreter(self, judged: _Judged) -> None:
+        """Check that every sender in the chain may publish what an interpreter publishes for them (security S22)."""
+        links = judged.message.verification.proof_chain
+        if not links:
+            if judged.kind is None or judged.kind.risk != "low":
+                raise _refused("an interpreter publishes on somebody's behalf, and this has no chain")
+            return
+        for sender in dict.fromkeys(link.statement.sender for link in links):
+            if not isinstance(decide(judged.rules, self._request("publish", sender, judged)), Allow):
+                raise _refused(f"an interpreter sends it on behalf of {sender}, who may not publish it")
+
+    def _require(self, request: Request, judged: _Judged) -> None:
+        decision: Decision = decide(judged.rules, request)
+        if isinstance(decision, Allow):
+            return
+        action, actor = request.action, request.actor
+        differing = () if isinstance(decision, NeedsApproval) else decision.differing
+        self._deny(
+            judged.message,
+            decision.rule,
+            action=action,
+            actor=actor,
+            how=judged.how,
+            rules=judged.rules,
+            differing=differing,
+        )
+        who = actor or "an unproven sender"
+        if isinstance(decision, NeedsApproval):
+            text = f"{who} may {action} {request.message_type} only with an approval by {decision.by}"
+        else:
+            why = f" ({', '.join(differing)})" if differing else ""
+            text = f"{who} may not {action} {request.message_type}{why}"
+        raise _refused(f"{text}: rule {decision.rule}")
+
+    def _deny(
+        self,
+        message: Message,
+        rule: str,
+        *,
+        action: str,
+        actor: str | None,
+        how: str,
+        rules: PolicyRules | None,
+        differing: tuple[str, ...] = (),
+    ) -> None:
+        if how == GLANCE:
+            return
+        self._note(
+            Denial(
+                rule=rule,
+                action=action,
+                how=how,
+                sender=message.metadata.sender.id or "",
+                actor=actor,
+                message_type=message.message_type,
+                message_id=message.message_id,
+                group=self._party.group,
+                reason="untrusted_instruction" if rule == _UNTRUSTED else "unauthorized",
+                differing=differing if rule != _UNTRUSTED else ("level",),
+                policy=None if rules is None else rules.sha256,
+            )
+        )
+
+    def _threshold(
+        self, asked: str, message: Message, kind: PayloadType | None, payload: object, labels: EffectiveLabels
+    ) -> str:
+        """Return the level from which *message* may instruct: the handler's, or a lower one that a rule names."""
+        rules = self._rules()
+        if rules is None:
+            return asked
+        judged = _Judged(message, kind, payload, labels, rules, "topic")
+        lowered = instruction_level(rules, self._request("handle", self._party.agent_id, judged))
+        return asked if asked != INSTRUCTING else lowered
+
+    def _is_proven(self, message: Message) -> bool:
+        """Whether the sender is the one it says: its signature passed the gate `authenticity`."""
+        return self._verifier is not None and message.verification.signature is not None
+
+    def _label_rules(self) -> LabelRules:
+        rules = self._rules()
+        if rules is None:
+            return _OPEN if self._verifier is None else LabelRules(has_keys=True)
+        return LabelRules(
+            has_keys=self._verifier is not None,
+            ceiling_of=lambda sender: rules.agent(sender).trust_ceiling,
+            floor_of=lambda sender: rules.agent(sender).classification_floor,
+            may_lift=lambda stated, before, to: self._may_lift(rules, stated, before, to),
+        )
+
+    def _may_lift(self, rules: PolicyRules, stated: Statement, before: str, to: str) -> bool:
+        facts = rules.agent(stated.sender)
+        if facts.model and rank_of_level(to) < LEVELS.index("trusted_tool_result"):
+            return False
+        labels = EffectiveLabels(level=before)
+        request = msgspec.structs.replace(self._request_of_link("lift", stated.sender, stated, labels), lift_to=to)
+        return isinstance(decide(rules, request), Allow)
+
+    def _request(self, action: str, actor: str | None, judged: _Judged, *, is_signed: bool | None = None) -> Request:
+        """Return the request about a message; *is_signed* None: as its signature was proven."""
+        message, kind, payload, labels = judged.message, judged.kind, judged.payload, judged.labels
+        metadata, links = message.metadata, message.verification.proof_chain or ()
+        via = dict.fromkeys(link.statement.sender for link in links)
+        if action != "publish":
+            via[metadata.sender.id or ""] = None
+        signed = self._is_proven(message) if is_signed is None else is_signed
+        oldest = links[0].statement if links else message.statement
+        return Request(
+            action=action,
+            actor=actor,
+            message_type=message.message_type,
+            major=int(metadata.schema_version.partition(".")[0]),
+            namespace=metadata.namespace,
+            group=None if action == "publish" else self._party.group,
+            resource=_resource(kind, payload),
+            side_effect=None if kind is None else kind.side_effect,
+            level=labels.level,
+            classification=labels.classification,
+            tags=labels.tags,
+            signed=signed,
+            algorithm=_algorithm(message.verification.signature) if signed else None,
+            via=tuple(via),
+            via_complete=oldest.parents is None,
+            first=metadata.hops == 0,
+            performative=metadata.performative or _spoken(kind, payload),
+            lift_to=None,
+            now_ms=self._now_ms(),
+            risk=None if kind is None else kind.risk,
+        )
+
+    def _request_of_link(self, action: str, actor: str, link: Statement, labels: EffectiveLabels) -> Request:
+        """Return the request about a link, of which only the statement is at hand."""
+        return Request(
+            action=action,
+            actor=actor,
+            message_type=link.message_type,
+            major=1,
+            namespace=link.namespace,
+            group=None,
+            side_effect=None,
+            level=labels.level,
+            classification=labels.classification,
+            tags=labels.tags,
+            signed=self._verifier is not None,
+            algorithm="asymmetric" if self._verifier is not None else None,
+            via=(link.sender,),
+            via_complete=link.parents is None,
+            first=link.hops == 0,
+            performative=None,
+            lift_to=None,
+            now_ms=self._now_ms(),
+        )
+
+
+def is_directive(kind: PayloadType | None, message: Message) -> bool:
+    """Tell whether *message* asks its reader to do something: by performative, or by needing an idempotency key."""
+    spoken = message.metadata.performative
+    if spoken is not None:
+        return spoken in DIRECTIVE
+    if kind is None:
+        return False
+    terms = kind.terms
+    if terms.performative is None:
+        return "idempotency_key" in terms.needs
+    words = terms.performative.words if not isinstance(terms.performative, str) else (terms.performative,)
+    return any(word in DIRECTIVE for word in words)
+
+
+def _check_classification(message: Message) -> None:
+    """Security S3: along a chain the classification only rises."""
+    highest, above = 0, ""
+    for link in (*(link.statement for link in message.verification.proof_chain or ()), message.statement):
+        if link.data_classification is None:
+            continue
+        rank = rank_of_classification(link.data_classification)
+        if rank < highest:
+            raise _refused(
+                f"{link.message_type} {link.message_id} is {link.data_classification}, and rests on what is {above}",
+                "/metadata/security/data_classification",
+            )
+        highest, above = rank, link.data_classification
+
+
+def _acts(message: Message) -> bool:
+    authority = message.metadata.authority
+    return authority is not None and bool(authority.can_write or authority.can_execute)
+
+
+def _authority_of(rules: PolicyRules, sender: str) -> Granted:
+    authority = rules.agent(sender).authority
+    given: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _resource(kind: PayloadType | None, payload: object) -> str:
+    return "" if kind is None or payload is None else kind.resource_of(payload)
+
+
+def _spoken(kind: PayloadType | None, payload: object) -> str | None:
+    return None if kind is None or payload is None else kind.terms.spoken(payload)
+
+
+def _algorithm(signature: str | None) -> Literal["asymmetric", "shared"] | None:
+    parsed = None if signature is None else parse_signature(signature)
+    return None if parsed is None else "shared" if parsed.alg == HS256 else "asymmetric"
+
+
+def _refused(text: str, pointer: str = "/metadata/sender") -> ContractError:
+    return ContractError(text, pointer, "unauthorized")

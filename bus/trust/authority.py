@@ -1,0 +1,118 @@
+"""Authority: what a message allows its receiver to do, and that it only narrows along a chain. Pure.
+
+Owns inclusion and narrowing of `metadata.authority` (design part two section 14, security S3): lists of what is allowed
+shrink as languages of globs, lists of what is forbidden grow, the side effect falls. A member that is left out is
+inherited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.protocol.envelope import Authority
+from bus.trust.globs import first_outside
+from bus.trust.labels import SIDE_EFFECTS
+
+__all__ = ["Granted", "exceeding_member", "narrowed", "received_authority", "to_authority"]
+
+Granted = Mapping[str, Any]
+"""An authority by member; a member that is not there says nothing."""
+
+_ALLOWING: Final = ("can_execute", "can_read", "can_write")
+_FORBIDDING: Final = ("cannot_execute", "requires_human_approval")
+_POINTER: Final = "/metadata/authority"
+
+
+def received_authority(statements: list[Granted | None]) -> Granted:
+    """Return what a message allows whose chain and own statement carry *statements*, oldest first.
+
+    Raises ContractError (`unauthorized`) that names the first link, and its member, that allows more than the one
+    before.
+    """
+    granted: dict[str, Any] = {}
+    for index, stated in enumerate(statements):
+        if stated is None:
+            continue
+        found = exceeding_member(stated, granted)
+        if found is not None:
+            whose = "the message" if index == len(statements) - 1 else f"link {index}"
+            member, text = found
+            raise ContractError(
+                f"{whose} has more authority than its cause: {member} {text}", f"{_POINTER}/{member}", "unauthorized"
+            )
+        granted = _folded(granted, stated)
+    return granted
+
+
+def exceeding_member(asked: Granted, granted: Granted) -> tuple[str, str] | None:
+    """Return the first member of *asked* that is not included in *granted*, and what exceeds it; None if all are.
+
+    Members that forbid may be left shorter by a careless sender: they are joined, and exceed nothing.
+    """
+    for member in _ALLOWING:
+        if member in asked and member in granted:
+            glob = first_outside(_globs(asked[member]), _globs(granted[member]))
+            if glob is not None:
+                return member, f"{glob!r} is not within {list(granted[member])}"
+    if "max_side_effect" in asked and "max_side_effect" in granted:
+        wanted, most = asked["max_side_effect"], granted["max_side_effect"]
+        if _rank(wanted) > _rank(most):
+            return "max_side_effect", f"{wanted!r} is more than {most!r}"
+    if (
+        "decision_right" in asked
+        and "decision_right" in granted
+        and asked["decision_right"] != granted["decision_right"]
+    ):
+        return "decision_right", f"{asked['decision_right']!r} is not {granted['decision_right']!r}"
+    return None
+
+
+def narrowed(asked: Authority | None, granted: Granted) -> Authority | None:
+    """Return the authority that a message carries whose sender asks for *asked* and was given *granted*.
+
+    What is left out is inherited, and what forbids is joined. Raises ContractError (`unauthorized`) for what exceeds.
+    """
+    wanted = {} if asked is None else _members(asked)
+    found = exceeding_member(wanted, granted)
+    if found is not None:
+        member, text = found
+        raise ContractError(
+            f"a message gives no more than its cause gave: {text}", f"{_POINTER}/{member}", "unauthorized"
+        )
+    return to_authority(_folded(granted, wanted))
+
+
+def to_authority(granted: Granted) -> Authority | None:
+    """Return *granted* as the member of an envelope; None if it says nothing."""
+    if not granted:
+        return None
+    return msgspec.convert({name: value for name, value in granted.items() if name in _MEMBERS}, Authority)
+
+
+def _folded(granted: Granted, stated: Granted) -> dict[str, Any]:
+    joined = {**granted, **stated}
+    for member in _FORBIDDING:
+        if member in granted and member in stated:
+            joined[member] = tuple(dict.fromkeys([*granted[member], *stated[member]]))
+    return joined
+
+
+_MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect")
+
+
+def _members(authority: Authority) -> dict[str, Any]:
+    given = msgspec.structs.asdict(authority)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _globs(value: Any) -> list[str]:
+    return [str(item) for item in value]
+
+
+def _rank(word: Any) -> int:
+    """Return the rank of a side effect; a word that is none of the scale counts as none: a claim can only lower it."""
+    return SIDE_EFFECTS.index(word) if word in SIDE_EFFECTS else 0

@@ -1,0 +1,57 @@
+"""File policy: the policy of a running process, over a TOML file that may change meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bus.clock import Clock, SystemClock
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.trust.policy_file import parse_policy
+from bus.trust.policy_rules import PolicyRules
+from bus.trust.trusted_files import Reloaded
+
+__all__ = ["FilePolicy"]
+
+_log = get_logger("trust")
+
+
+class FilePolicy:
+    """The policy in the TOML file at *path*, read again within a second of a change; the last good one is kept.
+
+        app = App("planner@svc", policy=FilePolicy("policy.toml"))
+
+    Raises ConfigurationError for a file that cannot be used. *stale_after_s*: when it has been unusable for so long,
+    types of high risk are refused.
+    """
+
+    def __init__(self, path: Path | str, *, clock: Clock | None = None, stale_after_s: float = 900.0) -> None:
+        self.path = Path(path)
+        self._stale_after_s = stale_after_s
+        self._file: Reloaded[PolicyRules] = Reloaded(
+            self.path, _parse, clock=clock or SystemClock(), endings=(".toml",), alarm=self._alarm
+        )
+
+    def rules(self) -> PolicyRules:
+        """Return the rules of now."""
+        return self._file.current()
+
+    def is_stale(self) -> bool:
+        """Tell whether the file has been unusable for too long."""
+        return self._file.age_s() > self._stale_after_s
+
+    def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
+        """Return None: `bus.trust.admission` asks the rules, with facts that this Protocol does not have."""
+        return None
+
+    def _alarm(self, fault: str | None) -> None:
+        if fault is None:
+            _log.warning("trust.policy_good_again", path=str(self.path))
+        else:
+            _log.error("trust.policy_unusable", path=str(self.path), error=fault, detail="the last good policy is kept")
+
+
+def _parse(texts: Mapping[str, bytes]) -> PolicyRules:
+    ((name, text),) = texts.items()
+    return parse_policy(text, name=name)

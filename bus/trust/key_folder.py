@@ -1,0 +1,166 @@
+"""Key folder: the JWKS and the private keys that `sealbus keys` keeps, changed whole and one writer at a time.
+
+Owns the layout: `jwks.json`, which every receiver gets, beside `<slug of the agent>.pem`, which only the agent has.
+Every change is written to a new file that replaces the old one, so a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bus.errors import ConfigurationError
+from bus.protocol.timestamps import format_ms
+from bus.topics.names import agent_slug
+from bus.trust.key_directory import Domain, KeyDirectory, TrustedKey, parse_keys
+from bus.trust.private_keys import PrivateKey, new_private_key, pem_of, public_jwk, read_private_key
+from bus.trust.trusted_files import check_trusted_file
+
+__all__ = ["JWKS", "KeyFolder"]
+
+JWKS: Final = "jwks.json"
+_SEED_BYTES: Final = 32
+
+
+class KeyFolder:
+    """The keys in *folder*. Every method raises ConfigurationError for files that cannot be used."""
+
+    def __init__(self, folder: Path, *, domain: Domain = "open") -> None:
+        self.folder = folder
+        self.jwks = folder / JWKS
+        self._domain = domain
+
+    def directory(self) -> KeyDirectory:
+        """Return the public keys."""
+        try:
+            text = self.jwks.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"{self.jwks} cannot be read: {error.strerror}") from error
+        return parse_keys({str(self.jwks): text}, domain=self._domain)
+
+    def private_file(self, agent_id: str) -> Path:
+        """Return where the private key of *agent_id* is."""
+        return self.folder / f"{agent_slug(agent_id)}.pem"
+
+    def private_key(self, agent_id: str) -> PrivateKey:
+        """Return the private key of *agent_id*."""
+        return read_private_key(self.private_file(agent_id))
+
+    def add(self, agent_id: str, *, principals: Sequence[str], types: Sequence[str], not_before_ms: int) -> PrivateKey:
+        """Make the first key of *agent_id*; refuse where it has one."""
+        with self._changed() as jwks:
+            file = self.private_file(agent_id)
+            if file.exists():
+                raise ConfigurationError(
+                    f"{agent_id} has a key, {file}: `sealbus keys rotate {agent_id}` makes its successor"
+                )
+            key = _new_key(jwks, principals=principals, types=types, not_before_ms=not_before_ms)
+            self._write(file, pem_of(key), 0o600)
+        return key
+
+    def announce(self, agent_id: str, *, not_before_ms: int) -> tuple[PrivateKey, PrivateKey]:
+        """Publish the successor of the key of *agent_id*; return the present key and the successor, not yet in use."""
+        with self._changed() as jwks:
+            old = self.private_key(agent_id)
+            entry = _entry(jwks, old.kid)
+            key = _new_key(
+                jwks,
+                principals=entry.get("principals") or [agent_id],
+                types=entry.get("types") or [],
+                not_before_ms=not_before_ms,
+            )
+        return old, key
+
+    def switch(self, agent_id: str, old: PrivateKey, new: PrivateKey, *, not_after_ms: int) -> None:
+        """Sign with *new* from now on, and let *old* end at *not_after_ms*."""
+        with self._changed() as jwks:
+            _entry(jwks, old.kid)["not_after"] = format_ms(not_after_ms)
+            self._write(self.private_file(agent_id), pem_of(new), 0o600)
+
+    def revoke(self, kid: str, *, at_ms: int) -> TrustedKey:
+        """Refuse everything that the key *kid* signs, from *at_ms* on. An earlier revocation stands."""
+        with self._changed() as jwks:
+            entry = _entry(jwks, kid)
+            before = entry.get("revoked_at")
+            entry["revoked_at"] = min(before, format_ms(at_ms)) if isinstance(before, str) else format_ms(at_ms)
+        return self.directory().keys[kid]
+
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Any]]:
+        """Yield the JWKS to change it; write it if the body succeeds and it can be read back."""
+        with self._locked():
+            jwks: dict[str, Any] = {"keys": []}
+            if self.jwks.exists():
+                check_trusted_file(self.jwks)
+                self.directory()
+                jwks = json.loads(self.jwks.read_bytes())
+            yield jwks
+            text = json.dumps(jwks, indent=2, sort_keys=True).encode() + b"\n"
+            parse_keys({str(self.jwks): text}, domain=self._domain)
+            self._write(self.jwks, text, 0o644)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if sys.platform == "win32":
+                yield
+                return
+            import fcntl
+
+            held = os.open(self.folder, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigurationError(f"{self.folder} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
+
+    def _write(self, path: Path, text: bytes, mode: int) -> None:
+        """Replace *path* by a file that holds *text*, durably."""
+        try:
+            number, part = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")
+            try:
+                with os.fdopen(number, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(part).chmod(mode)
+                Path(part).replace(path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    Path(part).unlink()
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _new_key(
+    jwks: dict[str, Any],
+    *,
+    principals: Sequence[str],
+    types: Sequence[str],
+    not_before_ms: int,
+    random: Callable[[int], bytes] = os.urandom,
+) -> PrivateKey:
+    key = new_private_key(random(_SEED_BYTES))
+    jwks["keys"].append(
+        public_jwk(key, principals=list(principals), types=list(types) or None, not_before=format_ms(not_before_ms))
+    )
+    return key
+
+
+def _entry(jwks: dict[str, Any], kid: str) -> dict[str, Any]:
+    for entry in jwks["keys"]:
+        if entry.get("kid") == kid:
+            found: dict[str, Any] = entry
+            return found
+    raise ConfigurationError(f"no key {kid[:80]!r} is published: `sealbus keys list` shows which are")
