@@ -20,10 +20,10 @@ NOW = 1_000
 
 
 def some(pick: random.Random, values: Any, most: int = 2) -> tuple[Any, ...]:
-    return tuple(pick.sample(list(values), pick.randint(1, most)))
+    return tuple(pick.sample(list(values), pick.randint(1, min(most, len(values)))))
 
 
-def policy_of(pick: random.Random, count: int = 6) -> PolicyRules:
+def policy_of(pick: random.Random, count: int = 6, *, held_only: bool = False) -> PolicyRules:
     rows = []
     for agent in pick.sample(AGENTS, 4):
         row: dict[str, Any] = {"id": agent, "listed": True, "owner": pick.choice([None, "o1", "o2"])}
@@ -38,12 +38,13 @@ def policy_of(pick: random.Random, count: int = 6) -> PolicyRules:
         rows.append(
             AgentFacts(id="*@svc", capabilities=frozenset(CAPABILITIES[:1]), owner="o3", model=False, listed=True)
         )
-    return PolicyRules(name="test", sha256="", rows=rows, rules=[rule_of(pick, at) for at in range(count)])
+    return PolicyRules(name="test", sha256="", rows=rows, rules=[rule_of(pick, at, held_only) for at in range(count)])
 
 
-def rule_of(pick: random.Random, at: int) -> PolicyRule:
+def rule_of(pick: random.Random, at: int, held_only: bool) -> PolicyRule:
     effect = pick.choice(["allow", "allow", "allow", "deny", "need"])
-    actions = ("handle", "redrive", "publish") if effect == "need" else ACTIONS
+    held = ("handle", "redrive") if held_only else ("handle", "redrive", "publish")
+    actions = held if effect == "need" else ACTIONS
     said: dict[str, Any] = {
         "id": f"r{pick.randrange(100):02}-{at}",
         "effect": effect,
