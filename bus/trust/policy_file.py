@@ -165,7 +165,10 @@ class _Table:
             return None
         if not isinstance(value, datetime) or value.tzinfo is None:
             self.refuse(key, "a time with an offset and without quotes, such as 2027-01-31T12:00:00Z")
-        return (value.astimezone(UTC) - _EPOCH) // _MILLISECOND
+        try:
+            return (value.astimezone(UTC) - _EPOCH) // _MILLISECOND
+        except OverflowError:
+            self.refuse(key, "a time in the years 1 to 9999")
 
     def text_id(self, key: str) -> str | None:
         value = self.values.get(key)

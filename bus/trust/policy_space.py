@@ -8,7 +8,7 @@ so the search first fixes the action and the parties, and what is left is a conj
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from bus.errors import ConfigurationError
@@ -141,19 +141,20 @@ class RequestSpace:
 
         space.find(["publish"], [space.answers(0, {"allow"})])      # a Request that is allowed, or None
 
-    *globs* are further ones to tell texts apart by, *preferred* texts to name as examples, both by `Request` field.
+    *told_apart* are further globs, and values, to tell requests apart by, *preferred* texts to take as examples; both
+    by the field of `Request`.
     """
 
     def __init__(
         self,
         policies: Sequence[PolicyRules],
         *,
-        globs: dict[str, Sequence[str]] | None = None,
-        preferred: dict[str, Sequence[str]] | None = None,
+        told_apart: Mapping[str, Sequence[Any]] | None = None,
+        preferred: Mapping[str, Sequence[str]] | None = None,
         now_ms: int = 0,
     ) -> None:
         self._indices = [index_of(policy) for policy in policies]
-        self._globs, self._preferred = globs or {}, preferred or {}
+        self._globs, self._preferred = told_apart or {}, preferred or {}
         self.facts = self._facts(now_ms)
         self.numbers = {fact.name: number for number, fact in enumerate(self.facts)}
         self.views = [PolicyView(index, self.facts) for index in self._indices]
@@ -215,6 +216,24 @@ class RequestSpace:
                     yield from self._denied(world, scenario)
                 else:
                     yield from self._needing(world, scenario, answer)
+
+        return goal
+
+    def matches(self, policy: int, rule: int, *, sure: bool) -> Goal:
+        """Return the goal that *rule* of that policy is true, or else not false."""
+
+        def goal(worlds: Sequence[World], scenario: Scenario) -> Iterator[Scenario]:
+            found = worlds[policy].matching(scenario, rule, sure=sure)
+            if found is not None:
+                yield found
+
+        return goal
+
+    def none_matches(self, policy: int, rules: int, *, sure: bool) -> Goal:
+        """Return the goal that none of *rules*, a set of bits, is true, or else none is not false."""
+
+        def goal(worlds: Sequence[World], scenario: Scenario) -> Iterator[Scenario]:
+            yield worlds[policy].without(scenario, rules, sure=sure)
 
         return goal
 
@@ -311,11 +330,11 @@ class RequestSpace:
 
     def _facts(self, now_ms: int) -> tuple[_Fact, ...]:
         indices = self._indices
-        majors = sorted({int(str(one)) for index in indices for one in index.majors.values})
-        spoken = {str(one) for index in indices for one in index.performatives.values}
+        majors = sorted({int(str(one)) for one in self._values("major", lambda index: index.majors.values)})
+        spoken = {str(one) for one in self._values("performative", lambda index: index.performatives.values)}
         unsaid = [word for word in get_args(Performative) if word not in spoken][:1]
         times = sorted({time for index in indices for time in index.times})
-        tags = sorted({tag for index in indices for tag in index.tags} | set(self._globs.get("tags", ())))
+        tags = sorted({str(tag) for tag in self._values("tags", lambda index: index.tags)})
         level = ("user_request", *(one for one in LEVELS if one != "user_request"))
         classification = (DEFAULT_CLASSIFICATION, *(one for one in CLASSIFICATIONS if one != DEFAULT_CLASSIFICATION))
         return (
@@ -339,6 +358,9 @@ class RequestSpace:
                 for tag in tags
             ),
         )
+
+    def _values(self, name: str, of: Callable[[PolicyIndex], Iterable[object]]) -> set[object]:
+        return {value for index in self._indices for value in of(index)} | set(self._globs.get(name, ()))
 
     def _texts(self, name: str) -> tuple[str, ...]:
         condition, form = {
