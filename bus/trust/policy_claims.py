@@ -128,7 +128,7 @@ def prove(rules: PolicyRules, claim: PolicyClaim | str, *, types: Sequence[str] 
     found = space.find(asked.actions, [space.answers(0, broken_by)], within=within, fits=fits)
     if found is not None:
         return PolicyProof(claim=asked.text, holds=False, counterexample=found, decision=decide(rules, found))
-    wanted = [answer for answer in asked.kept_by if answer != "deny"] or ["deny"]
+    wanted: list[Answer] = [answer for answer in asked.kept_by if answer != "deny"] or list(asked.kept_by)
     vacuous = space.find(asked.actions, [space.answers(0, wanted)], within=within, fits=fits) is None
     return PolicyProof(claim=asked.text, holds=True, vacuous=vacuous)
 
