@@ -15,12 +15,14 @@ from bus.errors import ContractError, DeadlineError, SettingMissing
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.protocol.sealing import Message
+from bus.trust.effective_labels import EffectiveLabels
 from consumers.inbox.base import Transaction
 from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
 from producers.sealing.options import Options, RequestOptions, draft_of
+from producers.sealing.run_labels import RunLabels
 
 __all__ = ["Context"]
 
@@ -60,6 +62,7 @@ class Context:
         "message",
         "outputs",
         "over",
+        "run",
     )
 
     def __init__(
@@ -73,6 +76,7 @@ class Context:
         clock: Clock,
         begin: Callable[[], Awaitable[Transaction]] | None,
         has_inbox: bool = False,
+        run: RunLabels | None = None,
     ) -> None:
         self.message = message
         """The sealed message, which passed every gate."""
@@ -88,11 +92,29 @@ class Context:
         self._clock = clock
         self._begin = begin
         self._has_inbox = has_inbox
+        self.run = RunLabels(message, publisher.sealer.admission) if run is None else run
+        """What this run has taken in."""
 
     @property
     def remaining_s(self) -> float:
         """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
         return max(0.0, self._deadline_s - self._clock.monotonic_s())
+
+    @property
+    def labels(self) -> EffectiveLabels:
+        """How far what this run has taken in can be trusted, and how sensitive it is; `labels.path` says why."""
+        return self.run.current
+
+    def taint(self, level: str, source: str) -> None:
+        """Say that the handler has read something by its own means, at trust *level*, from *source*.
+
+            page = await fetch(url)
+            context.taint("untrusted_content", url)
+
+        Everything that this run sends, what it has queued before too, bears that level from now on. Raises
+        ContractError for a level that there is not.
+        """
+        self.run.taint(level, source)
 
     def send(self, payload: Payload, **options: Unpack[Options]) -> _Queued:
         """Queue *payload*, as it is now, to leave when this run succeeds, and only then.
@@ -114,7 +136,7 @@ class Context:
 
         Raises PublishRejected, PublishUnknown.
         """
-        sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message)
+        sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     async def request(
@@ -141,7 +163,7 @@ class Context:
         if timeout_s <= 0:
             error = DeadlineError("no time is left to this run")
             raise PublishRejected(f"not sent: {error}", error)
-        return await self._requests.ask(payload, reply, timeout_s=timeout_s, cause=self.message, **options)
+        return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, **options)
 
     async def transaction(self) -> Transaction:
         """Return the inbox's own transaction, the same one each time.

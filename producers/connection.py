@@ -29,7 +29,8 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from bus.trust.policy import Policy
+from bus.trust.opening import open_trust
+from bus.trust.policy import NO_POLICY, Policy
 from producers.middleware import Publishing, PublishMiddleware, around, publish_each
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
@@ -205,12 +206,14 @@ def make_publisher(
     clock: Clock,
     metrics: Metrics,
     signer: Signer | None = None,
+    verifier: Verifier | None = None,
+    policy: Policy = NO_POLICY,
 ) -> Publisher:
-    """Build a publisher for *agent*.
+    """Build a publisher for *agent*, which asks *policy* before anything leaves.
 
     Raises ConfigurationError for an illegal agent, NameRefusedError for a namespace.
     """
-    sealer = make_sealer(settings, agent, clock=clock, signer=signer)
+    sealer = make_sealer(settings, agent, clock=clock, signer=signer, verifier=verifier, policy=policy)
     return Publisher(transport, settings, sealer=sealer, clock=clock, metrics=metrics)
 
 
@@ -258,7 +261,8 @@ def connect(
 
     The other settings come from the TOML file *config*, the environment (*env*, by default the process's) and the
     defaults, or all of them from *settings*. *metrics* counts into a Prometheus registry of the program:
-    `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests.
+    `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests, and the
+    policy what is published; by default they are those of the settings `trust` and `policy`.
 
     *middleware* is put around `publish`, each message of `publish_many`, and the publish in a `request`, outermost
     first: functions that take the next publish and return one. A `request` sets its lifetime and reply address after
@@ -284,12 +288,20 @@ def connect(
             given = load(flags=flags, env=os.environ if env is None else env, file=file).settings
         configure_unless_done("warning")
         time = clock or SystemClock()
+        trust = open_trust(given, sender.id or "", clock=time, signer=signer, verifier=verifier, policy=policy)
         transport = open_configured(given, clock=time)
         try:
             publisher = make_publisher(
-                transport, given, sender, clock=time, metrics=metrics or Metrics(), signer=signer
+                transport,
+                given,
+                sender,
+                clock=time,
+                metrics=metrics or Metrics(),
+                signer=trust.signer,
+                verifier=trust.verifier,
+                policy=trust.policy,
             )
-            bus = Bus(publisher, transport, verifier=verifier, policy=policy, middleware=tuple(middleware))
+            bus = Bus(publisher, transport, verifier=trust.verifier, policy=trust.policy, middleware=tuple(middleware))
             try:
                 yield bus
             finally:

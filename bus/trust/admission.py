@@ -105,6 +105,16 @@ class Admission:
         return self._verifier is None and self._rules() is None
 
     @property
+    def has_keys(self) -> bool:
+        """Whether senders are proven."""
+        return self._verifier is not None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a policy file is loaded."""
+        return self._rules() is not None
+
+    @property
     def writes_labels(self) -> bool:
         """Whether every caused message carries its level: a receiver may not see all that it rests on."""
         return not self.is_open

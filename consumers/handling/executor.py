@@ -38,6 +38,7 @@ from consumers.state.lane_timers import LaneTimers
 from consumers.state.lanes import Lane, Lanes
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
+from producers.sealing.run_labels import CURRENT_RUN, RunLabels
 
 __all__ = ["Executor"]
 
@@ -237,18 +238,22 @@ class Executor:
             await self._release(hold)
             return DROPPED
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
-        context = self._context(delivery, deadline_s, hold) if subscription.takes_context else None
+        run = RunLabels(delivery.message, self._publisher.sealer.admission)
+        context = self._context(delivery, deadline_s, hold, run) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
             try:
+                present = CURRENT_RUN.set(run)
                 returned = await slot.call(subscription.handler, arguments, deadline_s, delivery, kept=hold is not None)
             finally:
+                run.over = True
+                CURRENT_RUN.reset(present)
                 self._has_run(delivery, slot, hold, context, started_s)
             reach("handled")
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
-                outputs = await self._seal(delivery.message, drafts, returned, hold)
+                outputs = await self._seal(delivery.message, drafts, returned, hold, run)
             if not outputs and self._store_later(hold, lane, delivery):
                 return AWAIT_INBOX
             if hold is not None and not await self._store(hold, outputs, delivery, slot):
@@ -261,7 +266,7 @@ class Executor:
             return self._outcome_of_failure(delivery, blamed(error))
         return Done(outputs) if outputs else DONE
 
-    def _context(self, delivery: Accepted, deadline_s: float, hold: ActiveClaim | None) -> Context:
+    def _context(self, delivery: Accepted, deadline_s: float, hold: ActiveClaim | None, run: RunLabels) -> Context:
         claims = self._claims
         return Context(
             delivery.message,
@@ -273,6 +278,7 @@ class Executor:
             # Only a run that holds a claim can have the inbox's transaction.
             begin=None if hold is None or claims is None else partial(claims.begin, hold, delivery.partition),
             has_inbox=claims is not None,
+            run=run,
         )
 
     def _has_run(
@@ -286,7 +292,12 @@ class Executor:
             context.over = True
 
     async def _seal(
-        self, message: Message, drafts: Sequence[Output], returned: object, hold: ActiveClaim | None
+        self,
+        message: Message,
+        drafts: Sequence[Output],
+        returned: object,
+        hold: ActiveClaim | None,
+        run: RunLabels,
     ) -> Sequence[NewRecord]:
         """Seal the outputs of a run as records. Raises ContractError, PublishRejected.
 
@@ -295,7 +306,7 @@ class Executor:
         types = self._plan.view.registry
         outputs = [
             record
-            for sealed in seal_outputs(self._publisher, message, drafts, returned, types)
+            for sealed in seal_outputs(self._publisher, message, drafts, returned, types, run=run)
             for record in sealed.records
         ]
         if hold is not None:

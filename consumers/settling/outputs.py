@@ -31,6 +31,7 @@ from consumers.deadletters.records import Failure
 from consumers.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
+from producers.sealing.run_labels import RunLabels
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
@@ -48,19 +49,25 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def seal_outputs(
-    publisher: Publisher, message: Message, queued: Sequence[Output], returned: Any, registry: Registry | None = None
+    publisher: Publisher,
+    message: Message,
+    queued: Sequence[Output],
+    returned: Any,
+    registry: Registry | None = None,
+    *,
+    run: RunLabels | None = None,
 ) -> Sequence[SealedRecord]:
     """Seal what a handler *queued*, then what it *returned* as answers to *message*.
 
-    With the types that are known here as *registry*, answers are judged by the message's return contract. Raises
-    ContractError, PublishRejected.
+    With the types that are known here as *registry*, answers are judged by the message's return contract. *run* is what
+    the run has taken in. Raises ContractError, PublishRejected.
     """
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    others = [publisher.sealer.seal(_as_queued(output), cause=message, data=output.data) for output in queued]
+    others = [publisher.sealer.seal(_as_queued(output), cause=message, data=output.data, run=run) for output in queued]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed = [
-        publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to)
+        publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to, run=run)
         for answer in answers
     ]
     if registry is not None:
@@ -136,7 +143,8 @@ def report_of(publisher: Publisher, message: Message, failure: Failure, agent_id
     # its cause, which may have died of the hop limit.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
     draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s)
-    if _bears_another(message, now_ms, origin.max_hops):
+    is_provable = message.verification.signature is not None or not publisher.sealer.proves
+    if is_provable and _bears_another(message, now_ms, origin.max_hops):
         return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
     return publisher.sealer.seal(draft, topic=message.routing.reply_to)
@@ -175,7 +183,15 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
     entropy = hashlib.sha256(f"{stored.seal} {message.seal} {sealed_ms} {ttl_s}".encode()).digest()
     kind = untyped(stored.message_type, stored.metadata.schema_version)
     identity = uuid7(sealed_ms, entropy[:10])
-    draft = Draft(payload=kind.cls(), to=_requester(message), message_id=identity, ttl_s=ttl_s)
+    before = stored.metadata
+    draft = Draft(
+        payload=kind.cls(),
+        to=_requester(message),
+        message_id=identity,
+        ttl_s=ttl_s,
+        security=before.security,
+        authority=before.authority,
+    )
     return publisher.sealer.seal_data(
         draft,
         kind,

@@ -49,8 +49,9 @@ async def running(
     if settings is None:
         settings = load(flags=given_to("the App", url=url), env=os.environ, file=config).settings
     configure_unless_done("warning")
-    clock, metrics, first = SystemClock(), metrics or Metrics(), apps[0]
+    clock, metrics = SystemClock(), metrics or Metrics()
     async with opened_hosts(apps, settings, clock=clock, metrics=metrics) as (transport, hosts):
+        first = hosts[0].app
         publisher = make_publisher(
             transport,
             in_namespace(settings, first.namespace),
@@ -58,6 +59,8 @@ async def running(
             clock=clock,
             metrics=metrics,
             signer=first.signer,
+            verifier=first.verifier,
+            policy=first.policy,
         )
         bus = Bus(publisher, transport, verifier=first.verifier, policy=first.policy)
         try:

@@ -24,6 +24,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
+from bus.trust.opening import open_trust
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
 from consumers.deadletters.park_orders import ParkOrders, follow_orders
@@ -37,7 +38,7 @@ from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 
-__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "opened_hosts", "run_hosts", "stop_hosts"]
+__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "opened_hosts", "run_hosts", "stop_hosts", "trusting"]
 
 _log = get_logger("process")
 
@@ -59,11 +60,20 @@ def make_worker(
     """
     settings = in_namespace(settings, app.namespace)
     app = compose_handlers(app, resources)
-    publisher = make_publisher(transport, settings, app.agent, clock=clock, metrics=metrics, signer=app.signer)
+    publisher = make_publisher(
+        transport,
+        settings,
+        app.agent,
+        clock=clock,
+        metrics=metrics,
+        signer=app.signer,
+        verifier=app.verifier,
+        policy=app.policy,
+    )
     inbox = choose_inbox(app, settings, owner=member, clock=clock)
     return Worker(
         app,
-        make_plan(app, settings),
+        make_plan(app, settings, clock=clock),
         transport,
         publisher,
         settings,
@@ -81,9 +91,10 @@ class Host:
     def __init__(
         self, app: Declaration, transport: Transport, settings: Settings, *, clock: Clock, metrics: Metrics
     ) -> None:
-        self._app = app
         self._transport = transport
         self._settings = in_namespace(settings, app.namespace)
+        self._app = self.app = trusting(app, self._settings, clock)
+        """What the app declares, with the trust that the settings give it."""
         self._clock = clock
         self._metrics = metrics
         self._guard = CrashGuard(open_roll(self._settings, app.group), clock)
@@ -203,6 +214,15 @@ def check_groups(apps: Collection[Declaration]) -> None:
                 "agent in several files with Handlers and app.include(...), or start the app once"
             )
         groups[app.group] = app.agent_id
+
+
+def trusting(app: Declaration, settings: Settings, clock: Clock) -> Declaration:
+    """Return *app* with signer, verifier and policy of *settings* where it has none of its own.
+
+    Raises ConfigurationError for files that cannot be used.
+    """
+    trust = open_trust(settings, app.agent_id, clock=clock, signer=app.signer, verifier=app.verifier, policy=app.policy)
+    return msgspec.structs.replace(app, signer=trust.signer, verifier=trust.verifier, policy=trust.policy)
 
 
 def in_namespace(settings: Settings, namespace: str | None) -> Settings:

@@ -31,6 +31,7 @@ from producers.publisher import Publisher
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
 from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
+from producers.sealing.run_labels import RunLabels
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Requester"]
@@ -102,26 +103,29 @@ class Requester:
         reply: type[_Reply],
         *,
         timeout_s: float,
-        cause: Message | None = None,
+        run: RunLabels | None = None,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed,
+        *run* is the run of a handler that asks: its message is the cause, and it takes the answer in. Raises
+        PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed,
         UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
         asked = PendingRequest(payload_type(reply))
         deadline_s = self._clock.monotonic_s() + timeout_s
-        waiter = self.waiting.open(asked, deadline_s, cause.message_id if cause is not None else None)
+        waiter = self.waiting.open(asked, deadline_s, run.message.message_id if run is not None else None)
         try:
             await self._open(waiter)
             draft = draft_of(payload, options)
             if self._middleware:
-                answer, request = await self._answer_through(draft, waiter, cause, timeout_s)
+                answer, request = await self._answer_through(draft, waiter, run, timeout_s)
             else:
-                sealed = self._seal(draft, waiter, cause)
+                sealed = self._seal(draft, waiter, run)
                 answer, request = await self._answer(sealed, waiter, timeout_s), sealed.message
+            if run is not None:
+                run.take_in(answer.message)
             return _opened(answer, request, reply, asked)
         finally:
             self.waiting.close(waiter)
@@ -214,7 +218,7 @@ class Requester:
                 f"answers need the topic {self.topic}, which is missing and may not be created here: {how} ({error})"
             ) from error
 
-    def _seal(self, draft: Draft, waiter: Waiter, cause: Message | None) -> SealedRecord:
+    def _seal(self, draft: Draft, waiter: Waiter, run: RunLabels | None) -> SealedRecord:
         left_s = self._left_s(waiter)
         if left_s <= 0:
             late = DeadlineError("the deadline passed before it was sent")
@@ -222,7 +226,8 @@ class Requester:
         draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
         _check_immediate(draft)
         # An answer names one of two versions: a request is sent in its own version alone.
-        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin, both_versions=False)
+        cause = None if run is None else run.message
+        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin, both_versions=False, run=run)
         self._check_answerable(sealed.message)
         self._replies.accept_type(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):
@@ -282,7 +287,7 @@ class Requester:
         raise RequestTimedOut(f"{asked} was accepted and not answered within {timeout_s:g} s{refused}", request)
 
     async def _answer_through(
-        self, draft: Draft, waiter: Waiter, cause: Message | None, timeout_s: float
+        self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
     ) -> tuple[Answer, Message]:
         """Publish *draft* through the middleware; return the answer, and the request as it was sealed."""
 
@@ -290,7 +295,7 @@ class Requester:
             if waiter.done.done():
                 late = DeadlineError("nobody waits for its answer any more")
                 raise PublishRejected(f"not sent: {late}", late)
-            sealed = self._seal(changed, waiter, cause)
+            sealed = self._seal(changed, waiter, run)
             return await self._publisher.send(sealed, timeout_s=max(0.001, self._left_s(waiter)))
 
         sending = asyncio.ensure_future(around(publish, self._middleware)(draft))

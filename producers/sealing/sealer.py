@@ -17,19 +17,22 @@ from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.class_forms import Payload
 from bus.payloads.dual_write import Also, in_share
-from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
+from bus.payloads.payload_types import PayloadType, encode_payload, is_payload, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
 from bus.protocol.sealing import Message
-from bus.protocol.signatures import Signer
+from bus.protocol.signatures import Signer, Verifier
 from bus.settings.schema import Settings
 from bus.topics.names import check_namespace, message_topic
 from bus.transports.base import Headers, NewRecord
+from bus.trust.admission import Admission, Party
+from bus.trust.policy import NO_POLICY, Policy
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
+from producers.sealing.run_labels import RunLabels, labelled
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -48,16 +51,24 @@ class Sealer:
         origin: PublisherIdentity,
         clock: Clock,
         signer: Signer | None = None,
+        admission: Admission | None = None,
         entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         self.origin = origin
+        party = Party(agent_id=origin.sender.id or "", namespace=origin.namespace, group="")
+        self.admission = admission or Admission(party, now_ms=clock.now_ms)
         self._clock = clock
         self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
         self._entropy = entropy or Entropy()
-        # Templates cannot seal signed messages.
-        compiled = native.core is not None and signer is None
+        # Templates cannot seal signed messages, and ask no policy.
+        compiled = native.core is not None and signer is None and not self.admission.has_rules
         self._templates = TemplateCache(origin, self._max_message_bytes) if compiled else None
+
+    @property
+    def proves(self) -> bool:
+        """Whether keys are configured, so that what rests on an unsigned message is believed by nobody."""
+        return self._signer is not None and self.admission.has_keys
 
     def seal(
         self,
@@ -69,13 +80,18 @@ class Sealer:
         origin: PublisherIdentity | None = None,
         data: bytes | None = None,
         both_versions: bool = True,
+        run: RunLabels | None = None,
     ) -> SealedRecord:
         """Seal *draft* now. Raises PublishRejected, which names the field that receivers would refuse.
+
+        *run* is what the run that handles *cause* has taken in.
 
         *topic* overrides the type's topic, *origin* the publishing agent. *data* is the payload's canonical form from
         `encode_payload`, for a payload that may have changed since. *both_versions* False: only in its own version.
         """
         try:
+            if cause is not None:
+                draft = labelled(draft, _name_of(draft), cause, self.admission, run)
             # A template has no place for the other version.
             if self._templates is not None and origin is None and not isinstance(draft, PairedDraft):
                 sealed = self._seal_by_template(self._templates, draft, data, cause=cause, answers=answers, topic=topic)
@@ -120,6 +136,9 @@ class Sealer:
                 '`connect` or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
             )
             raise ContractError(text, "/verification/signature", "signature_missing")
+        if self.proves and kind.risk != "low" and cause is not None and not cause.verification.signature:
+            text = f"{kind.name} carries the proof of its cause, and {cause.message_type} {cause.message_id} has none"
+            raise ContractError(text, "/verification/proof_chain", "proof_invalid")
         now_ms = self._clock.now_ms() if now_ms is None else now_ms
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(
@@ -134,6 +153,7 @@ class Sealer:
             proof_chain=layers.proof_chain,
             signer=self._signer if kind.sign or kind.risk != "low" else None,
         )
+        self.admission.check_outgoing(message, kind, draft.payload)
         if len(message.value) > (limit := self._max_message_bytes):
             raise ContractError(
                 f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized"
@@ -263,13 +283,29 @@ class Sealer:
         return SealedRecord(identity, template.message_type, NewRecord(topic, record_key, value, headers))
 
 
+def _name_of(draft: Draft) -> str:
+    """Return the message type of *draft*; empty for what is no payload, which sealing refuses."""
+    return payload_type(draft.payload).name if is_payload(draft.payload) else ""
+
+
 def _paired(draft: Draft, identity: str, other: OtherVersion) -> PairedDraft:
     fields = {name: getattr(draft, name) for name in Draft.__struct_fields__}
     return PairedDraft(**{**fields, "idempotency_key": identity}, other_version=other)
 
 
-def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer: Signer | None = None) -> Sealer:
-    """Build a sealer for *agent*. Raises ConfigurationError for an illegal agent, NameRefusedError for a namespace."""
+def make_sealer(
+    settings: Settings,
+    agent: str | Agent,
+    *,
+    clock: Clock,
+    signer: Signer | None = None,
+    verifier: Verifier | None = None,
+    policy: Policy = NO_POLICY,
+) -> Sealer:
+    """Build a sealer for *agent*, which asks *policy* before anything leaves.
+
+    Raises ConfigurationError for an illegal agent, NameRefusedError for a namespace.
+    """
     sender = sender_of(agent)
     check_namespace(settings.bus.namespace)
     limits = settings.publish
@@ -280,7 +316,9 @@ def make_sealer(settings: Settings, agent: str | Agent, *, clock: Clock, signer:
         max_ttl_s=limits.max_ttl_s,
         max_hops=limits.max_hops,
     )
-    return Sealer(settings, origin=origin, clock=clock, signer=signer)
+    party = Party(agent_id=sender.id or "", namespace=origin.namespace, group="")
+    admission = Admission(party, verifier=verifier, policy=policy, now_ms=clock.now_ms)
+    return Sealer(settings, origin=origin, clock=clock, signer=signer, admission=admission)
 
 
 def sender_of(agent: object) -> Agent:
