@@ -1,0 +1,133 @@
+"""Run labels: what one run of a handler has taken in, and what therefore goes out with everything it sends.
+
+Owns rules T2 and S12 of design part two section 14: a run has the least trusted level, the highest classification and
+all tags of its message, of every answer it was given, and of what it said it has read. Its outputs name these messages
+among their parents, are sealed with that level, and give no more authority than the message gave.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.protocol.envelope import Security
+from bus.protocol.envelope_rules import MAX_PARENTS
+from bus.protocol.sealing import Message
+from bus.trust.admission import Admission
+from bus.trust.authority import Granted, narrowed
+from bus.trust.effective_labels import EffectiveLabels, joined, says_nothing
+from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
+from producers.sealing.options import Draft
+
+__all__ = ["CURRENT_RUN", "RunLabels", "labelled"]
+
+_LIFTING: Final = "trust.lifted"
+_LEAST: Final = EffectiveLabels(level=LEVELS[-1])
+
+
+class RunLabels:
+    """The labels of one run, which handles *message*."""
+
+    __slots__ = ("_admission", "_labels", "_read", "message", "over")
+
+    def __init__(self, message: Message, admission: Admission) -> None:
+        self.message = message
+        self.over = False
+        """Whether the run has ended: what is published afterwards is not caused by its message."""
+        self._admission = admission
+        self._read: list[Message] = []
+        self._labels: EffectiveLabels | None = None
+
+    @property
+    def current(self) -> EffectiveLabels:
+        """The labels of all that the run has taken in so far."""
+        if self._labels is None:
+            self._labels = self._admission.labels(self.message)
+        return self._labels
+
+    @property
+    def read(self) -> tuple[Message, ...]:
+        """The answers that the run was given, oldest first."""
+        return tuple(self._read)
+
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether nothing was taken in but the message itself."""
+        return not self._read and self._labels is None
+
+    def take_in(self, answer: Message) -> None:
+        """Count *answer*, which passed the gates, among what the run has read."""
+        self._labels = joined([self.current, self._admission.labels(answer)])
+        self._read.append(answer)
+
+    def taint(self, level: str, source: str) -> None:
+        """Count something read by other means at *level*. Raises ContractError for a level that there is not."""
+        if level not in LEVELS:
+            raise ContractError(f"{level!r} is none of {', '.join(LEVELS)}", "level")
+        said = f"the handler has read {source[:200]} at {level}"
+        self._labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(said,))])
+
+
+CURRENT_RUN: ContextVar[RunLabels | None] = ContextVar("sealbus_run", default=None)
+"""The run that the present task is in: what it publishes by a `Bus` is caused by its message."""
+
+
+def labelled(
+    draft: Draft, message_type: str, cause: Message, admission: Admission, run: RunLabels | None = None
+) -> Draft:
+    """Return *draft*, caused by *cause*, with the labels, the parents and the authority that go out with it.
+
+    Raises ContractError (`unauthorized`) for a level, a classification or an authority that the run does not have.
+    """
+    if (run is None or run.adds_nothing) and admission.is_open and says_nothing(cause):
+        return draft
+    labels, granted = _received(cause, admission, run)
+    rests_on = draft.rests_on
+    if run is not None and run.read:
+        seen = {message.seal for message in rests_on} | {cause.seal}
+        rests_on = (*rests_on, *(message for message in run.read if message.seal not in seen))[: MAX_PARENTS - 1]
+    return msgspec.structs.replace(
+        draft,
+        authority=narrowed(draft.authority, granted),
+        security=_security(draft.security, labels, admission, is_lift=message_type == _LIFTING),
+        rests_on=rests_on,
+    )
+
+
+def _received(cause: Message, admission: Admission, run: RunLabels | None) -> tuple[EffectiveLabels, Granted]:
+    try:
+        return (admission.labels(cause) if run is None else run.current), admission.authority(cause)
+    except ContractError:
+        # The report on a message that exceeds its own cause: it gives nothing on.
+        return _LEAST, {}
+
+
+def _security(
+    asked: Security | None, labels: EffectiveLabels, admission: Admission, *, is_lift: bool
+) -> Security | None:
+    given = asked or Security()
+    claim, level = given.trust_level, labels.level
+    if claim is not None and not is_lift and rank_of_level(claim) < rank_of_level(level):
+        because = f": {labels.path[-1]}" if labels.path else ""
+        raise ContractError(
+            f"claims {claim}, and what it rests on is {level}{because}",
+            "/metadata/security/trust_level",
+            "unauthorized",
+        )
+    if claim is None and (admission.writes_labels or level != INSTRUCTING):
+        claim = level
+    classification = given.data_classification
+    if classification is None:
+        classification = None if labels.classification == DEFAULT_CLASSIFICATION else labels.classification
+    elif rank_of_classification(classification) < rank_of_classification(labels.classification):
+        raise ContractError(
+            f"claims {classification}, and rests on what is {labels.classification}",
+            "/metadata/security/data_classification",
+            "unauthorized",
+        )
+    tags = tuple(dict.fromkeys([*(given.policy_tags or ()), *sorted(labels.tags)])) or None
+    found = msgspec.structs.replace(given, trust_level=claim, data_classification=classification, policy_tags=tags)
+    return found if found != Security() else None
