@@ -1,0 +1,165 @@
+"""`sealbus blame MESSAGE_ID`: which of the messages that led to this one does not hold.
+
+Owns the options and the output; `consumers.lineage` reads and judges.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from bus.payloads.payload_types import Registry, Risk
+from bus.protocol.identifiers import is_message_id
+from bus.telemetry.terminal import printable
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.lineage.ancestry import Ancestry, Hop, judge_ancestry
+from consumers.lineage.log_search import find_lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bus.protocol.signatures import Verifier
+    from bus.settings.schema import Settings
+
+__all__ = ["blame", "jwks_option", "risk_in", "verifier_of"]
+
+jwks_option = click.option(
+    "--jwks",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="Check signatures with these keys, a file or a folder.  [default: trust.keys]",
+)
+
+
+@click.command()
+@click.argument("message_id", metavar="MESSAGE_ID")
+@jwks_option
+@app_option
+@with_session
+def blame(session: CommandSession, *, message_id: str, jwks: Path | None, target: str | None) -> int:
+    """Walk from a message to its first cause, and name the first hop that does not hold.
+
+    Each hop is judged from the first one on: its bytes, hashes and seal, its proof chain, its cause, and its signature
+    where there are keys. A message that is whole in itself and was put in the place of another is found by what rests
+    on it. What retention has taken is said to be not kept.
+
+    \b
+    Examples:
+      sealbus blame 019b7a3c-4c00-7000-8000-000000000004
+      sealbus blame 019b7a3c-4c00-7000-8000-000000000004 --jwks keys/ --output json
+      sealbus blame 019b7a3c-4c00-7000-8000-000000000004 --app agents:app
+
+    \b
+    Exit codes: 0 every hop that is kept holds, 1 one does not, 2 there is no such message.
+    """
+    if not is_message_id(message_id):
+        raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
+    app = app_of(target)
+    settings = session.settings(app)
+    registry, verifier = registry_of(app), verifier_of(settings, jwks)
+    namespace = settings.bus.namespace
+
+    async def body(_: object) -> int:
+        with Progress(None, unit="records", alone=True) as progress:
+            async with session.open(settings) as transport:
+                lineage = await find_lineage(transport, namespace, message_id, told=lambda read: progress.show(0, read))
+        found = judge_ancestry(lineage, message_id, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)
+        if found is None:
+            raise click.BadParameter(
+                f"there is no message {message_id} in namespace {namespace}, and nothing rests on it",
+                param_hint="MESSAGE_ID",
+            )
+        if session.as_json:
+            print_json(_as_json(message_id, found, has_keys=verifier is not None))
+        else:
+            _print(found, has_keys=verifier is not None)
+        return 0 if found.blamed is None else FAILED
+
+    return execute(body)
+
+
+def risk_in(registry: Registry) -> Callable[[str], Risk]:
+    """Return the function that tells the risk of a type; a type that *registry* does not know is of medium risk."""
+
+    def risk_of(name: str) -> Risk:
+        kind = registry.get(name)
+        return kind.risk if kind is not None else "medium"
+
+    return risk_of
+
+
+def verifier_of(settings: Settings, jwks: Path | None) -> Verifier | None:
+    """Return the keys that *jwks*, else the settings, name; None where there are none. Raises ConfigurationError."""
+    path = str(jwks) if jwks is not None else settings.trust.keys
+    if not path:
+        return None
+    from bus.trust.trusted_keys import TrustedKeys
+
+    return TrustedKeys(path, domain=settings.trust.domain, stale_after_s=settings.trust.stale_after_s)
+
+
+def _print(found: Ancestry, *, has_keys: bool) -> None:
+    if found.unknown is None or found.unknown:
+        count = "of an unknown number of hops" if found.unknown is None else f"of {_counted(found.unknown)}"
+        click.echo(f"nothing is known {count} before the first one here")
+    print_table(
+        ("HOP", "VERDICT", "MESSAGE", "TYPE", "SENDER", "KEY", "PLACE"),
+        [
+            (
+                "-" if hop.number is None else hop.number,
+                hop.kind or hop.state,
+                hop.message_id or "-",
+                hop.message_type or "-",
+                hop.sender or "-",
+                hop.kid or "-",
+                hop.place or "-",
+            )
+            for hop in found.hops
+        ],
+    )
+    for hop in found.hops:
+        for note in hop.notes:
+            click.echo(f"note: {_name(hop)}: {printable(note)}")
+    blamed = found.blamed
+    if blamed is None:
+        kept = sum(hop.state == "holds" for hop in found.hops)
+        click.echo(f"holds: {_counted(kept)} of {len(found.hops)} kept, and each follows from the one before")
+        return
+    click.echo(f"{_name(blamed)} does not hold: {blamed.kind}: {printable(blamed.detail)}")
+    if blamed.differs:
+        click.echo(f"  differs in: {', '.join(blamed.differs)}")
+    click.echo(f"  sender: {printable(blamed.sender) or 'unknown'}; signed by: {_signer(blamed, has_keys=has_keys)}")
+
+
+def _counted(count: int) -> str:
+    return f"{count} hop" if count == 1 else f"{count} hops"
+
+
+def _name(hop: Hop) -> str:
+    number = "the hop" if hop.number is None else f"hop {hop.number}"
+    return f"{number} {printable(hop.message_id)}" if hop.message_id else number
+
+
+def _signer(hop: Hop, *, has_keys: bool) -> str:
+    if not hop.kid:
+        return "nobody"
+    return f"{printable(hop.kid)}, it says" + ("" if has_keys else " (no keys were given to check it)")
+
+
+def _as_json(message_id: str, found: Ancestry, *, has_keys: bool) -> dict[str, object]:
+    blamed = found.blamed
+    return {
+        "message_id": message_id,
+        "holds": blamed is None,
+        "signatures_checked": has_keys,
+        "unknown_before": found.unknown,
+        "blamed": None if blamed is None else msgspec.structs.asdict(blamed),
+        "hops": [msgspec.structs.asdict(hop) for hop in found.hops],
+    }

@@ -1,0 +1,105 @@
+"""`sealbus trace CONVERSATION`: what was said in one conversation, what became of it, and which caused which.
+
+Owns the options and the output; `consumers.lineage` reads and judges.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from bus.protocol.identifiers import is_text_id
+from bus.telemetry.terminal import printable
+from consumers.cli.blame import jwks_option, risk_in, verifier_of
+from consumers.cli.interrupts import execute
+from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.lineage.log_search import find_conversation
+from consumers.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_lines
+
+__all__ = ["trace"]
+
+_OUTPUTS: Final = ("table", "json", "mermaid")
+
+
+@click.command()
+@click.argument("conversation", metavar="CONVERSATION")
+@jwks_option
+@app_option
+@with_session
+def trace(session: CommandSession, *, conversation: str, jwks: Path | None, target: str | None) -> int:
+    """Show a conversation: its messages in the order of time, and the tree of causes.
+
+    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. `sealbus tail` shows
+    the conversation of a message.
+
+    \b
+    Examples:
+      sealbus trace 019b7a3c-4c00-7000-8000-000000000001
+      sealbus trace order-1842 --output json
+      sealbus trace order-1842 --output mermaid > order.mmd
+
+    \b
+    Exit codes: 0 shown, 2 there is no such conversation.
+    """
+    if not is_text_id(conversation):
+        raise click.BadParameter("is not 1 to 256 characters without control characters", param_hint="CONVERSATION")
+    app = app_of(target)
+    settings = session.settings(app)
+    registry, verifier = registry_of(app), verifier_of(settings, jwks)
+    namespace, output = settings.bus.namespace, click.get_current_context().params["output"]
+
+    async def body(_: object) -> int:
+        with Progress(None, unit="records", alone=True) as progress:
+            async with session.open(settings) as transport:
+                copies = await find_conversation(
+                    transport, namespace, conversation, told=lambda read: progress.show(0, read)
+                )
+        timeline = timeline_of(copies, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)
+        if not timeline.events:
+            raise click.BadParameter(
+                f"there is no conversation {printable(conversation)} in namespace {namespace}",
+                param_hint="CONVERSATION",
+            )
+        _print(timeline, output)
+        return 0
+
+    return execute(body)
+
+
+for _parameter in trace.params:
+    if _parameter.name == "output":
+        _parameter.type = OneOf(_OUTPUTS)
+
+
+def _print(timeline: Timeline, output: str) -> None:
+    if output == "json":
+        for event in timeline.events:
+            print_json(msgspec.structs.asdict(event))
+    elif output == "mermaid":
+        for line in mermaid_of(timeline):
+            click.echo(line)
+    else:
+        print_table(
+            ("N", "TIME", "SENDER", "RECIPIENT", "TYPE", "MESSAGE", "MARKS"),
+            [
+                (
+                    event.number,
+                    event.timestamp,
+                    event.sender,
+                    event.recipient or "-",
+                    event.message_type,
+                    event.message_id,
+                    ", ".join(event.marks) or "-",
+                )
+                for event in timeline.events
+            ],
+        )
+        click.echo()
+        for line in tree_lines(timeline):
+            click.echo(printable(line))
