@@ -169,7 +169,11 @@ class App(Handlers):
             await asyncio.get_running_loop().create_future()
 
     def test(
-        self, *others: App, settings: Settings | None = None, provide: Mapping[Lifespan, object] | None = None
+        self,
+        *others: App,
+        settings: Settings | None = None,
+        provide: Mapping[Lifespan, object] | None = None,
+        keys: bool | None = None,
     ) -> AbstractAsyncContextManager[AppBus, None]:
         """Run this app, and *others*, on a log in memory, with a clock that only the test moves.
 
@@ -179,12 +183,15 @@ class App(Handlers):
                 bus.raise_dead()
                 assert bus.sent(Booked) == [Booked(sku="tea")]
 
-        *provide* replaces lifespans by values: `provide={database: FakePool()}`.
+        *provide* replaces lifespans by values: `provide={database: FakePool()}`. *keys*: whether every agent in the
+        test has a key of its own, and signs; by default where a type of high risk or a policy file needs it.
         """
         from consumers.testing import run_in_memory
 
         apps = _declarations(self, others, "app.test(other, settings=...)")
-        return Opening(run_in_memory(apps, settings, provide or {}), "app.test() needs `async with`, in an `async def`")
+        return Opening(
+            run_in_memory(apps, settings, provide or {}, keys=keys), "app.test() needs `async with`, in an `async def`"
+        )
 
 
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:

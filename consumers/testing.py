@@ -10,7 +10,7 @@ import asyncio
 import copy
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -33,6 +33,7 @@ from bus.topics.names import dead_letter_topic, group_of_agent, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
+from bus.trust.generated_keys import GeneratedKeys
 from bus.trust.policy import AllowAll
 from consumers.context import Context
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
@@ -41,7 +42,7 @@ from consumers.handling.composition import NO_RESOURCES, Resources, opened_lifes
 from consumers.handling.slots import HandlerSlot
 from consumers.inbox.base import Inbox
 from consumers.resilience.retry import Retry
-from consumers.worker.host import check_groups, make_worker
+from consumers.worker.host import check_groups, make_worker, trusting
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
@@ -52,7 +53,7 @@ from producers.sealing.options import Options, RequestOptions, draft_of
 if TYPE_CHECKING:
     from consumers.worker.worker import Worker
 
-__all__ = ["AppBus", "Database", "Fake", "run_in_memory"]
+__all__ = ["AppBus", "Database", "Fake", "PlayedAgent", "run_in_memory"]
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
@@ -110,6 +111,26 @@ class Fake:
         return answer
 
 
+class PlayedAgent:
+    """An agent in whose name a test publishes and asks; made by `AppBus.as_agent`."""
+
+    def __init__(self, bus: AppBus, publisher: Publisher, requests: Requester) -> None:
+        self._bus = bus
+        self.publisher = publisher
+        self.requests = requests
+
+    async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
+        """Publish in the name of this agent. Raises PublishRejected as the real bus does."""
+        return await self.publisher.publish(draft_of(payload, options))
+
+    async def request(
+        self, payload: Payload, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+    ) -> _Reply:
+        """Ask in the name of this agent and let the app work until the answer is there."""
+        asking = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        return await self._bus.work_until_answered(asking, timeout_s)
+
+
 class Database:
     """The database of an app's inbox, where `context.transaction()` writes: to make tables, and to look."""
 
@@ -141,15 +162,17 @@ class AppBus:
         apps: Sequence[Declaration],
         *,
         transport: Transport,
-        publisher: Publisher,
         workers: Sequence[Worker],
         clock: ManualClock,
         failures: Mapping[str, Exception],
         start: Callable[[Declaration], Awaitable[object]],
+        play: Callable[[str], tuple[Publisher, Requester]],
     ) -> None:
         self.clock = clock
         self.transport = transport
-        self.publisher = publisher
+        self._play = play
+        self._played: dict[str, PlayedAgent] = {}
+        self.publisher, self.requests = play(_TESTER)
         self._apps = apps
         self.workers = workers
         """The workers of the apps, then those of the agents that the test plays: *start* adds them."""
@@ -157,10 +180,19 @@ class AppBus:
         self._start = start
         self._fakes: list[Fake] = []
         """Agents to be played that have not started yet."""
-        self._requests = Requester(publisher, transport, verifier=apps[0].verifier)
         self._driving = asyncio.Lock()
         self._sent: list[Message] = []
         self._dead: list[DeadLetter] = []
+
+    def as_agent(self, agent_id: str) -> PlayedAgent:
+        """Return *agent_id* as an agent that the test plays, with a key of its own where the apps want signatures.
+
+        await bus.as_agent("planner@svc").publish(Deploy(service="shop"))
+        """
+        played = self._played.get(agent_id)
+        if played is None:
+            played = self._played[agent_id] = PlayedAgent(self, *self._play(agent_id))
+        return played
 
     def reply(self, request: type[Payload], *, with_: Any = None) -> Fake:
         """Play the agent that handles *request*, from now on.
@@ -212,10 +244,13 @@ class AppBus:
         Where nothing more can happen by itself, the clock moves to what falls due next, at most to the request's
         deadline.
         """
+        asked = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        return await self.work_until_answered(asked, timeout_s)
+
+    async def work_until_answered(self, asked: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
+        """Let the app work until *asked* is done; move the clock where nothing happens by itself."""
         deadline_s = self.clock.monotonic_s() + timeout_s
-        asking = asyncio.get_running_loop().create_task(
-            self._requests.ask(payload, reply, timeout_s=timeout_s, **options)
-        )
+        asking = asyncio.get_running_loop().create_task(asked)
         try:
             if not await self._work(_PATIENCE_S, until=asking):
                 raise self._impatience()
@@ -264,12 +299,14 @@ class AppBus:
     @property
     def late_replies(self) -> Sequence[Message]:
         """The last answers to `request` that came after their deadline, or after another answer."""
-        return tuple(self._requests.waiting.late)
+        return tuple(self.requests.waiting.late)
 
     async def close(self) -> None:
         """Close the test's publisher and requester."""
-        await self._requests.close()
-        await self.publisher.close()
+        played = [(agent.requests, agent.publisher) for agent in self._played.values()]
+        for requests, publisher in [(self.requests, self.publisher), *played]:
+            await requests.close()
+            await publisher.close()
 
     @property
     def dead(self) -> list[DeadLetter]:
@@ -310,7 +347,8 @@ class AppBus:
 
         No handler runs but those that wait for answers, and every answer was read.
         """
-        requests = (self._requests, *(worker.requests for worker in self.workers))
+        played = (agent.requests for agent in self._played.values())
+        requests = (self.requests, *played, *(worker.requests for worker in self.workers))
         for worker in self.workers:
             waiting, lanes = worker.requests.waiting.causes(), worker.lanes
             if not all(_waits(slot, waiting) for slot in worker.slots.running()):
@@ -366,9 +404,12 @@ class AppBus:
 
 @asynccontextmanager
 async def run_in_memory(
-    apps: Sequence[Declaration], settings: Settings | None, provide: Resources
+    apps: Sequence[Declaration], settings: Settings | None, provide: Resources, *, keys: bool | None = None
 ) -> AsyncGenerator[AppBus]:
-    """Yield an `AppBus` for *apps* on `memory://`; *provide* replaces lifespans by values."""
+    """Yield an `AppBus` for *apps* on `memory://`; *provide* replaces lifespans by values.
+
+    *keys*: whether every agent of the test has a key of its own; None: where a type of high risk or a policy needs it.
+    """
     configure_unless_done("warning")
     check_groups(apps)
     if settings is None:
@@ -382,18 +423,29 @@ async def run_in_memory(
     # The test's clock may leap by hours: these members are alone, and must keep their partitions.
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     workers: list[Worker] = []
+    apps = [trusting(app, settings, clock) for app in apps]
+    generated = GeneratedKeys(clock.now_ms, b"app.test") if (_need_keys(apps) if keys is None else keys) else None
+    if generated is not None:
+        apps = [_with_keys(app, generated) for app in apps]
+
+    def play(agent_id: str) -> tuple[Publisher, Requester]:
+        signer = None if generated is None else generated.signer(agent_id)
+        verifier, policy = apps[0].verifier, apps[0].policy
+        publisher = make_publisher(
+            transport, settings, agent_id, clock=clock, metrics=metrics, signer=signer, verifier=verifier, policy=policy
+        )
+        return publisher, Requester(publisher, transport, verifier=verifier, policy=policy)
 
     async def start(app: Declaration, resources: Resources = NO_RESOURCES) -> None:
+        if generated is not None and app.verifier is None:
+            app = _with_keys(app, generated)
         worker = make_worker(
             app, transport, settings, member=f"test-{len(workers)}", clock=clock, metrics=metrics, resources=resources
         )
         await worker.start(create_topics=True)
         workers.append(worker)
 
-    publisher = make_publisher(transport, settings, _TESTER, clock=clock, metrics=metrics)
-    bus = AppBus(
-        apps, transport=transport, publisher=publisher, workers=workers, clock=clock, failures=failures, start=start
-    )
+    bus = AppBus(apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play)
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(LoopWatch(lambda task: find_work((worker.slots.work_of for worker in workers), task)))
@@ -409,6 +461,18 @@ async def run_in_memory(
                 await bus.close()
     finally:
         await transport.close()
+
+
+def _need_keys(apps: Sequence[Declaration]) -> bool:
+    """Tell whether a test of *apps* needs keys that nobody has given them."""
+    if any(app.verifier is not None or app.signer is not None for app in apps):
+        return False
+    kinds = [*(kind for app in apps for kind in app.registry), *(kind for app in apps for kind in app.published)]
+    return any(kind.risk == "high" for kind in kinds) or any(hasattr(app.policy, "rules") for app in apps)
+
+
+def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:
+    return msgspec.structs.replace(app, signer=app.signer or keys.signer(app.agent_id), verifier=app.verifier or keys)
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
