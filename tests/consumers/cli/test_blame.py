@@ -19,7 +19,8 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
 from consumers.deadletters.records import Control, Failure, bury, reappend
 from producers.sealing.sealed_record import record_of
-from tests.consumers.lineage.changes import HIDDEN, OPEN, Note, Step, changes_of, conversation
+from tests.consumers.lineage.changes import AGENTS, HIDDEN, OPEN, Note, Step, changes_of, conversation
+from tests.keyrings import key_of, write_keys
 
 TOPICS = ("agents.relay.step", "agents.relay.step.dlq", "agents.relay.note", "agents._retry.workers.5s")
 
@@ -117,6 +118,22 @@ class TestBlame:
             "app = App('x@svc', types=[Note])\n"
         )
         assert blamed(folder, notes[-1], "--app", "agents:app")[0] == 0
+
+    def test_signatures_are_checked_with_the_keys_that_are_given(self, folder: Any) -> None:
+        jwks = str(write_keys(folder.path / "keys", *AGENTS))
+        made = conversation(3, signer=key_of)
+        write([record(message) for message in made])
+        code, answer = blamed(folder, made[-1], "--jwks", jwks)
+        assert (code, [hop["is_verified"] for hop in answer["hops"]]) == (0, [True] * 4)
+        assert [hop["kid"] for hop in answer["hops"]] == [key_of(AGENTS[hop % 3]).kid for hop in range(4)]
+        # Nothing rests on the last one: without keys nobody can tell.
+        edit(made[3], HIDDEN["the sender, resealed"](made[3].value, made[0]))
+        assert blamed(folder, made[-1])[0] == 0
+        code, answer = blamed(folder, made[-1], "--jwks", jwks)
+        assert (code, answer["blamed"]["number"], answer["blamed"]["kind"]) == (1, 3, "signature_missing")
+        told = folder.call("blame", made[-1].message_id, env={"SEALBUS_TRUST__KEYS": jwks})
+        assert told.exit_code == 1
+        assert "sender: mallory@svc; signed by: nobody" in told.stdout
 
     def test_what_retention_took_is_not_kept(self, folder: Any, messages: list[Message]) -> None:
         with contextlib.closing(sqlite3.connect("sealbus.db")) as log, log:

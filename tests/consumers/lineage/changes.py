@@ -22,6 +22,9 @@ Change = Callable[[bytes, Message], bytes | None]
 """The bytes of a message, and another message of the log, to what lies there instead; None: nothing."""
 
 
+AGENTS: Final = ("agent-a@svc", "agent-b@svc", "agent-c@svc")
+
+
 @payload("relay.step")
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     number: int
@@ -35,13 +38,18 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 def conversation(
     hops: int,
     kind: type[Any] = Step,
-    signer: Signer | None = None,
+    signer: Signer | Callable[[str], Signer] | None = None,
     beside: Sequence[Message] = (),
     namespace: str = "agents",
 ) -> list[Message]:
-    """Messages 0 to *hops*, each caused by the one before; agents take turns. The first ones are those *beside*."""
+    """Messages 0 to *hops*, each caused by the one before; agents take turns. The first ones are those *beside*.
+
+    *signer* signs for all, or returns who signs for an agent.
+    """
     clock, settings = ManualClock(), load(env={"SEALBUS_BUS__NAMESPACE": namespace}, file=None).settings
-    sealers = [make_sealer(settings, f"agent-{name}@svc", clock=clock, signer=signer) for name in "abc"]
+    sealers = [
+        make_sealer(settings, name, clock=clock, signer=signer(name) if callable(signer) else signer) for name in AGENTS
+    ]
     made = list(beside)
     clock.advance(len(made))
     for number in range(len(made), hops + 1):

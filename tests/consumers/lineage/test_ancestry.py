@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bus.payloads.payload_types import Registry, Risk
 from bus.protocol.sealing import Message
@@ -91,6 +93,20 @@ def test_the_hop_that_was_changed_is_named(hops: int, hop: int, kind: type[Any])
         elif not names(blamed, messages, hop):
             wrong[name] = found
     assert wrong == {}
+
+
+MESSAGES, OTHERS = conversation(3), conversation(3, Note)
+
+
+@given(st.sampled_from([MESSAGES, OTHERS]), st.integers(0, 2), st.data())
+def test_a_hop_is_named_whichever_byte_of_it_was_changed(messages: list[Message], hop: int, data: Any) -> None:
+    value = messages[hop].value
+    place = data.draw(st.integers(0, len(value) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != value[place]))
+    bad = value[:place] + bytes([byte]) + value[place + 1 :]
+    found = judged(changed(messages, hop, lambda *_: bad, messages[0]), messages[-1].message_id)
+    assert found is not None
+    assert names(found.blamed, messages, hop)
 
 
 def test_a_line_that_is_longer_than_a_chain_is_walked_to_its_beginning() -> None:
