@@ -191,6 +191,11 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
         ttl_s=ttl_s,
         security=before.security,
         authority=before.authority,
+        # A reader that must not ignore a field must not ignore it the second time.
+        critical_fields=before.critical_fields,
+        performative=before.performative,
+        intent=before.intent,
+        priority=stored.routing.priority,
     )
     return publisher.sealer.seal_data(
         draft,
