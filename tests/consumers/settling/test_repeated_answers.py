@@ -1,4 +1,4 @@
-"""The answer to a repeat says what the first one said: also which fields its reader must know, and as what it is said."""
+"""The answer to a repeat says what the first one said: also which fields its reader must know, and in which act."""
 
 from __future__ import annotations
 
