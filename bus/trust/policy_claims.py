@@ -22,6 +22,7 @@ from bus.nearest import nearest
 from bus.trust.decision import Decision, decide
 from bus.trust.facts import ACTIONS, Request
 from bus.trust.globs import compile_globs, glob_fault
+from bus.trust.policy_cases import answer_of, simplest
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.policy_space import ANSWERS, Answer, RequestParties, RequestSpace, Scenario
 
@@ -127,6 +128,9 @@ def prove(rules: PolicyRules, claim: PolicyClaim | str, *, types: Sequence[str] 
     broken_by = [answer for answer in ANSWERS if answer not in asked.kept_by]
     found = space.find(asked.actions, [space.answers(0, broken_by)], within=within, fits=fits)
     if found is not None:
+        kept = {*asked.places, *asked.facts, *(["tags"] if asked.tags else [])}
+        kept |= set(_ORDINARY) | {"via", "via_complete"} if asked.kept_by == ("allow",) else set()
+        found = simplest(found, lambda one: answer_of(decide(rules, one)) in broken_by, kept=kept)
         return PolicyProof(claim=asked.text, holds=False, counterexample=found, decision=decide(rules, found))
     wanted: list[Answer] = [answer for answer in asked.kept_by if answer != "deny"] or list(asked.kept_by)
     vacuous = space.find(asked.actions, [space.answers(0, wanted)], within=within, fits=fits) is None

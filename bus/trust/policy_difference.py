@@ -13,6 +13,7 @@ import msgspec
 
 from bus.trust.decision import Decision, decide
 from bus.trust.facts import ACTIONS, Request
+from bus.trust.policy_cases import answer_of, simplest
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.policy_space import ANSWERS, Answer, RequestParties, RequestSpace
 
@@ -64,7 +65,7 @@ def compare_policies(
             PolicyChange(
                 before=first, after=second, example=request, old=decide(old, request), new=decide(new, request)
             )
-            for first, second, request in itertools.islice(_changed(space), MAX_CHANGES + 1)
+            for first, second, request in itertools.islice(_simple(old, new, space), MAX_CHANGES + 1)
         ]
     return PolicyDifference(
         changes=tuple(found[:MAX_CHANGES]),
@@ -77,6 +78,15 @@ def compare_policies(
 
 def _parts(policy: PolicyRules) -> dict[str, object]:
     return {rule.id: rule for rule in policy.rules} | {f"agent {row.id}": row for row in policy.rows}
+
+
+def _simple(old: PolicyRules, new: PolicyRules, space: RequestSpace) -> Iterator[tuple[Answer, Answer, Request]]:
+    for before, after, request in _changed(space):
+
+        def holds(one: Request, pair: tuple[Answer, Answer] = (before, after)) -> bool:
+            return (answer_of(decide(old, one)), answer_of(decide(new, one))) == pair
+
+        yield before, after, simplest(request, holds)
 
 
 def _changed(space: RequestSpace) -> Iterator[tuple[Answer, Answer, Request]]:

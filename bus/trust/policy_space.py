@@ -38,6 +38,8 @@ ANSWERS: Final[tuple[Answer, ...]] = ("allow", "agent", "human", "deny")
 Literals: TypeAlias = list[tuple[int, int]]
 """Alternatives: the number of a fact, and the set of its values."""
 
+_NAMESPACE: Final = "agents"
+"""The example of a namespace, where any will do: that of the default settings."""
 _MAX_NODES: Final = 200_000
 _MAX_PARTIES: Final = 50_000
 _MAX_CHAINS: Final = 5_000
@@ -371,7 +373,8 @@ class RequestSpace:
         }[name]
         globs = [glob for index in self._indices for glob in getattr(index, condition).globs]
         every = sorted({*globs, *self._globs.get(name, ())})
-        return tuple(representatives(every, form, self._preferred.get(name, ())))  # type: ignore[arg-type]
+        preferred = self._preferred.get(name, (_NAMESPACE,) if name == "namespace" else ())
+        return tuple(representatives(every, form, preferred))  # type: ignore[arg-type]
 
     def _agents(self) -> tuple[str, ...]:
         globs = {*INTERPRETERS, *self._globs.get("actor", ()), *self._globs.get("via", ())}

@@ -1,0 +1,132 @@
+"""What the broker has to let each agent do, by a policy: grants that Kafka's ACLs can say. Pure.
+
+Owns which topics follow from the right to publish and to handle. A policy is the door, the broker's ACLs are the wall:
+they know topics and groups, and nothing of levels, tags or approvals. So a grant stands where the policy allows some
+request of that type, or allows it after an approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from bus.topics.names import (
+    dead_letter_topic,
+    group_of_agent,
+    message_topic,
+    own_topic,
+    redrive_topic,
+    reply_topic,
+    retry_topic,
+)
+from bus.trust.policy_rules import PolicyRules
+from bus.trust.policy_space import Answer, RequestParties, RequestSpace
+
+__all__ = ["AclGrant", "acl_grants"]
+
+_SOME: tuple[Answer, ...] = ("allow", "agent", "human")
+
+
+class AclGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """*agent* may do *operations* on *names*, topics or groups; *prefixed*: on all whose names begin so."""
+
+    agent: str
+    operations: tuple[str, ...]
+    kind: Literal["topic", "group"] = "topic"
+    names: tuple[str, ...]
+    prefixed: bool = False
+
+
+def acl_grants(
+    rules: PolicyRules, *, namespace: str, types: Collection[str], tiers: Sequence[str], now_ms: int
+) -> list[AclGrant]:
+    """Return the grants for every agent that *rules* list by its id, over the known message *types*.
+
+    *tiers* are the retry tiers of groups. Agents that only a glob names are not among them: they have no principal.
+    Raises ConfigurationError where the rules are too entangled to analyse.
+    """
+    agents = [row.id for row in rules.rows if "*" not in row.id]
+    named = {glob for rule in rules.rules for glob in rule.groups or () if "*" not in glob}
+    groups = sorted(named | {group_of_agent(agent) for agent in agents})
+    space = RequestSpace(
+        [rules],
+        told_apart={"message_type": sorted(types), "group": groups, "actor": agents},
+        preferred={"message_type": sorted(types), "group": groups, "actor": agents},
+        now_ms=now_ms,
+    )
+    rights = _Rights(space, namespace, sorted(types))
+    found = []
+    for agent in agents:
+        own = group_of_agent(agent)
+        found += [*_publishing(rights, agent), *_redriving(rights, agent)]
+        for group in groups:
+            if group == own or group in named:
+                found += list(_handling(rights, agent, group, tiers))
+    return found
+
+
+class _Rights:
+    """Which types an agent may publish, handle or redrive, under some circumstances."""
+
+    def __init__(self, space: RequestSpace, namespace: str, types: Sequence[str]) -> None:
+        self.space = space
+        self.namespace = namespace
+        self._types = types
+        self._parties: dict[tuple[str | None, bool], list[RequestParties]] = {}
+        for publishing in (True, False):
+            for parties in space.parties(publishing):
+                self._parties.setdefault((parties.actor, publishing), []).append(parties)
+
+    def topics(self, action: str, agent: str, group: str | None = None) -> tuple[str, ...]:
+        return tuple(
+            message_topic(self.namespace, name) for name in self._types if self._may(action, agent, name, group)
+        )
+
+    def _may(self, action: str, agent: str, message_type: str, group: str | None) -> bool:
+        space = self.space
+        within = space.restricted("message_type", lambda one: one == message_type)
+        if group is not None:
+            within = space.restricted("group", lambda one: one == group, within)
+        goals = [space.answers(0, _SOME)]
+        return any(
+            space.find_at(action, parties, goals, within) is not None
+            for parties in self._parties.get((agent, action == "publish"), ())
+        )
+
+
+def _publishing(rights: _Rights, agent: str) -> Iterator[AclGrant]:
+    topics = rights.topics("publish", agent)
+    if topics:
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=topics)
+        replies = reply_topic(rights.namespace, agent)
+        yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(replies,))
+
+
+def _redriving(rights: _Rights, agent: str) -> Iterator[AclGrant]:
+    topics = rights.topics("redrive", agent)
+    if topics:
+        namespace = rights.namespace
+        yield AclGrant(agent=agent, operations=("Read", "Describe"), names=tuple(map(dead_letter_topic, topics)))
+        states = own_topic(namespace, "_deadletters")
+        yield AclGrant(agent=agent, operations=("Read", "Write", "Describe"), names=(states,))
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(own_topic(namespace, "_audit"),))
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(f"{namespace}._redrive.",), prefixed=True)
+
+
+def _handling(rights: _Rights, agent: str, group: str, tiers: Sequence[str]) -> Iterator[AclGrant]:
+    namespace = rights.namespace
+    topics = rights.topics("handle", agent, group)
+    if not topics:
+        return
+    yield AclGrant(agent=agent, operations=("Read", "Describe"), names=topics)
+    yield AclGrant(agent=agent, operations=("Read", "Describe"), kind="group", names=(group,))
+    again = (*(retry_topic(namespace, group, tier) for tier in tiers), redrive_topic(namespace, group))
+    yield AclGrant(agent=agent, operations=("Read", "Write", "Describe"), names=again)
+    dead = tuple(map(dead_letter_topic, (*topics, *again)))
+    yield AclGrant(agent=agent, operations=("Write", "Describe"), names=dead)
+    states = own_topic(namespace, "_deadletters")
+    yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(states,))
+    for prefix in (f"{namespace}._reply.", f"{namespace}._mail."):
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(prefix,), prefixed=True)

@@ -1,0 +1,5 @@
+"""`sealbus policy`."""
+
+from consumers.cli.policy.command import policy
+
+__all__ = ["policy"]

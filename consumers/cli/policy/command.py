@@ -1,0 +1,439 @@
+"""`sealbus policy check|explain|prove|diff|test|acls`: what a policy file means.
+
+Owns the verbs, their output and exit codes. The language is `bus.trust.policy_file`'s, its meaning
+`bus.trust.decision`'s, what is proven and found `bus.trust.policy_claims`', `policy_check`'s and `policy_difference`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from bus.errors import ConfigurationError
+from bus.payloads.payload_types import Registry
+from bus.telemetry.terminal import printable
+from bus.trust.decision import Allow, Decision, Deny, RuleVerdict, decide, explain_decision
+from bus.trust.facts import ACTIONS, RISKS, AgentFacts, Request
+from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
+from bus.trust.policy_acls import acl_grants
+from bus.trust.policy_cases import answer_of, make_request, parse_cases, run_cases
+from bus.trust.policy_check import check_policy
+from bus.trust.policy_claims import parse_claim, prove
+from bus.trust.policy_difference import compare_policies
+from bus.trust.policy_file import parse_policy
+from bus.trust.policy_rules import PolicyRules
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.known_names import complete_types
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.policy.acl_lines import acl_line
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.shell import VerbGroup
+
+__all__ = ["policy"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group(cls=VerbGroup)
+def policy() -> None:
+    """Check, explain and prove what a policy file lets agents do.
+
+    Everything is about the file alone: no log is opened. docs/policy.md tells the language in one page.
+
+    \b
+    Examples:
+      sealbus policy check policy.toml --app agents:app
+      sealbus policy explain policy.toml --action publish --agent planner@svc --type task.request
+      sealbus policy prove policy.toml 'handle command.request by ** needs human'
+      sealbus policy test policy.toml
+      sealbus policy diff policy.toml policy.new.toml
+    """
+
+
+@policy.command()
+@click.argument("file", metavar="FILE", type=_FILE)
+@app_option
+@with_session
+def check(session: CommandSession, file: Path, target: str | None) -> int:
+    """Find what is foolish in a policy: rules that never decide, contradictions, names that nobody has.
+
+    Each finding is exact: "never" means for no request at all. Message types are compared with the built-in ones and,
+    with --app, those of the app.
+
+    \b
+    Examples:
+      sealbus policy check policy.toml
+      sealbus policy check policy.toml --app agents:app --output json
+
+    \b
+    Exit codes: 0 nothing found, 1 something, 78 no policy.
+    """
+    rules = _read(file)
+    found = check_policy(rules, types=_known_types(registry_of(app_of(target))))
+    for finding in found:
+        if session.as_json:
+            print_json(msgspec.to_builtins(finding))
+        else:
+            click.echo(f"{printable(finding.place)}: {printable(finding.text)}  [{finding.code}]")
+    click.echo(f"{len(rules.rules)} rules, {len(rules.rows)} agents, {len(found)} findings", err=True)
+    return FAILED if found else 0
+
+
+def _fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each fact of a request."""
+    options = (
+        click.option("--action", type=OneOf(ACTIONS), required=True, help="What is to be done."),
+        click.option("--agent", help="Who asks.  [default: nobody proven]"),
+        click.option("--type", "message_type", type=MESSAGE_TYPE, required=True, shell_complete=complete_types),
+        click.option("--major", type=click.IntRange(0), help="The type's major version.  [default: the newest]"),
+        click.option("--group", help="The consumer group."),
+        click.option("--resource", help="What the message is about, such as src/main.py."),
+        click.option("--side-effect", type=OneOf(SIDE_EFFECTS), help="[default: the type's]"),
+        click.option("--level", type=OneOf(LEVELS), help="The effective level.  [default: user_request]"),
+        click.option("--classification", type=OneOf(CLASSIFICATIONS), help="[default: internal]"),
+        click.option("--tag", "tags", multiple=True, help="A policy tag; may be given several times."),
+        click.option("--unsigned", is_flag=True, help="The message is not signed."),
+        click.option("--algorithm", type=OneOf(["asymmetric", "shared"]), help="[default: asymmetric where signed]"),
+        click.option("--via", multiple=True, help="An earlier sender; may be given several times."),
+        click.option("--via-incomplete", is_flag=True, help="There may be further earlier senders."),
+        click.option("--first/--not-first", "first", default=None, help="[default: first where there is no --via]"),
+        click.option("--performative", help="[default: the type's]"),
+        click.option("--lift-to", type=OneOf(LEVELS), help="For action lift."),
+        click.option("--risk", type=OneOf(RISKS), help="[default: the type's]"),
+        click.option("--at", type=MOMENT, help="Decide as of this time.  [default: now]"),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@policy.command()
+@click.argument("file", metavar="FILE", type=_FILE)
+@_fact_options
+@click.option("--all", "every", is_flag=True, help="Also rules that differ in the action or the type.")
+@app_option
+@with_session
+def explain(
+    session: CommandSession,
+    *,
+    file: Path,
+    target: str | None,
+    every: bool,
+    unsigned: bool,
+    via_incomplete: bool,
+    message_type: str,
+    **facts: Any,
+) -> int:
+    """Show how a policy decides one request: the facts, the deciding rule, and what the other rules lack.
+
+    Facts that are not given are ordinary: a signed message at level user_request, internal data, first hand.
+
+    \b
+    Examples:
+      sealbus policy explain policy.toml --action publish --agent planner@svc --type task.request
+      sealbus policy explain policy.toml --action handle --agent deployer@svc --type command.request \\
+          --via planner@svc --level model_generated --group deployer
+
+    \b
+    Exit codes: 0 allowed, or needs an approval; 1 denied.
+    """
+    rules = _read(file)
+    kind = registry_of(app_of(target)).get(message_type)
+    facts = {name: value for name, value in facts.items() if value is not None}
+    said = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
+    request = make_request(said, kind, namespace=_namespace(session), now_ms=_now_ms())
+    decision = decide(rules, request)
+    verdicts = explain_decision(rules, request)
+    row = None if request.actor is None else rules.agent(request.actor)
+    if session.as_json:
+        print_json(
+            {
+                "answer": answer_of(decision),
+                **msgspec.to_builtins(decision),
+                "facts": _facts_of(request),
+                "agent": None if row is None else _row_of(row),
+                "rules": [msgspec.to_builtins(verdict) for verdict in verdicts],
+                "policy": {"file": str(file), "sha256": rules.sha256},
+            }
+        )
+    else:
+        _print_explanation(request, decision, row, [one for one in verdicts if every or _is_near(one)], rules)
+    return FAILED if isinstance(decision, Deny) else 0
+
+
+def _print_explanation(
+    request: Request, decision: Decision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
+) -> None:
+    click.echo(_sentence(decision))
+    click.echo("\nfacts:")
+    for name, value in _facts_of(request).items():
+        click.echo(f"  {name}: {_text(value)}")
+    if row is not None:
+        known = "" if row.listed else " (not in the table: the defaults)"
+        click.echo(f"\nagent {printable(request.actor or '')}{known}:")
+        for name, value in _row_of(row).items():
+            click.echo(f"  {name}: {_text(value)}")
+    click.echo()
+    print_table(
+        ("RULE", "EFFECT", "MATCHES", "DIFFERS IN", "UNKNOWN"),
+        [
+            (
+                one.rule,
+                one.effect,
+                "yes" if one.matches else "no",
+                " ".join(one.failed) or "-",
+                " ".join(one.unknown) or "-",
+            )
+            for one in verdicts
+        ],
+    )
+    click.echo(f"\npolicy {printable(rules.name)}, sha256 {rules.sha256}")
+
+
+def _is_near(verdict: RuleVerdict) -> bool:
+    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
+
+
+@policy.command("prove")
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.argument("claims", metavar="CLAIM...", nargs=-1, required=True)
+@app_option
+@with_session
+def prove_(session: CommandSession, file: Path, claims: tuple[str, ...], target: str | None) -> int:
+    """Prove claims about every request there can be, or show one that contradicts.
+
+    A claim is: ACTION TYPE [by AGENT] [for GROUP] [in NAMESPACE] [on RESOURCE] [via AGENT] [when FACT=VALUE ...], then
+    allowed, denied, needs human, needs agent, or needs approval. Types, agents and so on are globs. "needs human" holds
+    where nothing goes without a human; what is denied altogether keeps it, too.
+
+    \b
+    Examples:
+      sealbus policy prove policy.toml 'handle command.request by ** needs human'
+      sealbus policy prove policy.toml 'publish command.** by *@svc denied' 'publish ** by unproven denied'
+      sealbus policy prove policy.toml 'publish task.request by planner@svc when level=user_request allowed'
+
+    \b
+    Exit codes: 0 all hold, 1 at least one does not.
+    """
+    rules = _read(file)
+    types = sorted(registry_of(app_of(target)).names())
+    try:
+        asked = [parse_claim(claim) for claim in claims]
+    except ConfigurationError as error:
+        raise click.BadParameter(printable(str(error)), param_hint="CLAIM") from None
+    failed = False
+    for claim in asked:
+        proof = prove(rules, claim, types=types, now_ms=_now_ms())
+        failed = failed or not proof.holds
+        example, decision = proof.counterexample, proof.decision
+        if session.as_json:
+            print_json(
+                {
+                    "claim": claim.text,
+                    "holds": proof.holds,
+                    "vacuous": proof.vacuous,
+                    "counterexample": None if example is None else _facts_of(example),
+                    "decision": None if decision is None else _decision_of(decision),
+                    "policy": rules.sha256,
+                }
+            )
+            continue
+        click.echo(f"{'yes' if proof.holds else 'no '}  {printable(claim.text)}")
+        if proof.vacuous:
+            click.echo("     note: every such request is denied")
+        if example is not None and decision is not None:
+            click.echo(f"     {_sentence(decision)}:")
+            click.echo(f"     {_line(example)}")
+    return FAILED if failed else 0
+
+
+@policy.command()
+@click.argument("old", metavar="OLD", type=_FILE)
+@click.argument("new", metavar="NEW", type=_FILE)
+@app_option
+@with_session
+def diff(session: CommandSession, old: Path, new: Path, target: str | None) -> int:
+    """List the classes of requests that NEW answers otherwise than OLD, each with an example.
+
+    \b
+    Examples:
+      sealbus policy diff policy.toml policy.new.toml
+      git show main:policy.toml > old.toml; sealbus policy diff old.toml policy.toml --output json
+
+    \b
+    Exit codes: 0 the same answers, 1 other answers.
+    """
+    types = sorted(registry_of(app_of(target)).names())
+    found = compare_policies(_read(old), _read(new), types=types, now_ms=_now_ms())
+    for change in found.changes:
+        if session.as_json:
+            print_json(
+                {
+                    "before": change.before,
+                    "after": change.after,
+                    "example": _facts_of(change.example),
+                    "old": _decision_of(change.old),
+                    "new": _decision_of(change.new),
+                }
+            )
+        else:
+            click.echo(f"{change.before} -> {change.after}  (rule {change.old.rule} -> {change.new.rule})")
+            click.echo(f"    {_line(change.example)}")
+    for what, names in (("added", found.added), ("removed", found.removed), ("edited", found.edited)):
+        if names:
+            click.echo(f"{what}: {printable(', '.join(names))}", err=True)
+    more = "" if found.complete else ", and there are more"
+    click.echo(f"{len(found.changes)} classes of requests change{more}", err=True)
+    return FAILED if found.changes else 0
+
+
+@policy.command("test")
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.argument("cases", metavar="[CASES]", type=_FILE, required=False)
+@app_option
+@with_session
+def test_(session: CommandSession, file: Path, cases: Path | None, target: str | None) -> int:
+    """Run the cases of a team against its policy: tables [[cases]] with facts and the answer that is expected.
+
+    CASES is FILE with the ending .cases.toml unless given. A case has name, action, type, expect (allow, deny, human,
+    agent), perhaps rule, and further facts: agent, group, level, via, and so on.
+
+    \b
+    Examples:
+      sealbus policy test policy.toml
+      sealbus policy test policy.toml tests/policy.cases.toml --output json
+
+    \b
+    Exit codes: 0 every case is as expected, 1 at least one is not.
+    """
+    rules, registry = _read(file), registry_of(app_of(target))
+    found = file.with_suffix(".cases.toml") if cases is None else cases
+    if not found.exists():
+        raise click.BadParameter(f"there is no file {found}: name the file with the cases", param_hint="CASES")
+    listed = parse_cases(
+        found.read_bytes(), name=str(found), kind_of=registry.get, namespace=_namespace(session), now_ms=_now_ms()
+    )
+    results = run_cases(rules, listed)
+    for result in results:
+        case = result.case
+        if session.as_json:
+            decision = _decision_of(result.decision)
+            print_json({"name": case.name, "passed": result.passed, "expected": case.expect, "decision": decision})
+        elif not result.passed:
+            wanted = case.expect if case.rule is None else f"{case.expect} by rule {case.rule}"
+            click.echo(f"{printable(case.name)}: expected {printable(wanted)}; {_sentence(result.decision)}")
+            click.echo(f"    {_line(case.request)}")
+    failed = sum(not result.passed for result in results)
+    click.echo(f"{len(results) - failed} as expected, {failed} not", err=True)
+    return FAILED if failed else 0
+
+
+@policy.command()
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.option("--servers", default="$KAFKA", show_default=True, help="What to write behind --bootstrap-server.")
+@app_option
+@with_session
+def acls(session: CommandSession, file: Path, servers: str, target: str | None) -> int:
+    """Print the Kafka commands that give each listed agent the topics its rules need, and no others.
+
+    A policy is a door that agents' own processes could walk around; the broker's ACLs are the wall. Each agent that the
+    file lists by its id is a principal, `User:<id>`. ACLs know nothing of levels, tags and approvals.
+
+    \b
+    Examples:
+      sealbus policy acls policy.toml --app agents:app --namespace prod
+      sealbus policy acls policy.toml --servers kafka:9092 > acls.sh
+    """
+    rules, registry = _read(file), registry_of(app_of(target))
+    settings = session.settings()
+    grants = acl_grants(
+        rules,
+        namespace=settings.bus.namespace,
+        types=registry.names(),
+        tiers=settings.retry.tiers,
+        now_ms=_now_ms(),
+    )
+    for grant in grants:
+        if session.as_json:
+            print_json(msgspec.to_builtins(grant))
+        else:
+            click.echo(acl_line(grant, servers=servers))
+    agents = {grant.agent for grant in grants}
+    click.echo(f"{len(grants)} grants for {len(agents)} agents; policy sha256 {rules.sha256}", err=True)
+    return 0
+
+
+def _read(file: Path) -> PolicyRules:
+    try:
+        return parse_policy(file.read_bytes(), name=str(file))
+    except ConfigurationError as error:
+        error.add_note("docs/policy.md tells the language in one page")
+        raise
+
+
+def _namespace(session: CommandSession) -> str:
+    return session.namespace or session.settings().bus.namespace
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _known_types(registry: Registry) -> frozenset[str]:
+    return registry.names()
+
+
+def _facts_of(request: Request) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(request)
+    return {**facts, "tags": sorted(request.tags)}
+
+
+def _row_of(row: AgentFacts) -> dict[str, Any]:
+    lists = {name: sorted(getattr(row, name)) for name in ("capabilities", "roles", "groups")}
+    facts: dict[str, Any] = {name: value for name, value in msgspec.structs.asdict(row).items() if name != "listed"}
+    authority = None if row.authority is None else msgspec.to_builtins(row.authority)
+    return {**facts, **lists, "authority": authority}
+
+
+def _decision_of(decision: Decision) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(decision)
+    return {"answer": answer_of(decision), **facts}
+
+
+def _sentence(decision: Decision) -> str:
+    if isinstance(decision, Allow):
+        return f"allowed by rule {decision.rule}"
+    if isinstance(decision, Deny):
+        what = f"denied: {decision.rule}" if decision.rule == "no-match" else f"denied by rule {decision.rule}"
+        return f"{what} ({', '.join(decision.differing)})" if decision.differing else what
+    quorum = f", {decision.quorum} of them" if decision.quorum > 1 else ""
+    among = " and ".join(f"one of {', '.join(globs)}" for globs in decision.approvers)
+    return f"needs approval by {decision.by}{quorum}{f' ({printable(among)})' if among else ''}: rule {decision.rule}"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return printable(", ".join(map(str, value))) or "none"
+    return printable(str(value)) or '""'
+
+
+def _line(request: Request) -> str:
+    """Return the facts of *request* on one line; those that are as usual are left out."""
+    usual = make_request({"action": "", "type": ""}, None, namespace="", now_ms=request.now_ms)
+    who = "nobody proven" if request.actor is None else request.actor
+    words = [f"{request.action} {request.message_type} by {who}"]
+    ordinary = _facts_of(usual)
+    for name, value in _facts_of(request).items():
+        if name not in ("action", "message_type", "actor", "now_ms", "namespace") and value != ordinary[name]:
+            words.append(f"{name}={_text(value)}")
+    return printable(" ".join(words))
