@@ -35,8 +35,8 @@ _OUTPUTS: Final = ("table", "json", "mermaid")
 def trace(session: CommandSession, *, conversation: str, jwks: Path | None, target: str | None) -> int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
-    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. `sealbus tail` shows
-    the conversation of a message.
+    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. The conversation of a
+    message is in its metadata: `sealbus tail TYPE --output json`.
 
     \b
     Examples:
