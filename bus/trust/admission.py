@@ -178,6 +178,14 @@ class Admission:
         actor = self._party.agent_id if message.verification.signature else None
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
+    def check_redrive(self, order: Message, message: Message, kind: PayloadType) -> None:
+        """Raise ContractError (`unauthorized`) unless the sender of *order*, which is proven, may redrive *message*."""
+        self._check_signer(order, rules := self._rules())
+        if rules is not None:
+            labels = effective_labels(message, self._label_rules())
+            judged = _Judged(message, kind, None, labels, rules, "redrive")
+            self._require(self._request("redrive", order.metadata.sender.id, judged), judged)
+
     # Its parts.
 
     def _check_signer(self, message: Message, rules: PolicyRules | None) -> None:

@@ -22,13 +22,27 @@ from bus.telemetry import logs
 from consumers.cli.io.parameter_types import OneOf
 
 if TYPE_CHECKING:
-    from bus.payloads.payload_types import Registry
+    from bus.clock import Clock
+    from bus.gates import Admit
+    from bus.payloads.payload_types import PayloadType, Registry
+    from bus.protocol.sealing import Message
+    from bus.protocol.signatures import Verifier
     from bus.settings.loading import Loaded
-    from bus.settings.schema import Settings
+    from bus.settings.schema import Settings, TrustSettings
     from bus.transports.base import Transport
     from consumers.app import App
 
-__all__ = ["COMMON", "CommandSession", "app_of", "app_option", "registry_of", "with_session"]
+__all__ = [
+    "COMMON",
+    "CommandSession",
+    "app_of",
+    "app_option",
+    "jwks_option",
+    "key_options",
+    "proof_of",
+    "registry_of",
+    "with_session",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +128,49 @@ def app_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option(
         "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
     )(function)
+
+
+def key_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
+    named = click.option("--agent", default="cli@sealbus", show_default=True, help="Who acts.")(function)
+    return click.option(
+        "--key-file",
+        envvar="SEALBUS_KEY_FILE",
+        type=click.Path(path_type=Path),
+        help="The private key of who acts, or the folder of `sealbus keys new`.  [default: trust.key_file]",
+    )(named)
+
+
+def jwks_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the option `--jwks FILE`: whose signatures are believed."""
+    return click.option(
+        "--jwks",
+        type=click.Path(path_type=Path),
+        help="The keys that are believed, a JWKS file or a folder of them.  [default: trust.keys]",
+    )(function)
+
+
+def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit | None]:
+    """Return the keys of *settings*, and what judges by them which types a key signs and how authority narrows."""
+    from bus.trust.admission import Admission, Party
+    from bus.trust.labels import LEAST_TRUSTED
+    from bus.trust.opening import open_trust
+
+    verifier = open_trust(msgspec.structs.replace(settings, trust=_without_signer(settings)), "", clock=clock).verifier
+    if verifier is None:
+        return None, None
+    party = Party(agent_id="", namespace=settings.bus.namespace, group="")
+    admission = Admission(party, verifier=verifier, now_ms=clock.now_ms)
+
+    def admit(message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
+        # Nobody handles it here, so no level is too low.
+        admission.admit(message, kind, payload, how=how, instructions_from=LEAST_TRUSTED)
+
+    return verifier, admit
+
+
+def _without_signer(settings: Settings) -> TrustSettings:
+    return msgspec.structs.replace(settings.trust, key_file="")
 
 
 def registry_of(app: App | None) -> Registry:

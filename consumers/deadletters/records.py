@@ -31,6 +31,7 @@ CONTROL_HEADERS: Final = frozenset(
         "sb-error",
         "sb-extend-until",
         "sb-redrive-count",
+        "sb-redrive-order",
     )
 )
 _MAX_DETAILS = 8_192
@@ -55,6 +56,8 @@ class Control(msgspec.Struct, frozen=True):
     error: str = ""
     extend_until_ms: int = 0
     redrive_count: int = 0
+    order: bytes = b""
+    """The sealed `redrive.ordered` that *extend_until_ms* rests on."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,7 @@ def read_control(record: Record) -> Control:
         error=headers.get("sb-error", b"").decode("utf-8", "replace"),
         extend_until_ms=_number(headers, "sb-extend-until", 0),
         redrive_count=_number(headers, "sb-redrive-count", 0),
+        order=headers.get("sb-redrive-order", b""),
     )
 
 
@@ -124,6 +128,8 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
     )
     if control.extend_until_ms:
         control_headers += (("sb-extend-until", b"%d" % control.extend_until_ms),)
+    if control.order:
+        control_headers += (("sb-redrive-order", control.order),)
     if control.redrive_count:
         control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
     return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from bus.topics.names import dead_letter_topic, redrive_topic
 from bus.topics.specs import creates_topics, group_topics
 from bus.transports.base import Appended, NewRecord, Outcome, Transport
 from bus.transports.read_all import scan
+from bus.vocabulary.bus import RedriveOrdered
 from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, this_process, unended_runs
 from consumers.deadletters.letter_state import Action, LetterState, States, follow, is_free, resolve, state_of
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
@@ -47,6 +49,8 @@ from consumers.deadletters.redrive_rules import (
 )
 from consumers.deadletters.redrive_watch import Watch
 from consumers.deadletters.selection import Selection
+from producers.sealing.options import Draft
+from producers.sealing.sealer import Sealer
 
 __all__ = ["Destinations", "Redrive"]
 
@@ -66,6 +70,7 @@ class Redrive:
         orders: RedriveOrders,
         *,
         journal: Journal | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self._transport = transport
         self._namespace = settings.bus.namespace
@@ -74,6 +79,7 @@ class Redrive:
         self._selection = selection
         self._orders = orders
         self._journal = journal
+        self._sealer = sealer
         self._recorded = States(transport, self._namespace)
         self._sent_ms: dict[RedrivenDeath, int] = {}
         self._destinations = Destinations(transport, settings)
@@ -183,6 +189,15 @@ class Redrive:
             return None
         return "interrupted" if stop.is_set() else "unread"
 
+    def _order(self, letter: DeadLetter, extend_until_ms: int) -> bytes:
+        """Return the sealed order that lets *letter* live longer, where somebody signs it."""
+        if not extend_until_ms or self._sealer is None or letter.message is None:
+            return b""
+        until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=extend_until_ms)
+        why = (self._journal.why if self._journal is not None else "") or "redrive"
+        order = RedriveOrdered(group=letter.group, seals=(letter.message.seal,), extend_until=until, reason=why)
+        return self._sealer.seal(Draft(payload=order)).record.value or b""
+
     @property
     def _states(self) -> dict[str, LetterState]:
         return self._recorded.known
@@ -270,7 +285,9 @@ class Redrive:
         for letter, verdict in piece:
             match verdict:
                 case Send(extend_until_ms):
-                    records[letter.place] = send_back(letter, self._namespace, extend_until_ms)
+                    records[letter.place] = send_back(
+                        letter, self._namespace, extend_until_ms, self._order(letter, extend_until_ms)
+                    )
                     states[letter.place] = self._followed(letter, "sending", extend_until_ms)
                 case Park():
                     states[letter.place] = self._followed(letter, "parked")

@@ -137,10 +137,11 @@ def decide(
     return _with_lifetime(letter, orders, now_ms)
 
 
-def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRecord:
+def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int, order: bytes = b"") -> NewRecord:
     """Return the record for the group that *letter* died in: the original bytes and headers.
 
-    Attempts are counted from the start again, with one redrive more.
+    Attempts are counted from the start again, with one redrive more. *order* is the sealed order that an extension
+    rests on.
     """
     original = msgspec.structs.replace(letter.record, headers=letter.headers)
     control = Control(
@@ -151,6 +152,7 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int) -> NewRe
         error=letter.error.partition(":")[0][:200],
         extend_until_ms=extend_until_ms,
         redrive_count=letter.redrive_count + 1,
+        order=order,
     )
     return reappend(original, control, redrive_topic(namespace, letter.group))
 

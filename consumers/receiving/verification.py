@@ -28,6 +28,7 @@ from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
 from consumers.receiving.deprecation_watch import DeprecationWatch
+from consumers.receiving.redrive_orders import granted_until_ms
 from consumers.receiving.subscription_checks import check_message
 from consumers.resilience.retry import Tier, choose_tier
 from consumers.resilience.retry_clock import RetryClock
@@ -184,6 +185,9 @@ class RecordVerifier:
             check_message(subscription, payload, message)
         except ContractError as error:
             return _refused(case, partition, control, error.with_traceback(None), registry=view.registry)
+        if control.extend_until_ms:
+            until_ms = granted_until_ms(record, control, message, kind, view)
+            control = msgspec.structs.replace(control, extend_until_ms=until_ms)
         priority = message.routing.priority
         accepted = Accepted(
             record=record,

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
-from bus.clock import SystemClock
+from bus.clock import Clock, SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.trust.opening import open_trust
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.near_misses import tell_near_misses
 from consumers.cli.dlq.places import pinned
@@ -24,12 +26,13 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.parameter_types import DURATION, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, with_session
+from consumers.cli.session import CommandSession, key_options, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
 from consumers.deadletters.selection import Selection
+from producers.sealing.sealer import Sealer, make_sealer
 
 __all__ = ["redrive"]
 
@@ -62,6 +65,7 @@ _DOES: Final = ("send", "park", "twin")
 @click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, by reason and type, and send nothing.")
+@key_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def redrive(
@@ -75,6 +79,8 @@ def redrive(
     why: str,
     dry_run: bool,
     yes: bool,
+    key_file: Path | None,
+    agent: str,
 ) -> int:
     """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
 
@@ -82,6 +88,9 @@ def redrive(
     any moment, by Ctrl-C and worse: called again it goes on where it was, and sends nothing twice. Of two at once one
     withdraws. After three redrives a letter is parked. Every redrive is written into the journal (topic _audit) and
     into the state of each letter.
+
+    Where keys are configured, --extend of a type of high risk counts only with the order of somebody who may redrive:
+    give --agent and --key-file.
 
     With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group
     must be running.
@@ -98,7 +107,7 @@ def redrive(
     no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
     at work.
     """
-    settings = session.settings()
+    settings = session.settings(key_file=key_file)
     orders = RedriveOrders(force=force, extend_ms=round((extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
     if dry_run or not plan.total(*_DOES):
@@ -122,7 +131,9 @@ def redrive(
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings)
             journal = Journal(transport, settings, clock, verb="redrive", why=why)
-            run = Redrive(transport, settings, clock, selection, orders, journal=journal)
+            run = Redrive(
+                transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, agent, clock)
+            )
             with Progress(plan.total(*_DOES), unit="sent", alone=True) as progress:
                 result = await run.run(
                     stop=stop,
@@ -135,6 +146,12 @@ def redrive(
         return code or (FAILED if result.left else 0)
 
     return execute(body)
+
+
+def _sealer(settings: Settings, agent: str, clock: Clock) -> Sealer | None:
+    """Return who signs orders, where there is a key."""
+    trust = open_trust(settings, agent, clock=clock)
+    return None if trust.signer is None else make_sealer(settings, agent, clock=clock, signer=trust.signer)
 
 
 def _plan(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
@@ -51,6 +52,12 @@ __all__ = ["publish"]
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
 )
 @click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")
+@click.option(
+    "--key-file",
+    envvar="SEALBUS_KEY_FILE",
+    type=click.Path(path_type=Path),
+    help="The private key of --agent, or the folder of `sealbus keys new`.  [default: trust.key_file]",
+)
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
@@ -74,6 +81,7 @@ def publish(
     dialect: str | None,
     schema_version: str | None,
     agent: str,
+    key_file: Path | None,
     to: str | None,
     role: str | None,
     key: str | None,
@@ -105,7 +113,7 @@ def publish(
     Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).
     """
     app = app_of(target)
-    settings = session.settings(app)
+    settings = session.settings(app, key_file=key_file)
     message_type, file = _what(what, dialect)
     _check_lifetime(ttl, delay, settings)
     if dialect is not None:
@@ -177,6 +185,8 @@ def _run(
 
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
+            if not bus.publisher.sealer.proves and settings.trust.keys:
+                click.echo(f"note: {agent} is unproven: --key-file says with which key it signs", err=True)
             if not bus.transport.features.durable:
                 raise click.UsageError(
                     "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "

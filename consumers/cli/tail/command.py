@@ -12,11 +12,13 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 import msgspec
 
+from bus.clock import SystemClock
 from bus.dialects import DIALECTS, Dialect
 from bus.dialects import dialect as dialect_of
 from bus.errors import ContractError, NameRefusedError, TopicMissingError
@@ -32,7 +34,7 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_topics
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import LineWriter, raw_json
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
 from consumers.cli.tail.topic_reader import follow, history, positions
 from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 
@@ -78,6 +80,7 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 @click.option("--from", "start", metavar="beginning|end|OFFSET", help="Begin there, in every partition.")
 @click.option("--dialect", type=OneOf(DIALECTS), help="Show each message as one of this dialect, a line of JSON each.")
 @click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
+@jwks_option
 @app_option
 @with_session
 def tail(
@@ -90,6 +93,7 @@ def tail(
     start: str | None,
     dialect: str | None,
     verifying: bool,
+    jwks: Path | None,
     target: str | None,
 ) -> int:
     """Show the records of a topic, oldest first: time, partition/offset, type, sender, id, and the payload, cut to the
@@ -102,7 +106,7 @@ def tail(
     Examples:
       sealbus tail research.request
       sealbus tail research.request --follow
-      sealbus tail research.request --all --verify
+      sealbus tail research.request --all --verify --jwks keys/jwks.json
       sealbus tail research.request --from 100 --output json | jq .value.data
       sealbus tail task.request --dialect 001
 
@@ -110,12 +114,16 @@ def tail(
     Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.
     """
     app = app_of(target)
-    settings = session.settings(app)
-    checks = (
-        FileChecks(max_message_bytes=settings.publish.max_message_bytes, registry=registry_of(app))
-        if verifying
-        else None
-    )
+    settings = session.settings(app, jwks=jwks)
+    checks = None
+    if verifying:
+        verifier, admit = proof_of(settings, SystemClock())
+        checks = FileChecks(
+            max_message_bytes=settings.publish.max_message_bytes,
+            registry=registry_of(app),
+            verifier=verifier,
+            admit=admit,
+        )
     whence = "beginning" if everything else _start(start)
 
     async def body(_: Interrupts) -> int:

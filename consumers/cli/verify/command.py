@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import click
@@ -21,7 +22,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
 from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge
 
 __all__ = ["verify"]
@@ -43,6 +44,7 @@ class _TextOrBytes(NamedTuple):
     type=OneOf(["low", "medium", "high"]),
     help="How much proof is asked for.  [default: the type's, else medium]",
 )
+@jwks_option
 @click.option("--now", type=MOMENT, help="Judge lifetimes at this time instead of the present.")
 @click.option("--recipient", type=TEXT_ID, help="Skip messages that are addressed to another agent.")
 @click.option("--type", "message_type", type=MESSAGE_TYPE, help="Refuse messages of other types.")
@@ -55,6 +57,7 @@ def verify(
     lines: bool,
     target: str | None,
     risk: Risk | None,
+    jwks: Path | None,
     now: int | None,
     recipient: str | None,
     message_type: str | None,
@@ -63,21 +66,23 @@ def verify(
     """Check sealed messages in files or standard input, without a bus.
 
     A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are
-    size, form, hashes and seal, proof chain, and lifetime; with --app also the schema, with --namespace, --type or
-    --key that it was meant for there.
+    size, form, hashes and seal, proof chain, and lifetime; with --jwks every signature, of the message and of its
+    chain, offline; with --app also the schema, with --namespace, --type or --key that it was meant for there.
 
     \b
     Examples:
       sealbus verify message.json
+      sealbus verify message.json --jwks keys/jwks.json
       sealbus verify --lines messages.ndjson --now 2026-01-31T12:00:00Z
       sealbus dlq show research.request/0/3 --raw | sealbus verify --risk high
 
     \b
     Exit codes: 0 every message holds, 1 at least one does not.
     """
-    settings = session.settings()
+    settings = session.settings(jwks=jwks)
     app = app_of(target)
     clock = SystemClock()
+    verifier, admit = proof_of(settings, clock)
     checks = FileChecks(
         max_message_bytes=settings.publish.max_message_bytes,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
@@ -89,6 +94,8 @@ def verify(
         message_type=message_type,
         key=key.encode() if key is not None else None,
         now_ms=clock.now_ms if now is None else lambda: now,
+        verifier=verifier,
+        admit=admit,
     )
     failed = False
     for stream in files or (sys.stdin.buffer,):

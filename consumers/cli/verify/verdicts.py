@@ -14,6 +14,7 @@ from bus import gates
 from bus.payloads.payload_types import Registry, Risk
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 
@@ -38,6 +39,10 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     message_type: str | None = None
     key: bytes | None = None
     now_ms: Callable[[], int] | None = None
+    verifier: Verifier | None = None
+    """The keys that are believed; None: signatures are not checked."""
+    admit: gates.Admit | None = None
+    """What the policy lets in; None: it is not asked."""
 
 
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +100,8 @@ def _gate_checks(checks: FileChecks) -> gates.Checks:
         risk_of=lambda message: _risk(message, checks),
         kind_of=None if schemas is None else lambda message: gates.known_type(message, schemas),
         max_ttl_ms=checks.max_ttl_ms,
+        verifier=checks.verifier,
+        admit=checks.admit,
     )
 
 
