@@ -41,9 +41,15 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
 def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
     for name, subscription in app.subscriptions.items():
         if subscription.dedup == "always" and not has_inbox:
-            yield f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, postgresql://user@host/database)"
+            yield (
+                f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, "
+                "postgresql://user@host/database)"
+            )
         if subscription.kind.risk == "high" and app.verifier is None:
-            yield f"{name} is of high risk, and without keys nothing of it is accepted: set trust.keys, or give the App a verifier"
+            yield (
+                f"{name} is of high risk, and without keys nothing of it is accepted: set trust.keys, or give the App "
+                "a verifier"
+            )
         if (subscription.kind.risk == "high" or name in _GRAVE) and app.verifier and app.policy is NO_POLICY:
             yield (
                 f"{name} changes things, and there is no policy: set policy.file (`sealbus policy --help`), or say "
@@ -51,4 +57,7 @@ def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
             )
     for kind in app.published:
         if kind.risk == "high" and app.signer is None:
-            yield f"{kind.name} is of high risk, which no receiver accepts unsigned: set trust.key_file, or give the App a signer"
+            yield (
+                f"{kind.name} is of high risk, which no receiver accepts unsigned: set trust.key_file, or give the App "
+                "a signer"
+            )

@@ -46,6 +46,7 @@ from consumers.testing import AppBus
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
+from producers.requests.requester import Requester
 from producers.sealing.options import Draft
 
 REPLY = "agents._reply.planner-svc-0123abcd"
@@ -891,11 +892,11 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
     bus = AppBus(
         [app.declaration],
         transport=transport,
-        publisher=publisher,
         workers=[worker],
         clock=clock,
         failures={},
         start=start,
+        play=lambda _: (publisher, Requester(publisher, transport)),
     )
     try:
         await publisher.publish(Draft(payload=Job()))
