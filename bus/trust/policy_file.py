@@ -21,7 +21,7 @@ from bus.protocol.envelope import Authority, Performative
 from bus.protocol.identifiers import is_text_id
 from bus.trust.facts import ACTIONS, INTERPRETERS, AgentFacts
 from bus.trust.globs import glob_fault
-from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS, rank_of_level
+from bus.trust.labels import CLASSIFICATIONS, INSTRUCTING, LEVELS, SIDE_EFFECTS, rank_of_level
 from bus.trust.policy_rules import RESERVED_IDS, PolicyRule, PolicyRules
 
 __all__ = ["MAX_RULES", "PolicyRules", "parse_policy"]
@@ -262,7 +262,7 @@ def _read_row(values: Mapping[str, Any], place: str) -> AgentFacts:
     _check_kind(table, agent_id, kind, interpreter)
     if table.has("trust_ceiling") and table.has("trust_at_most"):
         raise ConfigurationError(f"{place}: trust_at_most is another name of trust_ceiling: write one of them")
-    ceiling = table.word("trust_ceiling", LEVELS) or table.word("trust_at_most", LEVELS) or "model_generated"
+    ceiling = table.word("trust_ceiling", LEVELS) or table.word("trust_at_most", LEVELS) or INSTRUCTING
     model = table.flag("model")
     facts = {
         "id": agent_id,

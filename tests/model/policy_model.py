@@ -128,7 +128,7 @@ def matches_glob(glob: str, text: str) -> bool:
         return any(matches_glob(glob[2:], text[at:]) for at in range(len(text) + 1))
     if glob.startswith("*"):
         for at in range(len(text) + 1):
-            if set(text[:at]) & set("./:@"):
+            if set(text[:at]) & set("/"):
                 return False
             if matches_glob(glob[1:], text[at:]):
                 return True

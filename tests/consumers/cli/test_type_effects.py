@@ -20,37 +20,37 @@ app = App("cleaner@svc", types=[Cleanup])
 
 def test_a_type_shows_its_effect_its_resource_and_its_critical_fields(folder: Any) -> None:
     marked = TYPES.replace('resource="/folder"', 'resource="/folder", critical=("keep",)')
-    (folder.path / "marked.py").write_text(marked)
-    shown = folder.call("types", "show", "cleanup.request", "--app", "marked:app").stdout
+    (folder.path / "effects_marked.py").write_text(marked)
+    shown = folder.call("types", "show", "cleanup.request", "--app", "effects_marked:app").stdout
     assert "side effect irreversible" in shown
     assert "what it touches is named at /data/folder" in shown
     assert "must be known by its receivers where they are set: keep" in shown
     (listed,) = [
         json.loads(line)
-        for line in folder.call("types", "list", "--app", "marked:app", "--output", "json").stdout.splitlines()
+        for line in folder.call("types", "list", "--app", "effects_marked:app", "--output", "json").stdout.splitlines()
         if "cleanup.request" in line
     ]
     assert listed["side_effect"] == "irreversible"
 
 
 def test_a_new_flag_of_a_type_of_high_risk_is_asked_about(folder: Any) -> None:
-    (folder.path / "before.py").write_text(TYPES)
-    assert folder.call("types", "export", "schemas", "cleanup.request", "--app", "before:app").exit_code == 0
+    (folder.path / "effects_before.py").write_text(TYPES)
+    assert folder.call("types", "export", "schemas", "cleanup.request", "--app", "effects_before:app").exit_code == 0
     later = TYPES.replace("keep: int = 3", "keep: int = 3\n    dry_run: bool = False").replace("1.0.0", "1.1.0")
-    (folder.path / "later.py").write_text(later)
-    checked = folder.call("types", "check", "cleanup.request", "--app", "later:app")
+    (folder.path / "effects_flagged.py").write_text(later)
+    checked = folder.call("types", "check", "cleanup.request", "--app", "effects_flagged:app")
     assert checked.exit_code == 0
     assert 'critical=("dry_run",)' in checked.stdout
-    (folder.path / "narrowed.py").write_text(later.replace('"/folder"', '"/folder", critical=("dry_run",)'))
-    checked = folder.call("types", "check", "cleanup.request", "--app", "narrowed:app")
+    (folder.path / "effects_narrowed.py").write_text(later.replace('"/folder"', '"/folder", critical=("dry_run",)'))
+    checked = folder.call("types", "check", "cleanup.request", "--app", "effects_narrowed:app")
     assert checked.exit_code == 0
     assert "advice" not in checked.stdout
 
 
 def test_another_effect_is_reviewed(folder: Any) -> None:
-    (folder.path / "wilder.py").write_text(TYPES)
-    folder.call("types", "export", "schemas", "cleanup.request", "--app", "wilder:app")
-    (folder.path / "milder.py").write_text(TYPES.replace("irreversible", "write").replace("1.0.0", "1.1.0"))
-    assert folder.call("types", "check", "cleanup.request", "--app", "milder:app").exit_code == 1
+    (folder.path / "effects_wilder.py").write_text(TYPES)
+    folder.call("types", "export", "schemas", "cleanup.request", "--app", "effects_wilder:app")
+    (folder.path / "effects_milder.py").write_text(TYPES.replace("irreversible", "write").replace("1.0.0", "1.1.0"))
+    assert folder.call("types", "check", "cleanup.request", "--app", "effects_milder:app").exit_code == 1
     reviewed = ("--reviewed", "the policy says write, too")
-    assert folder.call("types", "check", "cleanup.request", "--app", "milder:app", *reviewed).exit_code == 0
+    assert folder.call("types", "check", "cleanup.request", "--app", "effects_milder:app", *reviewed).exit_code == 0
