@@ -146,7 +146,7 @@ def test_an_exact_row_is_all_that_counts_and_of_globs_the_strictest() -> None:
     assert rules.agent("c@svc").capabilities == {"x", "y"}
     both = rules.agent("b@svc")
     assert (both.capabilities, both.roles, both.owner, both.kind) == ({"y"}, frozenset(), None, "service")
-    assert (both.trust_ceiling, both.clearance) == ("model_generated", "internal")
+    assert (both.trust_ceiling, both.clearance) == ("user_request", "internal")
     assert both.classification_floor == "confidential"
     assert both.authority == Authority(can_read=("b",), cannot_execute=("x", "y"), max_side_effect="read")
 
