@@ -46,6 +46,15 @@ class Metrics:
         self.slow_decodes = self._counter(
             "slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group"
         )
+        self.policy_denials = self._counter(
+            "policy_denials", "What policy, labels or authority refused, by action and reason.", "action", "reason"
+        )
+        self.keys_age_seconds = self._gauge(
+            "keys_age_seconds", "How long the keys have been unreadable; 0 while they are good."
+        )
+        self.policy_age_seconds = self._gauge(
+            "policy_age_seconds", "How long the policy file has been unreadable; 0 while it is good."
+        )
         self.deprecated_fields = self._counter(
             "deprecated_fields", "Deprecated fields that messages still had.", "type", "field"
         )

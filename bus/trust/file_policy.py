@@ -37,6 +37,10 @@ class FilePolicy:
         """Return the rules of now."""
         return self._file.current()
 
+    def age_s(self) -> float:
+        """Return how long ago the file was good, in seconds; 0 while it is."""
+        return self._file.age_s()
+
     def is_stale(self) -> bool:
         """Tell whether the file has been unusable for too long."""
         return self._file.age_s() > self._stale_after_s

@@ -1,8 +1,8 @@
 """Globs: the only patterns of the policy and of authority, and the automata behind them. Pure.
 
 Owns their form, matching many of them at once, and language inclusion. One rule for agent ids, types, groups,
-namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**` for any text at all. Both match
-the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters; every other character means
+namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**` for any text at all. Both
+match the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters; every other character means
 itself. Matching never goes back: its time is linear in the text.
 """
 

@@ -33,6 +33,7 @@ from consumers.group_plan import make_plan
 from consumers.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
 from consumers.handling.slots import RunningHandler
 from consumers.inbox.open import choose_inbox, has_inbox
+from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
@@ -71,9 +72,10 @@ def make_worker(
         policy=app.policy,
     )
     inbox = choose_inbox(app, settings, owner=member, clock=clock)
+    denials = DenialJournal(transport, settings, by=app.agent_id, clock=clock, metrics=metrics)
     return Worker(
         app,
-        make_plan(app, settings, clock=clock),
+        make_plan(app, settings, clock=clock, note=denials.note),
         transport,
         publisher,
         settings,
@@ -82,6 +84,7 @@ def make_worker(
         clock=clock,
         metrics=metrics,
         guard=guard,
+        denials=denials,
     )
 
 

@@ -25,6 +25,7 @@ from consumers.group_plan import GroupPlan
 from consumers.inbox.base import Inbox
 from consumers.state.assignments import names_of
 from consumers.worker import lag
+from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.worker.startup_topics import create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
@@ -60,7 +61,9 @@ class Worker:
         clock: Clock,
         metrics: Metrics,
         guard: CrashGuard | None = None,
+        denials: DenialJournal | None = None,
     ) -> None:
+        self._denials = denials
         self.app = app
         self._plan = plan
         self._transport = transport
@@ -250,6 +253,8 @@ class Worker:
                 )
             self._partitions.subscription = None
         await self.slots.close()
+        if self._denials is not None:
+            await self._denials.flush()
         await self._late.close()
         await self.requests.close()
         if self.inbox is not None:
@@ -327,11 +332,24 @@ class Worker:
             if not error.retriable:
                 raise
             _log.error("worker.commit_failed", error=str(error))
+        if self._denials is not None:
+            await self._denials.flush()
+        self._look_at_trust()
         group = self._plan.group
         self._metrics.in_flight.labels(group).set(len(self.in_flight))
         self._metrics.lanes.labels(group).set(len(self.lanes))
         self._metrics.oldest_unsettled_seconds.labels(group).set(self.in_flight.oldest_s())
         self._metrics.clock_offset_seconds.set(self._retry_clock.offset_s)
+
+    def _look_at_trust(self) -> None:
+        """Read changed keys and policy also while no message comes: what cannot be read is told at once."""
+        for source, gauge in (
+            (self.app.verifier, self._metrics.keys_age_seconds),
+            (self.app.policy, self._metrics.policy_age_seconds),
+        ):
+            age_s = getattr(source, "age_s", None)
+            if age_s is not None:
+                gauge.set(age_s())
 
     def _wake(self) -> None:
         self.slots.changed()

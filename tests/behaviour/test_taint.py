@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from bus.clock import ManualClock
 from bus.protocol.envelope import Authority, Security
+from bus.transports.read_all import scan
 from bus.trust.file_policy import FilePolicy
 from bus.vocabulary.operations import CommandRequest
 from bus.vocabulary.tool import ToolCall, ToolResult
@@ -193,3 +196,30 @@ async def test_a_policy_decides_who_may_publish_and_denies_the_rest(tmp_path: Pa
         await bus.settle()
         bus.raise_dead()
         assert read_by == ["allowed"]
+
+
+async def test_a_denial_is_one_event_in_the_journal_without_payload(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY)
+    clock = ManualClock()
+    app = App("reader@agents", policy=FilePolicy(file, clock=clock))
+
+    @app.on(ReadPage)
+    async def read(page: ReadPage) -> None:
+        raise AssertionError("nobody may")
+
+    async with app.test() as bus:
+        stranger = bus.as_agent("planner@svc")
+        forged = stranger.publisher.sealer.seal(Draft(payload=ReadPage(url="secret")))
+        # A rule that allowed it when it was sealed is gone when it arrives.
+        file.write_text(POLICY.replace('agents = ["planner@svc"]', 'agents = ["somebody@else"]'))
+        clock.advance(2)
+        await bus.transport.append([forged.record], timeout_s=5)
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        records = [record async for record in scan(bus.transport, "agents._audit")]
+        (event,) = [json.loads(record.value or b"{}") for record in records]
+        assert (event["event"], event["rule"], event["sender"]) == ("policy.denied", "no-match", "planner@svc")
+        assert event["differing"] == ["actor"]
+        assert event["message_id"] == forged.message_id
+        assert b"secret" not in b"".join(record.value or b"" for record in records)
