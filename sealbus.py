@@ -52,6 +52,7 @@ from bus.protocol.envelope import RetryPolicy as RetryPolicy  # noqa: E402, PLC0
 from bus.protocol.sealing import Message  # noqa: E402
 from bus.retry import Retry  # noqa: E402
 from bus.telemetry.metrics import Metrics  # noqa: E402
+from bus.trust.untrusted import Untrusted  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
@@ -103,6 +104,7 @@ __all__ = [
     "SyncBus",
     "UnexpectedReply",
     "UnreachableError",
+    "Untrusted",
     "WrongLoopError",
     "connect",
     "connect_sync",
