@@ -53,7 +53,8 @@ def lint(
     \b
     Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,
     hashes nobody checks, verification off, hard-coded recipients, forty flat fields, prose as protocol, context
-    dumping, no rejection path, effects without a key, decisions without rules, references without a hash.
+    dumping, no rejection path, effects without a key, decisions without rules, references without a hash, uses of an
+    untrusted text as it is (.raw).
 
     \b
     Examples:

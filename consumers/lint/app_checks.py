@@ -38,7 +38,7 @@ def lint_app(declaration: Declaration, *, own: Callable[[PayloadType], bool]) ->
         yield from _rejection(name, subscription)
     files: set[str] = set()
     for subscription in declaration.subscriptions.values():
-        yield from _recipients(subscription.handler, files)
+        yield from _written_in_file(subscription.handler, files)
 
 
 def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
@@ -64,8 +64,8 @@ def _source(handler: Any) -> tuple[str, str, int] | None:
         return None
 
 
-def _recipients(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
-    """Yield each text that is written as the recipient of a message, in the file of *handler*."""
+def _written_in_file(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
+    """Yield what is wrong in the file of *handler*, each file once."""
     path = inspect.getsourcefile(inspect.unwrap(getattr(handler, "func", handler)))
     if path is None or path in seen:
         return
@@ -75,17 +75,22 @@ def _recipients(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
     except (OSError, SyntaxError, UnicodeDecodeError):
         return
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or _called(node) not in _SENDERS:
-            continue
-        for keyword in node.keywords:
-            if keyword.arg == "to" and (text := _written(keyword.value)) is not None:
-                yield finding(
-                    "hard-coded-recipient",
-                    f"{_short(path)}:{node.lineno}",
-                    f"to={text!r:.80}",
-                    file=_short(path),
-                    line=node.lineno,
-                )
+        if isinstance(node, ast.Call):
+            yield from _recipients(node, _short(path))
+        elif isinstance(node, ast.Attribute) and node.attr == "raw" and isinstance(node.ctx, ast.Load):
+            place = f"{_short(path)}:{node.lineno}"
+            what = f"{ast.unparse(node):.80}"
+            yield finding("raw-untrusted-text", place, what, file=_short(path), line=node.lineno)
+
+
+def _recipients(node: ast.Call, path: str) -> Iterator[LintFinding]:
+    """Yield each text that is written as the recipient of a message."""
+    if _called(node) not in _SENDERS:
+        return
+    for keyword in node.keywords:
+        if keyword.arg == "to" and (text := _written(keyword.value)) is not None:
+            place = f"{path}:{node.lineno}"
+            yield finding("hard-coded-recipient", place, f"to={text!r:.80}", file=path, line=node.lineno)
 
 
 def _called(node: ast.Call) -> str:

@@ -120,6 +120,12 @@ _ALL = (
         cure="say what must hold between its fields: @payload(..., rules=(...))",
     ),
     AntiPattern(
+        name="raw-untrusted-text",
+        level="note",
+        why="a text from outside leaves its wrapper: in a prompt or a command it is taken for an order",
+        cure="show it to a model by .quoted(); keep .raw for storing and comparing, and look at each use",
+    ),
+    AntiPattern(
         name="ref-without-hash",
         level="note",
         why="what the reference leads to can change after somebody relied on it",

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sealbus import App, Context, payload
+from sealbus import App, Context, Untrusted, payload
 
 app = App("sloppy@svc", group="sloppy")
 
@@ -67,7 +67,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 @app.on(Work)
 async def work(job: Work, context: Context) -> Report:
     context.send(Prose(message="hello"), to="writer@svc-7")
-    return Report(job=job.number, status="ok", output={})
+    return Report(job=job.number, status="ok", output={"page": Untrusted("from a page").raw})
 
 
 @app.on(Pay)

@@ -54,12 +54,17 @@ def test_each_anti_pattern_is_found_at_its_place(sloppy: list[dict[str, Any]], c
     assert (check, place) in {(found["check"], found["place"]) for found in sloppy}
 
 
-@pytest.mark.parametrize("check", ["hard-coded-recipient", "no-rejection-path"])
+@pytest.mark.parametrize("check", ["hard-coded-recipient", "no-rejection-path", "raw-untrusted-text"])
 def test_what_a_handler_does_is_found_with_file_and_line(sloppy: list[dict[str, Any]], check: str) -> None:
     found = next(found for found in sloppy if found["check"] == check)
     assert found["file"] == "tests/consumers/lint/sloppy.py"
     line = Path(found["file"]).read_text().splitlines()[found["line"] - 1]
-    assert {"hard-coded-recipient": "writer@svc-7", "no-rejection-path": "@app.on(Work)"}[check] in line
+    written = {
+        "hard-coded-recipient": "writer@svc-7",
+        "no-rejection-path": "@app.on(Work)",
+        "raw-untrusted-text": 'Untrusted("from a page").raw',
+    }
+    assert written[check] in line
 
 
 def test_every_finding_says_why_and_what_to_do(sloppy: list[dict[str, Any]]) -> None:
