@@ -41,6 +41,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     max_hops: int
     max_ttl_ms: int
     has_inbox: bool = False
+    high_risk: tuple[str, ...] = ()
+    """Types whose risk the settings raise to high."""
     inbox_keep_ms: int = 0
     """How much longer than its life a message is remembered."""
 
@@ -132,5 +134,6 @@ def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callabl
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         has_inbox=has_inbox(app, settings),
+        high_risk=settings.trust.high_risk,
         inbox_keep_ms=round(settings.inbox.keep_s * 1000),
     )

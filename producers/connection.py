@@ -36,7 +36,8 @@ from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions, draft_of
-from producers.sealing.sealed_record import sealed_as
+from producers.sealing.run_labels import CURRENT_RUN
+from producers.sealing.sealed_record import SealedRecord, sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
 from producers.stream import Source, publish_stream
 
@@ -74,7 +75,9 @@ class Bus:
         """The namespace of everything that is published."""
         return self.publisher.sealer.origin.namespace
 
-    async def publish(self, payload: Payload, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Receipt:
+    async def publish(
+        self, payload: Payload, *, timeout_s: float | None = None, detached: bool = False, **options: Unpack[Options]
+    ) -> Receipt:
         """Seal *payload* and append it durably.
 
             receipt = await bus.publish(Order(sku="tea"), key="customer-3", ttl_s=600)
@@ -83,18 +86,38 @@ class Bus:
         default the setting `publish.timeout_s` (30). The *options* are documented in
         `producers.sealing.options.Options`: to, key, ttl_s, delay_s, at, idempotency_key, priority, retry, ...
 
+        In a handler, what a bus of its agent publishes is caused by the handled message, with its conversation, labels
+        and authority, as of `context.send_now`. *detached*: it begins a conversation instead; where there is a policy,
+        a rule must allow the action `detach`.
+
         Raises PublishRejected (certainly not in the log; `pointer` and `reason` say what is wrong) or PublishUnknown
         (may be: `resend(error.message)`). Both are a PublishError.
         """
         self._check_loop()
         if self._middleware:
-            return await self._publishing(timeout_s)(draft_of(payload, options))
-        sealed = (
-            self.publisher.sealer.seal(draft_of(payload, options))
-            if options
-            else self.publisher.sealer.seal_plain(payload)
-        )
+            return await self._publishing(timeout_s, detached=detached)(draft_of(payload, options))
+        run = CURRENT_RUN.get()
+        if run is not None:
+            sealed = self._sealed(draft_of(payload, options), detached=detached)
+        else:
+            sealed = (
+                self.publisher.sealer.seal(draft_of(payload, options))
+                if options
+                else self.publisher.sealer.seal_plain(payload)
+            )
         return await self.publisher.send(sealed, timeout_s=timeout_s)
+
+    def _sealed(self, draft: Draft, *, detached: bool = False) -> SealedRecord:
+        """Seal *draft*, caused by the message of the run that publishes it. Raises PublishRejected."""
+        sealer, run = self.publisher.sealer, CURRENT_RUN.get()
+        if run is None or run.over:
+            return sealer.seal(draft)
+        if detached:
+            return sealer.seal_detached(draft)
+        if (sealer.origin.sender.id, sealer.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
+            return sealer.seal(draft, cause=run.message, run=run)
+        # Nobody believes that another agent, or one in another namespace, goes on with the message.
+        return sealer.seal(draft, run=run)
 
     async def request(
         self,
@@ -122,7 +145,10 @@ class Bus:
         A handler that returns None sends no answer.
         """
         self._check_loop()
-        return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        run = CURRENT_RUN.get()
+        if run is not None and (run.over or run.agent_id != self.publisher.sealer.origin.sender.id):
+            run = None
+        return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, **options)
 
     @property
     def late_replies(self) -> Sequence[Message]:
@@ -156,11 +182,11 @@ class Bus:
             return publish_each(self._publishing(timeout), source)
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
-    def _publishing(self, timeout_s: float | None) -> Publishing:
+    def _publishing(self, timeout_s: float | None, *, detached: bool = False) -> Publishing:
         """Return the publish of a draft, with the middleware around it."""
 
         async def publish(draft: Draft) -> Receipt:
-            return await self.publisher.send(self.publisher.sealer.seal(draft), timeout_s=timeout_s)
+            return await self.publisher.send(self._sealed(draft, detached=detached), timeout_s=timeout_s)
 
         return around(publish, self._middleware)
 

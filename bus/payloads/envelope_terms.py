@@ -88,6 +88,12 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Optional fields that receivers must know where they are set: without them the effect is wider."""
 
     @property
+    def words(self) -> tuple[Performative, ...]:
+        """Every performative that a message of the type can have; empty: any."""
+        spoken = self.performative
+        return () if spoken is None else spoken.words if isinstance(spoken, ByField) else (spoken,)
+
+    @property
     def differs_by_payload(self) -> bool:
         """Whether two messages of the type can fare differently by these terms."""
         judged = self.needs or self.same_as or self.takes or self.critical

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -43,9 +43,26 @@ from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
 from bus.protocol.validation_errors import translate
 
-__all__ = ["PayloadType", "Registry", "Risk", "encode_payload", "is_payload", "payload", "payload_type", "untyped"]
+__all__ = [
+    "PayloadType",
+    "Registry",
+    "Risk",
+    "encode_payload",
+    "is_payload",
+    "payload",
+    "payload_type",
+    "raised_risk",
+    "untyped",
+]
 
 Risk = Literal["low", "medium", "high"]
+
+
+def raised_risk(kind: PayloadType | None, high: Collection[str]) -> Risk:
+    """Return the risk of *kind*, None being an unknown type; the types in *high* are of high risk whatever they say."""
+    return "medium" if kind is None else "high" if kind.name in high else kind.risk
+
+
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"

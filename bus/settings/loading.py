@@ -109,6 +109,8 @@ def _convert(name: str, given: sources.Given) -> object:
             value = durations.seconds(value)
         if _extra(kind, "tiers"):
             value = _tiers(value)
+        if _extra(kind, "names") and isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
         raise _wrong(

@@ -140,12 +140,13 @@ class TrustSettings(_Section, frozen=True):
     """Whose signatures are believed, and with which key this process signs.
 
     `keys` is a JWKS file or a folder of them, `key_file` a private key or a folder of them by agent; empty: none.
-    `domain` closed lets shared secrets (HS256) sign for everybody in it.
+    `domain` closed lets shared secrets (HS256) sign for everybody in it. `high_risk` names types whose risk is raised.
     """
 
     keys: str
     key_file: str
     domain: Literal["open", "closed"]
+    high_risk: Annotated[tuple[str, ...], Meta(max_length=1000, extra={"names": True})]
     stale_after_s: Duration
 
 

@@ -21,7 +21,7 @@ from bus.trust.authority import Granted, exceeding_member, received_authority
 from bus.trust.decision import Allow, Decision, NeedsApproval, decide, instruction_level
 from bus.trust.effective_labels import PLAIN, EffectiveLabels, LabelRules, effective_labels, says_nothing
 from bus.trust.facts import Request
-from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
+from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
 from bus.trust.policy import NO_POLICY, Policy
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.signature_algorithms import HS256
@@ -105,6 +105,11 @@ class Admission:
         return self._verifier is None and self._rules() is None
 
     @property
+    def agent_id(self) -> str:
+        """The agent of the party."""
+        return self._party.agent_id
+
+    @property
     def has_keys(self) -> bool:
         """Whether senders are proven."""
         return self._verifier is not None
@@ -177,6 +182,45 @@ class Admission:
         judged = _Judged(message, kind, payload, labels, rules, "topic")
         actor = self._party.agent_id if message.verification.signature else None
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
+
+    def may_answer(self, sender: str, request: Message, kind: PayloadType | None) -> bool:
+        """Tell whether *sender*, which is proven, may answer *request*, which named a role or nobody (R1)."""
+        rules = self._rules()
+        if rules is None:
+            return True
+        recipient = request.metadata.recipient
+        if recipient is not None and recipient.role is not None and recipient.role not in rules.agent(sender).roles:
+            return False
+        judged = _Judged(request, kind, None, effective_labels(request, self._label_rules()), rules, "reply")
+        return isinstance(decide(rules, self._request("handle", sender, judged)), Allow | NeedsApproval)
+
+    def check_detached(self, message_type: str) -> None:
+        """Raise ContractError unless this party may publish from a run without naming what the run rests on (S13)."""
+        rules = self._rules()
+        if rules is None:
+            return
+        request = Request(
+            action="detach",
+            actor=self._party.agent_id,
+            message_type=message_type,
+            major=1,
+            namespace=self._party.namespace,
+            group=None,
+            side_effect=None,
+            level=INSTRUCTING,
+            classification=DEFAULT_CLASSIFICATION,
+            tags=frozenset(),
+            signed=True,
+            algorithm="asymmetric",
+            via=(),
+            via_complete=True,
+            first=True,
+            performative=None,
+            lift_to=None,
+            now_ms=self._now_ms(),
+        )
+        if not isinstance(decision := decide(rules, request), Allow):
+            raise _refused(f"{request.actor} may not detach {message_type} from its cause: rule {decision.rule}")
 
     def check_redrive(self, order: Message, message: Message, kind: PayloadType) -> None:
         """Raise ContractError (`unauthorized`) unless the sender of *order*, which is proven, may redrive *message*."""
@@ -399,11 +443,8 @@ def is_directive(kind: PayloadType | None, message: Message) -> bool:
         return spoken in DIRECTIVE
     if kind is None:
         return False
-    terms = kind.terms
-    if terms.performative is None:
-        return "idempotency_key" in terms.needs
-    words = terms.performative.words if not isinstance(terms.performative, str) else (terms.performative,)
-    return any(word in DIRECTIVE for word in words)
+    words = kind.terms.words
+    return any(word in DIRECTIVE for word in words) if words else "idempotency_key" in kind.terms.needs
 
 
 def _check_classification(message: Message) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from bus.backoff import Backoff
 from bus.clock import Clock, Interval
 from bus.errors import InboxError
 from bus.failpoints import reach
+from bus.payloads.payload_types import PayloadType, raised_risk
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -31,6 +32,10 @@ from consumers.state.partition import Partition
 __all__ = ["ClaimRequest", "InboxClient", "ResultRequest", "ActiveClaim"]
 
 T = TypeVar("T")
+
+_ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
+"""Performatives of messages that make somebody act."""
+_UNPROVEN: Final = "unproven/"
 
 _BACKOFF = Backoff(0.5, 30.0)
 _OVER = "the run that this transaction belongs to has ended"
@@ -51,7 +56,11 @@ class InboxClient:
         clock: Clock,
         metrics: Metrics,
         hold: Callable[[Partition, bool], None],
+        high_risk: Collection[str] = (),
+        has_keys: bool = False,
     ) -> None:
+        self._high_risk = high_risk
+        self._has_keys = has_keys
         self._inbox = inbox
         self._namespace = namespace
         self._group = group
@@ -73,12 +82,24 @@ class InboxClient:
             return None
         by_id = subscription.dedup == "always"
         chosen = None if by_id else message.routing.idempotency_key
-        # A signed message of high risk must not run twice because its record was appended a second time.
-        if chosen is None and (by_id or subscription.kind.risk == "high"):
+        if chosen is None and (by_id or self._is_remembered(subscription.kind)):
             chosen = message.message_id
         if chosen is None:
             return None
-        return Key(self._namespace, message.metadata.sender.id or "", message.message_type, self._group, chosen)
+        sender = message.metadata.sender.id or ""
+        if self._has_keys and message.verification.signature is None:
+            # Whoever writes an unsigned message names any sender: it must not meet what that sender has signed.
+            sender = f"{_UNPROVEN}{sender}"
+        return Key(self._namespace, sender, message.message_type, self._group, chosen)
+
+    def _is_remembered(self, kind: PayloadType) -> bool:
+        """Tell whether a message of *kind* without a key must not run twice because its record was appended again.
+
+        That holds for high risk, and where senders are proven for whatever asks somebody to act (security S10): its
+        signature would make a replay look as good as the first.
+        """
+        is_high = raised_risk(kind, self._high_risk) == "high"
+        return is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
 
     def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""

@@ -11,7 +11,7 @@ import msgspec
 
 from bus import gates
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType, payload_type
+from bus.payloads.payload_types import PayloadType, payload_type, raised_risk
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
@@ -27,7 +27,7 @@ def granted_until_ms(record: Record, control: Control, message: Message, kind: P
     asked_ms = control.extend_until_ms
     if not asked_ms:
         return 0
-    if view.verifier is None or kind.risk != "high":
+    if view.verifier is None or raised_risk(kind, view.high_risk) != "high":
         return min(asked_ms, record.timestamp_ms + view.max_ttl_ms)
     own_end_ms = parse_ms(message.routing.expires_at) or 0
     if asked_ms > own_end_ms + view.inbox_keep_ms:

@@ -15,7 +15,7 @@ from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.payloads.dual_write import which_version
-from bus.payloads.payload_types import PayloadType, Registry, Risk
+from bus.payloads.payload_types import PayloadType, Registry, Risk, raised_risk
 from bus.protocol.fast_parse import KnownLayouts
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
@@ -91,7 +91,7 @@ class RecordVerifier:
 
     def _risk_of(self, message: Message) -> Risk:
         kind = self._view.registry.get(message.message_type)
-        return kind.risk if kind is not None else "medium"
+        return raised_risk(kind, self._view.high_risk)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
         subscription = self._view.subscriptions.get(message.message_type)

@@ -38,7 +38,7 @@ _ENTROPY_BYTES: Final = 10
 _log = get_logger("trust")
 
 
-class _Tally(msgspec.Struct):
+class _MinuteOfDenials(msgspec.Struct):
     """The denials of one sender and rule in one minute."""
 
     began_ms: int
@@ -50,7 +50,7 @@ class DenialRate:
     """Decides which denials are told one by one. Pure but for its memory, which is bounded."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[str, str], _Tally] = {}
+        self._tallies: dict[tuple[str, str], _MinuteOfDenials] = {}
 
     def take(self, denial: Denial, now_ms: int) -> bool:
         """Count *denial*; return whether it is told by itself."""
@@ -60,7 +60,7 @@ class DenialRate:
             if len(self._tallies) >= _MOST_RATES:
                 # More senders than anybody has: one tally for all of them.
                 place = "(others)", "(others)"
-            tally = self._tallies.setdefault(place, _Tally(now_ms))
+            tally = self._tallies.setdefault(place, _MinuteOfDenials(now_ms))
         tally.count += 1
         tally.last = denial
         return tally.count <= _SINGLE

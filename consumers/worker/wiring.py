@@ -126,6 +126,8 @@ def assemble(
             clock=clock,
             metrics=metrics,
             hold=partitions.hold,
+            high_risk=settings.trust.high_risk,
+            has_keys=app.verifier is not None,
         )
     waiting = LaneTimers(lanes, clock, wake)
     dispositions = Dispositions(

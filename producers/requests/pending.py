@@ -37,6 +37,7 @@ class PendingRequest(msgspec.Struct, frozen=True):
     addressee: str | None = None
     conversation_id: str = ""
     seal: str = ""
+    request: Message | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -119,6 +120,7 @@ class PendingRequests:
         recipient = message.metadata.recipient
         waiter.asked = msgspec.structs.replace(
             waiter.asked,
+            request=message,
             addressee=recipient.id if recipient is not None else None,
             conversation_id=message.metadata.conversation_id,
             seal=message.seal,

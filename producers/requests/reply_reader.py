@@ -54,6 +54,8 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Verifier | None
     policy: Policy = AllowAll()
     admit: Admit | None = None
+    may_answer: Callable[[str, Message], bool] | None = None
+    """Tells whether an agent may answer a request that named a role or nobody; None: everybody may."""
     max_ttl_ms: int = gates.MAX_TTL_MS
     max_hops: int = gates.MOST_HOPS
 
@@ -104,6 +106,11 @@ def verify_reply(message: Message, asked: PendingRequest, record: Record, view: 
         raise ContractError(
             f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
         )
+    sender = message.metadata.sender.id or ""
+    asks = view.may_answer if asked.addressee is None else None
+    if asks is not None and asked.request is not None and not asks(sender, asked.request):
+        text = f"{sender} answers what the policy does not let it handle"
+        raise ContractError(text, "/metadata/sender/id", "unauthorized")
     _pass(gates.judge(case, checks, first="schema"))
     return Answer(message, case.payload)
 

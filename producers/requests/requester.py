@@ -82,7 +82,7 @@ class Requester:
             policy=policy or NO_POLICY,
             now_ms=self._clock.now_ms,
         )
-        view = msgspec.structs.replace(view, admit=self._admit)
+        view = msgspec.structs.replace(view, admit=self._admit, may_answer=self._may_answer)
         self._replies = ReplyReader(
             transport,
             self.topic,
@@ -132,6 +132,9 @@ class Requester:
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
         self.admission.admit(message, kind, payload, how="reply" if how == "reply" else "mailbox")
+
+    def _may_answer(self, sender: str, request: Message) -> bool:
+        return self.admission.may_answer(sender, request, None)
 
     async def caught_up(self) -> bool:
         """Tell whether every answer now in the log has been read."""

@@ -16,7 +16,7 @@ import msgspec
 from bus import native
 from bus.errors import ContractError
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import PayloadType, payload_type
+from bus.payloads.payload_types import PayloadType, payload_type, raised_risk
 from bus.protocol import envelope_rules, sealing
 from bus.protocol.envelope import PROTOCOL, Agent
 from bus.topics.names import message_topic
@@ -98,7 +98,7 @@ class EnvelopeTemplate:
         """
         self.caused = (about, kind_of, route, by, routed, stated_by)
         """The same in smaller parts, between which a caused message has its inherited fields."""
-        self._chained = kind.risk != "low"
+        self._chained = raised_risk(kind, origin.high_risk) != "low"
         self._max_hops = layers.routing.max_hops
         self._ttl_ms = _in_ms(default_ttl_s(kind, origin))
         self._max_ttl_s = origin.max_ttl_s
@@ -268,7 +268,7 @@ class TemplateCache:
             kind = payload_type(payload)
             template = (
                 None
-                if kind.risk == "high" or kind.is_judged_each
+                if raised_risk(kind, self._origin.high_risk) == "high" or kind.is_judged_each
                 else EnvelopeTemplate(
                     kind, self._origin, draft if options else None, max_message_bytes=self._max_message_bytes
                 )

@@ -19,7 +19,7 @@ from bus.gates import MOST_HOPS
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.envelope_terms import NO_TERMS
-from bus.payloads.payload_types import PayloadType
+from bus.payloads.payload_types import PayloadType, raised_risk
 from bus.protocol.envelope import (
     PROTOCOL,
     Agent,
@@ -195,6 +195,8 @@ class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float
     max_ttl_s: float
     max_hops: int = MOST_HOPS
+    high_risk: tuple[str, ...] = ()
+    """Types whose risk the settings raise to high."""
 
 
 class EnvelopeLayers(msgspec.Struct, frozen=True):
@@ -252,7 +254,7 @@ def compose(
         _compose_metadata(draft, kind, origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers),
         _compose_routing(draft, origin, now_ms=now_ms, not_before_ms=not_before_ms, message_id=identity, cause=cause),
         _parents(draft, cause),
-        cause.chain_for_children() if cause is not None and kind.risk != "low" else (),
+        cause.chain_for_children() if cause is not None and raised_risk(kind, origin.high_risk) != "low" else (),
     )
 
 

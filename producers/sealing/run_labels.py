@@ -22,7 +22,7 @@ from bus.trust.effective_labels import EffectiveLabels, joined, says_nothing
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
 from producers.sealing.options import Draft
 
-__all__ = ["CURRENT_RUN", "RunLabels", "labelled"]
+__all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first"]
 
 _LIFTING: Final = "trust.lifted"
 _LEAST: Final = EffectiveLabels(level=LEVELS[-1])
@@ -40,6 +40,11 @@ class RunLabels:
         self._admission = admission
         self._read: list[Message] = []
         self._labels: EffectiveLabels | None = None
+
+    @property
+    def agent_id(self) -> str:
+        """The agent whose handler runs."""
+        return self._admission.agent_id
 
     @property
     def current(self) -> EffectiveLabels:
@@ -73,6 +78,13 @@ class RunLabels:
 
 CURRENT_RUN: ContextVar[RunLabels | None] = ContextVar("sealbus_run", default=None)
 """The run that the present task is in: what it publishes by a `Bus` is caused by its message."""
+
+
+def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
+    """Return *draft*, which begins a conversation although *run* publishes it, with the labels of the run."""
+    if run.adds_nothing and admission.is_open and says_nothing(run.message):
+        return draft
+    return msgspec.structs.replace(draft, security=_security(draft.security, run.current, admission, is_lift=False))
 
 
 def labelled(

@@ -17,7 +17,7 @@ from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.class_forms import Payload
 from bus.payloads.dual_write import Also, in_share
-from bus.payloads.payload_types import PayloadType, encode_payload, is_payload, payload_type
+from bus.payloads.payload_types import PayloadType, encode_payload, is_payload, payload_type, raised_risk
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
@@ -32,7 +32,7 @@ from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
-from producers.sealing.run_labels import RunLabels, labelled
+from producers.sealing.run_labels import RunLabels, labelled, labelled_first
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -92,6 +92,8 @@ class Sealer:
         try:
             if cause is not None:
                 draft = labelled(draft, _name_of(draft), cause, self.admission, run)
+            elif run is not None:
+                draft = labelled_first(draft, self.admission, run)
             # A template has no place for the other version.
             if self._templates is not None and origin is None and not isinstance(draft, PairedDraft):
                 sealed = self._seal_by_template(self._templates, draft, data, cause=cause, answers=answers, topic=topic)
@@ -114,6 +116,14 @@ class Sealer:
             raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
 
+    def seal_detached(self, draft: Draft) -> SealedRecord:
+        """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""
+        try:
+            self.admission.check_detached(_name_of(draft))
+        except ContractError as error:
+            raise _refused(draft.payload, error) from error
+        return self.seal(draft)
+
     def seal_data(
         self,
         draft: Draft,
@@ -130,13 +140,14 @@ class Sealer:
 
         *now_ms* overrides the time of the clock.
         """
-        if kind.risk == "high" and self._signer is None:
+        risk = raised_risk(kind, self.origin.high_risk)
+        if risk == "high" and self._signer is None:
             text = (
                 f"{kind.name} is of high risk, which no receiver accepts unsigned. Keys come with a signer: give "
                 '`connect` or the App a signer; as long as you have no keys, write @payload(..., risk="medium")'
             )
             raise ContractError(text, "/verification/signature", "signature_missing")
-        if self.proves and kind.risk != "low" and cause is not None and not cause.verification.signature:
+        if self.proves and risk != "low" and cause is not None and not cause.verification.signature:
             text = f"{kind.name} carries the proof of its cause, and {cause.message_type} {cause.message_id} has none"
             raise ContractError(text, "/verification/proof_chain", "proof_invalid")
         now_ms = self._clock.now_ms() if now_ms is None else now_ms
@@ -151,7 +162,7 @@ class Sealer:
             layers.routing,
             parents=layers.parents,
             proof_chain=layers.proof_chain,
-            signer=self._signer if kind.sign or kind.risk != "low" else None,
+            signer=self._signer if kind.sign or risk != "low" else None,
         )
         self.admission.check_outgoing(message, kind, draft.payload)
         if len(message.value) > (limit := self._max_message_bytes):
@@ -315,6 +326,7 @@ def make_sealer(
         ttl_s=limits.ttl_s,
         max_ttl_s=limits.max_ttl_s,
         max_hops=limits.max_hops,
+        high_risk=settings.trust.high_risk,
     )
     party = Party(agent_id=sender.id or "", namespace=origin.namespace, group="")
     admission = Admission(party, verifier=verifier, policy=policy, now_ms=clock.now_ms)
