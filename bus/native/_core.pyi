@@ -105,6 +105,7 @@ class Sealer:
         names: tuple[str, str, tuple[tuple[str, bytes], ...], tuple[tuple[str, bytes], ...]],
         kinds: tuple[type, type],
         drafts: tuple[type, dict[str, object], bool],
+        sign: Callable[[bytes], str] | None,
         /,
     ) -> None: ...
     def one(self, item: Any, now_ms: int, entropy: bytes, /) -> Any | None: ...

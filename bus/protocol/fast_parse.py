@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from bus import native
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing, Verification
 from bus.protocol.sealing import Message, is_canonical_object
+from bus.protocol.signatures import MAX_SIGNATURE_CHARS
 
-__all__ = ["FastParsed", "PayloadCodec", "EnvelopeLayout", "KnownLayouts"]
+__all__ = ["UNREAD", "EnvelopeLayout", "FastParsed", "KnownLayouts", "PayloadCodec", "without_signature"]
 
 T = TypeVar("T")
 Shared: TypeAlias = str
@@ -31,6 +32,31 @@ class PayloadCodec(Protocol):
 
     def read(self, data: bytes) -> object | None:
         """Return the payload in canonical *data*, or None if it is none of this type."""
+
+
+class _Unread:
+    """Reads no payload: whose signature is still to be proven, of that nothing typed is built."""
+
+    def read(self, data: bytes) -> object | None:  # noqa: ARG002 - the Protocol's form
+        return None
+
+
+UNREAD: Final = _Unread()
+
+_SIGNATURE: Final = b'","signature":"'
+_END: Final = b'"}}'
+
+
+def without_signature(value: bytes) -> tuple[bytes, str] | None:
+    """Return a signed *value* as if it were not signed, and its signature; None where no signature stands at its end.
+
+    Of any other value, what is returned is no message.
+    """
+    at = value.rfind(_SIGNATURE, max(0, len(value) - MAX_SIGNATURE_CHARS - len(_SIGNATURE) - len(_END)))
+    if at < 0 or not value.endswith(_END):
+        return None
+    signature = value[at + len(_SIGNATURE) : -len(_END)]
+    return (value[:at] + _END, signature.decode("ascii")) if signature.isascii() else None
 
 
 _TO_ID: Final = '","hops":0,"message_id":"'

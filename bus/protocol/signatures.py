@@ -27,6 +27,7 @@ __all__ = [
     "check_signature",
     "parse_signature",
     "sign",
+    "signer_named",
     "signing_input",
 ]
 
@@ -98,7 +99,10 @@ def signing_input(header: str, payload: bytes) -> bytes:
 def sign(payload: bytes, signer: Signer) -> str:
     """Return the compact detached JWS `header..signature` over *payload*. Raises SigningError."""
     try:
-        # These attributes may run foreign code too: a signer may look up its current key at each access.
+        # One whose key is replaced meanwhile gives the present one: a header must name the key that signs.
+        snapshot = getattr(signer, "snapshot", None)
+        signer = signer if snapshot is None else snapshot()
+        # These attributes may run foreign code too.
         alg, kid = signer.alg, signer.kid
         header = _header(alg, kid)
         raw = signer.sign(signing_input(header, payload))
@@ -124,6 +128,11 @@ def parse_signature(text: str) -> Signature | None:
     if not dots or named is None or not raw:
         return None
     return Signature(alg=named[0], kid=named[1], header=header, raw=raw)
+
+
+def signer_named(text: str) -> tuple[str, str] | None:
+    """Return alg and kid of the signature *text*, which has been parsed before; None for another form."""
+    return _parse_header(text.partition("..")[0])
 
 
 def check_signature(

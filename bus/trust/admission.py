@@ -16,10 +16,17 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import Statement
 from bus.protocol.sealing import Message
-from bus.protocol.signatures import Verifier, parse_signature
+from bus.protocol.signatures import Verifier, signer_named
 from bus.trust.authority import Granted, exceeding_member, received_authority
 from bus.trust.decision import Allow, Decision, NeedsApproval, decide, instruction_level
-from bus.trust.effective_labels import PLAIN, EffectiveLabels, LabelRules, effective_labels, says_nothing
+from bus.trust.effective_labels import (
+    PLAIN,
+    EffectiveLabels,
+    LabelRules,
+    begins_plainly,
+    effective_labels,
+    says_nothing,
+)
 from bus.trust.facts import Request
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
 from bus.trust.policy import NO_POLICY, Policy
@@ -153,6 +160,8 @@ class Admission:
         if rules is None and self._verifier is None and plain:
             return
         self._check_signer(message, rules)
+        if plain and rules is None and instructions_from == INSTRUCTING and begins_plainly(message):
+            return
         if not plain:
             self._check_chain(message, rules)
         labels = effective_labels(message, self._label_rules())
@@ -236,10 +245,10 @@ class Admission:
         text = message.verification.signature
         if self._may_sign is None or text is None:
             return
-        signature = parse_signature(text)
-        if signature is None or not self._may_sign(signature.kid, message.message_type):
+        named = signer_named(text)
+        if named is None or not self._may_sign(named[1], message.message_type):
             raise _refused("its key may not sign messages of this type", "/verification/signature")
-        if signature.alg == HS256 and rules is not None and rules.agent(message.metadata.sender.id or "").interpreter:
+        if named[0] == HS256 and rules is not None and rules.agent(message.metadata.sender.id or "").interpreter:
             raise _refused("an interpreter signs with a key of its own", "/verification/signature")
 
     def _check_chain(self, message: Message, rules: PolicyRules | None) -> None:
@@ -482,8 +491,8 @@ def _spoken(kind: PayloadType | None, payload: object) -> str | None:
 
 
 def _algorithm(signature: str | None) -> Literal["asymmetric", "shared"] | None:
-    parsed = None if signature is None else parse_signature(signature)
-    return None if parsed is None else "shared" if parsed.alg == HS256 else "asymmetric"
+    named = None if signature is None else signer_named(signature)
+    return None if named is None else "shared" if named[0] == HS256 else "asymmetric"
 
 
 def _refused(text: str, pointer: str = "/metadata/sender") -> ContractError:

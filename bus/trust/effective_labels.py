@@ -23,7 +23,16 @@ from bus.trust.labels import (
     rank_of_level,
 )
 
-__all__ = ["DEFAULT_CEILING", "EffectiveLabels", "LabelRules", "PLAIN", "effective_labels", "joined", "says_nothing"]
+__all__ = [
+    "DEFAULT_CEILING",
+    "EffectiveLabels",
+    "LabelRules",
+    "PLAIN",
+    "begins_plainly",
+    "effective_labels",
+    "joined",
+    "says_nothing",
+]
 
 DEFAULT_CEILING: Final = "user_request"
 """The level that a sender's word counts for at most, and that a first message has, unless a policy says otherwise."""
@@ -73,6 +82,16 @@ def says_nothing(message: Message) -> bool:
         if stated.trust_level is not None or stated.data_classification is not None or stated.authority is not None:
             return False
     return True
+
+
+def begins_plainly(message: Message) -> bool:
+    """Tell whether *message*, which says nothing, is the signed first message of a conversation: a user's level."""
+    return (
+        message.metadata.hops == 0
+        and message.verification.signature is not None
+        and message.message_type not in _OUTSIDE
+        and message.message_type != _LIFTING
+    )
 
 
 def effective_labels(message: Message, rules: LabelRules) -> EffectiveLabels:

@@ -73,9 +73,8 @@ class FileSigner:
         """Return the raw signature of *signing_input*."""
         return self._key.current().sign(signing_input)
 
-    @property
-    def key(self) -> PrivateKey:
-        """The key itself, with which several calls sign alike."""
+    def snapshot(self) -> PrivateKey:
+        """Return the present key, by which header and signature agree."""
         return self._key.current()
 
 

@@ -16,7 +16,7 @@ from bus.clock import Clock
 from bus.errors import ContractError
 from bus.payloads.dual_write import which_version
 from bus.payloads.payload_types import PayloadType, Registry, Risk, raised_risk
-from bus.protocol.fast_parse import KnownLayouts
+from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, without_signature
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
@@ -66,6 +66,8 @@ class RecordVerifier:
         self._clock = clock
         self._retry_clock = retry_clock
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
+        # Apart: an unsigned message must not pass by what a signed one was let in for.
+        self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,
@@ -98,6 +100,23 @@ class RecordVerifier:
         threshold = INSTRUCTING if subscription is None else subscription.instructions_from
         self._view.admission.admit(message, kind, payload, how=how, instructions_from=threshold)
 
+    def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
+        """Cast *value* in a known layout, without its signature, which is returned beside it and not proven yet."""
+        signed = None if self._signed_layouts is None else without_signature(value)
+        if signed is None or self._signed_layouts is None:
+            return self._layouts.cast(value), None
+        return self._signed_layouts.cast(signed[0]), signed[1]
+
+    def _prove(self, message: Message, record: Record, signature: str | None, kind: PayloadType) -> Message:
+        """Return *message*, which was parsed without its *signature*, as it is in *record*. Raises ContractError."""
+        if signature is None:
+            return message
+        verification = msgspec.structs.replace(message.verification, signature=signature)
+        message = msgspec.structs.replace(message, value=record.value, verification=verification)
+        risk, append_ms = raised_risk(kind, self._view.high_risk), record.timestamp_ms or None
+        gates.authenticity_gate(message, risk, self._view.verifier, append_ms=append_ms)
+        return message
+
     def _is_let_in(self, message: Message, kind: PayloadType, payload: object) -> bool:
         """Tell whether the gate `policy` lets in a message with a known layout; it may raise any error."""
         view = self._view
@@ -118,10 +137,11 @@ class RecordVerifier:
         header_size = header_bytes(record.headers)
         if header_size > gates.MOST_HEADER_BYTES:
             return None
-        cast = self._layouts.cast(value)
+        cast, signature = self._cast(value)
         if cast is None:
             return None
-        # Recipient, namespace, authenticity, version and hops are the layout's; the rest is each record's own.
+        # Recipient, namespace, version and hops are the layout's, and authenticity where it is not signed; the rest is
+        # each record's own.
         message, passed = cast.message, cast.known
         kind = passed.kind
         if partition.expected_type != kind.name or key != cast.key:
@@ -132,6 +152,7 @@ class RecordVerifier:
             return None
         payload = message.payload
         try:
+            message = self._prove(message, record, signature, kind)
             if payload is None or kind.is_judged_each:
                 payload = kind.open(message)
             if not self._is_let_in(message, kind, payload):
@@ -302,8 +323,14 @@ class RecordVerifier:
             return
         if subscription.checks or subscription.requires:
             return
-        if not delivery.partition.own and kind is not None and message.metadata.schema_version == kind.version:
-            self._layouts.learn(message, kind, _Passed(kind, delivery.subscription, delivery.label))
+        if delivery.partition.own or kind is None or message.metadata.schema_version != kind.version:
+            return
+        known = _Passed(kind, delivery.subscription, delivery.label)
+        if message.verification.signature is None:
+            self._layouts.learn(message, kind, known)
+        elif self._signed_layouts is not None:
+            verification = msgspec.structs.replace(message.verification, signature=None)
+            self._signed_layouts.learn(msgspec.structs.replace(message, verification=verification), UNREAD, known)
 
 
 def _way(partition: Partition) -> str:

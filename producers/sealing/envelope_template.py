@@ -8,6 +8,7 @@ per message; options for route and subject belong to the template. A message wit
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from operator import attrgetter, is_
 from typing import Any
 
@@ -66,6 +67,7 @@ class EnvelopeTemplate:
         draft: Draft | None = None,
         *,
         max_message_bytes: int = sys.maxsize,
+        sign: Callable[[bytes], str] | None = None,
     ) -> None:
         options = {} if draft is None else {name: getattr(draft, name) for name in _SHARED}
         layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
@@ -108,10 +110,16 @@ class EnvelopeTemplate:
         self.topic = message_topic(origin.namespace, kind.name)
         self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
         self.further_headers: Headers = () if draft is None or draft.to is None else (("sb-to", _addressee(draft.to)),)
-        self.compiled = self._compile(kind, draft, max_message_bytes)
+        self.compiled = self._compile(kind, draft, max_message_bytes, sign)
         """Encodes and seals payloads of this template in one step; None if the type cannot be encoded that way."""
 
-    def _compile(self, kind: PayloadType, draft: Draft | None, max_message_bytes: int) -> Any:
+    def _compile(
+        self,
+        kind: PayloadType,
+        draft: Draft | None,
+        max_message_bytes: int,
+        sign: Callable[[bytes], str] | None,
+    ) -> Any:
         encoder = kind.encoder.compiled
         if native.core is None or encoder is None:
             return None
@@ -120,7 +128,7 @@ class EnvelopeTemplate:
         # The exact way decides whether a longer payload is too heavy.
         most = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
-        return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (SealedRecord, NewRecord), drafts)
+        return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (SealedRecord, NewRecord), drafts, sign)
 
     def seal(
         self,
@@ -230,7 +238,10 @@ _MOST_TEMPLATES = 512
 class TemplateCache:
     """The templates of one publisher, by payload class and `shared_options`."""
 
-    def __init__(self, origin: PublisherIdentity, max_message_bytes: int) -> None:
+    def __init__(
+        self, origin: PublisherIdentity, max_message_bytes: int, sign: Callable[[bytes], str] | None = None
+    ) -> None:
+        self._sign = sign
         self.plain: dict[type, EnvelopeTemplate] = {}
         """The templates without options, which are used most."""
         self._origin = origin
@@ -268,9 +279,13 @@ class TemplateCache:
             kind = payload_type(payload)
             template = (
                 None
-                if raised_risk(kind, self._origin.high_risk) == "high" or kind.is_judged_each
+                if kind.is_judged_each or (raised_risk(kind, self._origin.high_risk) == "high" and self._sign is None)
                 else EnvelopeTemplate(
-                    kind, self._origin, draft if options else None, max_message_bytes=self._max_message_bytes
+                    kind,
+                    self._origin,
+                    draft if options else None,
+                    max_message_bytes=self._max_message_bytes,
+                    sign=self._sign if kind.sign or raised_risk(kind, self._origin.high_risk) != "low" else None,
                 )
             )
         except (ContractError, UnicodeEncodeError):

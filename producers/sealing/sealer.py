@@ -8,6 +8,7 @@ code it does not exist. A property test compares both. `producers.publisher` app
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
+from bus.protocol.signatures import sign as sign_statement
 from bus.settings.schema import Settings
 from bus.topics.names import check_namespace, message_topic
 from bus.transports.base import Headers, NewRecord
@@ -61,9 +63,10 @@ class Sealer:
         self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
         self._entropy = entropy or Entropy()
-        # Templates cannot seal signed messages, and ask no policy.
-        compiled = native.core is not None and signer is None and not self.admission.has_rules
-        self._templates = TemplateCache(origin, self._max_message_bytes) if compiled else None
+        # Templates ask no policy.
+        compiled = native.core is not None and not self.admission.has_rules
+        sign = None if signer is None else partial(sign_statement, signer=signer)
+        self._templates = TemplateCache(origin, self._max_message_bytes, sign) if compiled else None
 
     @property
     def proves(self) -> bool:
@@ -215,8 +218,11 @@ class Sealer:
         """Seal a payload without options, which is most of a stream."""
         if self._templates is not None:
             template = self._templates.plain.get(payload.__class__) or self._templates.of(payload)
-            if template is not None and (sealed := self._in_one_step(template, payload)) is not None:
-                return sealed
+            try:
+                if template is not None and (sealed := self._in_one_step(template, payload)) is not None:
+                    return sealed
+            except SigningError as error:
+                raise PublishRejected(f"not sent: {error}", error) from error
         return self.seal(Draft(payload=payload))
 
     def seal_run(
@@ -234,6 +240,15 @@ class Sealer:
         template = self._templates.known(payload.__class__, options)
         if template is None or template.compiled is None:
             return [], [], 0
+        try:
+            return self._run_of(template, items, start, most=most, room=room)
+        except SigningError:
+            # Each is sealed by itself, and says that it was not signed.
+            return [], [], 0
+
+    def _run_of(
+        self, template: EnvelopeTemplate, items: Sequence[object], start: int, *, most: int, room: int
+    ) -> tuple[list[SealedRecord], list[NewRecord], int]:
         count = min(most, len(items) - start, _MOST_AT_ONCE)
         run: tuple[list[SealedRecord], list[NewRecord], int] = template.compiled.many(
             items, start, room, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
@@ -265,6 +280,9 @@ class Sealer:
             return None
         if plain_call and (sealed := self._in_one_step(template, draft)) is not None:
             return sealed
+        if self._signer is not None:
+            # What is filled in without its statement is not signed.
+            return None
         data = template.encode(draft.payload) if data is None else data
         now_ms, entropy = self._clock.now_ms(), self._entropy(_ENTROPY_BYTES)
         keys = {"idempotency_key": draft.idempotency_key, "key": draft.key}

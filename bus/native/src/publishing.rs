@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 use crate::encoding::Encoder;
 use crate::records::untrack;
 use crate::scalars::{integer_of, text_of};
-use crate::sealing::{ENTROPY, FRONT, Frame, Keys, Moment, ascii, complete};
+use crate::sealing::{END, ENTROPY, FRONT, Frame, Keys, Moment, TO_SIGNATURE, ascii, complete};
 use crate::slots::Slot;
 
 /// What a record takes in a publisher's buffer besides its key and value.
@@ -118,6 +118,8 @@ pub struct Sealer {
     sealed: Py<PyAny>,
     record: Py<PyAny>,
     draft: DraftShape,
+    /// Makes the signature of a statement, a text; None: messages are not signed.
+    sign: Option<Py<PyAny>>,
     room: Mutex<Vec<u8>>,
 }
 
@@ -130,9 +132,10 @@ type Written<'py> = ([u8; 36], Option<Bound<'py, PyBytes>>);
 impl Sealer {
     /// `encoder` writes the type's payloads, `frame` are the parts of a `Frame`, `lifetimes` the usual one in ms and the longest in s. `names`
     /// are the message type, the topic, and the headers before and behind that of the id; `kinds` are the classes Sealed and NewRecord; `drafts` are
-    /// the class Draft, the options that are not filled in with what each is in every message, and whether a payload alone may come, too.
+    /// the class Draft, the options that are not filled in with what each is in every message, and whether a payload alone may come, too. `sign`
+    /// makes the signature of a statement, where messages are signed.
     #[new]
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
     fn new<'py>(
         encoder: Py<Encoder>,
         frame: Bound<'py, PyTuple>,
@@ -141,6 +144,7 @@ impl Sealer {
         names: (Bound<'py, PyString>, Bound<'py, PyString>, Bound<'py, PyTuple>, Bound<'py, PyTuple>),
         kinds: (Bound<'py, PyType>, Bound<'py, PyType>),
         drafts: (Bound<'py, PyType>, Bound<'py, PyDict>, bool),
+        sign: Option<Py<PyAny>>,
     ) -> PyResult<Sealer> {
         Frame::of(&frame)?;
         let (message_type, topic, headers, further_headers) = names;
@@ -158,6 +162,7 @@ impl Sealer {
             sealed: kinds.0.into_any().unbind(),
             record: kinds.1.into_any().unbind(),
             draft: DraftShape::of(&drafts.0, &drafts.1, drafts.2)?,
+            sign,
             room: Mutex::default(),
         })
     }
@@ -223,8 +228,22 @@ impl Sealer {
     /// Write the whole message into `value`: its id, and its key if it has one of its own. None for what has to go the general way.
     fn written<'py>(&self, item: &Bound<'py, PyAny>, moment: &Moment, entropy: &[u8], value: &mut Vec<u8>) -> PyResult<Option<Written<'py>>> {
         let py = item.py();
-        let Some((id, key, data_end)) = self.write(item, moment, entropy, value) else { return Ok(None) };
-        Ok(self.encoder.get().may_be_read(py, &value[FRONT.len()..data_end])?.then_some((id, key)))
+        let mut stated = self.sign.as_ref().map(|_| Vec::with_capacity(768));
+        let Some((id, key, data_end)) = self.write(item, moment, entropy, value, stated.as_mut()) else { return Ok(None) };
+        if !self.encoder.get().may_be_read(py, &value[FRONT.len()..data_end])? {
+            return Ok(None);
+        }
+        if let (Some(sign), Some(stated)) = (&self.sign, stated) {
+            let signature = sign.bind(py).call1((PyBytes::new(py, &stated),))?.cast_into::<PyString>()?;
+            value.truncate(value.len() - END.len());
+            for part in [TO_SIGNATURE, signature.to_str()?.as_bytes(), END] {
+                value.extend_from_slice(part);
+            }
+            if value.len() > self.max_message_bytes {
+                return Ok(None);
+            }
+        }
+        Ok(Some((id, key)))
     }
 
     fn write<'py>(
@@ -233,6 +252,7 @@ impl Sealer {
         moment: &Moment,
         entropy: &[u8],
         value: &mut Vec<u8>,
+        stated: Option<&mut Vec<u8>>,
     ) -> Option<([u8; 36], Option<Bound<'py, PyBytes>>, usize)> {
         // SAFETY: `item` keeps what is borrowed from it: no Python code runs in here.
         let Opened { payload, keys, ttl } = unsafe { self.draft.open(item.as_ptr(), self.max_ttl_s) }?;
@@ -247,7 +267,7 @@ impl Sealer {
         let frame = self.frame.bind(item.py());
         let frame = Frame::of(frame).ok()?;
         let key = keys.key.or(keys.conversation_id).map(|key| PyBytes::new(item.py(), key));
-        let id = complete(value, &frame, moment, entropy, keys)?;
+        let id = complete(value, &frame, moment, entropy, keys, stated)?;
         (value.len() <= self.max_message_bytes).then_some((id, key, data_end))
     }
 

@@ -171,7 +171,15 @@ fn put(value: &mut Vec<u8>, parts: &[&[u8]]) {
 }
 
 /// Write the rest of a message behind its front and its data, and answer with its id; None for keys that have to go the general way.
-pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy: &[u8], keys: Keys<'_>) -> Option<[u8; 36]> {
+/// `stated` is given its statement, where somebody is to sign it.
+pub fn complete(
+    value: &mut Vec<u8>,
+    frame: &Frame<'_>,
+    moment: &Moment,
+    entropy: &[u8],
+    keys: Keys<'_>,
+    stated: Option<&mut Vec<u8>>,
+) -> Option<[u8; 36]> {
     if entropy.len() != ENTROPY || !keys.are_plain() {
         return None;
     }
@@ -196,6 +204,9 @@ pub fn complete(value: &mut Vec<u8>, frame: &Frame<'_>, moment: &Moment, entropy
     put(value, &names);
     put(value, &[&moment.timestamp, b"\"}"]);
     let seal = hash(&[&value[end..]]);
+    if let Some(stated) = stated {
+        stated.extend_from_slice(&value[end..]);
+    }
     value.truncate(end);
     put(value, &[b",\"verification\":{\"content_hash\":\"", &content_hash, TO_SEAL, &seal, END]);
     Some(id)
@@ -224,7 +235,7 @@ pub fn seal_plain<'py>(
     let frame = Frame::of(frame)?;
     let mut value = Vec::with_capacity(data.len() + frame.identity.len() + 1_280);
     put(&mut value, &[FRONT, data]);
-    let Some(id) = complete(&mut value, &frame, &moment, entropy, keys) else { return Ok(None) };
+    let Some(id) = complete(&mut value, &frame, &moment, entropy, keys, None) else { return Ok(None) };
     let record_key = keys.key.or(keys.conversation_id).unwrap_or(&id);
     Ok(Some((ascii(py, &id)?, PyBytes::new(py, record_key), PyBytes::new(py, &value))))
 }
@@ -361,6 +372,7 @@ pub const TO_KEY: &[u8] = b"\",\"key\":\"";
 pub const TO_CONTENT: &[u8] = b"},\"verification\":{\"content_hash\":\"";
 pub const TO_SEAL: &[u8] = b"\",\"seal\":\"";
 pub const END: &[u8] = b"\"}}";
+pub const TO_SIGNATURE: &[u8] = b"\",\"signature\":\"";
 pub const MAX_TEXT: usize = 256;
 /// Random bytes of one message's id.
 pub const ENTROPY: usize = 10;
