@@ -1,0 +1,186 @@
+"""`sealbus trust explain` on the embedded log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.clock import ManualClock
+from bus.protocol import canonical, sealing
+from bus.protocol.envelope import Authority, Security
+from bus.protocol.sealing import Message
+from bus.settings.loading import load
+from bus.transports import open_transport
+from bus.transports.base import NewRecord, Record, TopicSpec
+from consumers.deadletters.records import Control, Failure, bury
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import record_of
+from producers.sealing.sealer import make_sealer
+from tests.consumers.lineage.changes import AGENTS, Step
+from tests.keyrings import key_of, write_keys
+
+TOPIC = "agents.relay.step"
+POLICY = f"""
+agents = [
+    {{ id = "{AGENTS[0]}", kind = "agent", trust_ceiling = "user_request" }},
+    {{ id = "{AGENTS[1]}", kind = "agent", trust_ceiling = "model_generated", classification_floor = "confidential" }},
+]
+"""
+
+
+def write(*records: NewRecord | Message) -> None:
+    async def body() -> None:
+        transport = open_transport("sqlite:///sealbus.db")
+        await transport.admin.create_topics([TopicSpec(name=name, partitions=1) for name in (TOPIC, f"{TOPIC}.dlq")])
+        made = [record_of(one, TOPIC) if isinstance(one, Message) else one for one in records]
+        await transport.append(made, timeout_s=5)
+        await transport.close()
+
+    asyncio.run(body())
+
+
+def story(*options: dict[str, Any]) -> list[Message]:
+    """Messages of agents in turn, each caused by the one before, with these options."""
+    clock, settings = ManualClock(), load(env={}, file=None).settings
+    made: list[Message] = []
+    for number, given in enumerate(options):
+        agent = AGENTS[number % len(AGENTS)]
+        sealer = make_sealer(settings, agent, clock=clock, signer=key_of(agent))
+        draft = Draft(payload=Step(number=number), **given)
+        made.append(sealer.seal(draft, cause=made[-1] if made else None).message)
+    return made
+
+
+@pytest.fixture
+def jwks(folder: Any) -> str:
+    return str(write_keys(folder.path / "keys", *AGENTS))
+
+
+def explained(folder: Any, message: Message, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    result = folder.call("trust", "explain", message.message_id, "--output", "json", *options)
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> None:
+    page = Security(trust_level="untrusted_content", data_classification="restricted")
+    made = story({}, {"security": page}, {})
+    write(*made)
+    code, (found,) = explained(folder, made[2], "--jwks", jwks)
+    assert (code, found["holds"], found["level"]) == (0, True, "untrusted_content")
+    assert (found["classification"], found["kid"]) == ("restricted", key_of(AGENTS[2]).kid)
+    assert any(step.startswith(f"relay.step {made[1].message_id} of {AGENTS[1]}") for step in found["path"])
+    table = folder.call("trust", "explain", made[2].message_id, "--jwks", jwks).stdout
+    assert "level           untrusted_content" in table
+    assert f"  2. relay.step {made[1].message_id} of {AGENTS[1]} seals untrusted_content" in table
+
+
+def test_nothing_lowers_what_a_user_began(folder: Any, jwks: str) -> None:
+    made = story({"authority": Authority(can_execute=("git *",), max_side_effect="write")})
+    write(*made)
+    code, (found,) = explained(folder, made[0], "--jwks", jwks)
+    assert (code, found["level"], found["path"]) == (0, "user_request", [])
+    assert found["authority"] == {"can_execute": ["git *"], "max_side_effect": "write"}
+    table = folder.call("trust", "explain", made[0].message_id, "--jwks", jwks).stdout
+    assert "authority       can_execute: git *; max_side_effect: write" in table
+    assert "nothing lowered its level" in table
+
+
+def test_the_policy_says_how_far_a_sender_counts(folder: Any, jwks: str) -> None:
+    made = story({}, {})
+    write(*made)
+    (folder.path / "policy.toml").write_text(POLICY)
+    for options, env in (
+        (("--jwks", jwks, "--policy", "policy.toml"), {}),
+        ((), {"SEALBUS_TRUST__KEYS": jwks, "SEALBUS_POLICY__FILE": "policy.toml"}),
+    ):
+        result = folder.call("trust", "explain", made[1].message_id, "--output", "json", *options, env=env)
+        found = json.loads(result.stdout)
+        assert (found["level"], found["classification"]) == ("model_generated", "confidential")
+        assert found["path"][-1].endswith("whose sender counts for model_generated at most")
+
+
+def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
+    made = story({})
+    write(*made)
+    result = folder.call("trust", "explain", made[0].message_id)
+    assert result.exit_code == 0
+    assert "its level is advice" in result.stdout
+
+
+def changed(message: Message, **members: Any) -> NewRecord:
+    """The record of *message* with other members of `verification`."""
+    tree: Any = canonical.parse(message.value)
+    tree["verification"] |= members
+    return msgspec.structs.replace(record_of(message, TOPIC), value=canonical.encode(tree))
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_of_what_does_not_hold_no_level_is_said(folder: Any, jwks: str, output: str) -> None:
+    made = story({}, {})
+    write(changed(made[1], signature=made[0].verification.signature))
+    result = folder.call("trust", "explain", made[1].message_id, "--jwks", jwks, "--output", output)
+    assert result.exit_code == 1
+    assert "signature_invalid" in result.stdout
+    assert "user_request" not in result.stdout
+
+
+def test_more_authority_than_its_cause_gave_does_not_hold(folder: Any, jwks: str) -> None:
+    first, second = story({"authority": Authority(can_execute=("git *",))}, {})
+    metadata = msgspec.structs.replace(second.metadata, authority=Authority(can_execute=("rm *",)))
+    forged = sealing.seal(
+        second.data,
+        metadata,
+        second.routing,
+        parents=(first.seal,),
+        proof_chain=first.chain_for_children(),
+        signer=key_of(AGENTS[1]),
+    )
+    write(first, forged)
+    code, (found,) = explained(folder, forged, "--jwks", jwks)
+    assert (code, found["reason"]) == (1, "unauthorized")
+
+
+def test_a_dead_letter_is_explained_as_the_message_it_was(folder: Any, jwks: str) -> None:
+    (message,) = story({})
+    record = Record(TOPIC, 0, 0, 0, message.key, message.value)
+    failure = Failure(reason="rejected", error="Reject")
+    letter = bury(record, Control(TOPIC, 0, 0), failure, group="g", now_ms=0, honoured=False, details=False)
+    write(message, letter)
+    code, (found,) = explained(folder, message, "--jwks", jwks)
+    assert (code, found["place"]) == (0, f"{TOPIC}/0/0")
+
+
+def test_two_messages_under_one_id_are_both_explained(folder: Any, jwks: str) -> None:
+    (message,) = story({})
+    write(message, changed(message, signature="x..eA"))
+    code, found = explained(folder, message, "--jwks", jwks)
+    assert (code, [one["holds"] for one in found]) == (1, [True, False])
+    assert "another message under the same id" in folder.call("trust", "explain", message.message_id).stdout
+
+
+def test_text_of_messages_obeys_nobody(folder: Any) -> None:
+    made = story({"security": Security(trust_level="\x1b]0;x\x07\u202e", policy_tags=("\x1b[2J",))})
+    write(*made)
+    for output in ("table", "json"):
+        shown = folder.call("trust", "explain", made[0].message_id, "--output", output).stdout
+        assert shown
+        assert not set("\x1b\x07\u202e") & set(shown)
+
+
+def test_what_is_not_there_is_said(folder: Any) -> None:
+    write(*story({}))
+    result = folder.call("trust", "explain", "no-such-message")
+    assert result.exit_code == 2
+    assert "there is no message no-such-message" in result.stderr
+
+
+def test_keys_that_cannot_be_read_are_wrong_settings(folder: Any) -> None:
+    made: Sequence[Message] = story({})
+    write(*made)
+    result = folder.call("trust", "explain", made[0].message_id, "--jwks", "nowhere.json")
+    assert result.exit_code == 78
