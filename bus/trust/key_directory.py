@@ -14,6 +14,7 @@ import base64
 import binascii
 import functools
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -225,10 +226,19 @@ def _listed(name: str, text: bytes) -> list[object]:
         tree = canonical.parse(text)
     except ContractError as error:
         raise ConfigurationError(f"{name} is no JSON: {error.text}") from error
+    # RFC 7517 section 4: of a member that stands twice, two readers might believe different ones.
+    json.loads(text, object_pairs_hook=functools.partial(_without_repeats, name))
     keys = tree.get("keys") if isinstance(tree, dict) else None
     if not isinstance(keys, list):
         raise ConfigurationError(f'{name} is no JWKS: it is {{"keys": [...]}}, as `sealbus keys new` writes it')
     return keys
+
+
+def _without_repeats(name: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ConfigurationError(f"{name}: a member stands twice in one object: {', '.join(members):.200}")
+    return members
 
 
 def _parse_key(jwk: object, where: str, domain: Domain) -> TrustedKey:
