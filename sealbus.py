@@ -52,6 +52,10 @@ from bus.protocol.envelope import RetryPolicy as RetryPolicy  # noqa: E402, PLC0
 from bus.protocol.sealing import Message  # noqa: E402
 from bus.retry import Retry  # noqa: E402
 from bus.telemetry.metrics import Metrics  # noqa: E402
+from bus.trust.file_policy import FilePolicy  # noqa: E402
+from bus.trust.policy import AllowAll  # noqa: E402
+from bus.trust.private_keys import FileSigner  # noqa: E402
+from bus.trust.trusted_keys import TrustedKeys  # noqa: E402
 from bus.trust.untrusted import Untrusted  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
@@ -73,6 +77,7 @@ from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
 
 __all__ = [
     "Agent",
+    "AllowAll",
     "Also",
     "App",
     "Authority",
@@ -84,6 +89,8 @@ __all__ = [
     "ContractError",
     "DependencyDown",
     "Draft",
+    "FilePolicy",
+    "FileSigner",
     "Handlers",
     "InboxError",
     "Message",
@@ -102,6 +109,7 @@ __all__ = [
     "Security",
     "SettingMissing",
     "SyncBus",
+    "TrustedKeys",
     "UnexpectedReply",
     "UnreachableError",
     "Untrusted",

@@ -185,3 +185,22 @@ def defined(tree: ast.Module) -> set[str]:
 def test_the_facade_exports_what_it_lists() -> None:
     assert sorted(sealbus.__all__) == sealbus.__all__
     assert all(hasattr(sealbus, name) for name in sealbus.__all__)
+
+
+def test_only_what_was_admitted_is_delivered_to_a_handler_or_answers_a_request() -> None:
+    """Security S21: what is accepted is made in one place each, behind the gate `policy` of the one table."""
+    makers = {"Accepted": "consumers/receiving/verification.py", "Answer": "producers/requests/reply_reader.py"}
+    made: dict[str, set[str]] = {}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                made.setdefault(node.func.id, set()).add(path.relative_to(ROOT).as_posix())
+    assert made == {name: {place} for name, place in makers.items()}
+    for place in makers.values():
+        calls = {
+            keyword.arg
+            for node in ast.walk(TREES[ROOT / place])
+            if isinstance(node, ast.Call)
+            for keyword in node.keywords
+        }
+        assert {"admit", "policy"} <= calls, place

@@ -87,8 +87,8 @@ class Authority(_Layer, frozen=True, kw_only=True):
 
         await bus.publish(task, authority=Authority(can_read=("repo/*",), cannot_execute=("git push",)))
 
-    The words are those of sender and receiver: the bus seals them, at most 1 KiB, and does not enforce them. A handler
-    finds them in `context.message.metadata.authority`. None says nothing.
+    The words are those of sender and receiver: the bus seals them, at most 1 KiB, and sees to it that they only narrow
+    from cause to effect. A handler finds them in `context.message.metadata.authority`. None says nothing.
     """
 
     can_execute: tuple[str, ...] | None = None

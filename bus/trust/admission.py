@@ -17,6 +17,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import Statement
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
+from bus.topics.names import group_of_agent, read_topic, reply_topic
 from bus.trust.authority import Granted, exceeding_member, received_authority
 from bus.trust.decision import Allow, Decision, NeedsApproval, decide, instruction_level
 from bus.trust.effective_labels import (
@@ -105,11 +106,8 @@ class Admission:
         self._is_stale: Callable[[], bool] = getattr(policy, "is_stale", lambda: False)
         self._now_ms = now_ms
         self._note = note
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = verifier is None and self._rules() is None
         """Whether neither keys nor a policy are configured: labels are advice then."""
-        return self._verifier is None and self._rules() is None
 
     @property
     def agent_id(self) -> str:
@@ -155,10 +153,10 @@ class Admission:
 
         *payload* is the upcast payload, *instructions_from* the handler's threshold.
         """
-        rules = self._rules()
         plain = says_nothing(message)
-        if rules is None and self._verifier is None and plain:
+        if plain and self.is_open:
             return
+        rules = self._rules()
         self._check_signer(message, rules)
         if plain and rules is None and instructions_from == INSTRUCTING and begins_plainly(message):
             return
@@ -189,6 +187,15 @@ class Admission:
             return
         labels = labels or effective_labels(message, self._label_rules())
         judged = _Judged(message, kind, payload, labels, rules, "topic")
+        self._check_reply_to(message, rules)
+        recipient = message.metadata.recipient
+        if recipient is not None and recipient.id is not None:
+            clearance = rules.agent(recipient.id).clearance
+            if rank_of_classification(labels.classification) > rank_of_classification(clearance):
+                raise _refused(
+                    f"it is {labels.classification}, and {recipient.id} is cleared for {clearance} at most",
+                    "/metadata/security/data_classification",
+                )
         actor = self._party.agent_id if message.verification.signature else None
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
@@ -267,6 +274,7 @@ class Admission:
         message, rules = judged.message, judged.rules
         sender = message.metadata.sender.id if self._is_proven(message) else None
         self._require(self._request("publish", sender, judged), judged)
+        self._check_reply_to(message, rules)
         if message.metadata.performative == "query" and _acts(message):
             raise _refused("a query reads, and this one's authority does more", "/metadata/authority")
         links = message.verification.proof_chain or ()
@@ -276,6 +284,19 @@ class Admission:
         if sender is not None and rules.agent(sender).interpreter:
             self._check_interpreter(judged)
         self._require(self._request("handle", self._party.agent_id, judged), judged)
+
+    def _check_reply_to(self, message: Message, rules: PolicyRules) -> None:
+        """Check that answers go to the sender itself (security S36), or to the mailbox of a group that it is given."""
+        reply_to, sender = message.routing.reply_to, message.metadata.sender.id or ""
+        if reply_to is None or reply_to == reply_topic(message.metadata.namespace, sender):
+            return
+        name = read_topic(reply_to)
+        if (
+            name is None
+            or name.kind != "mail"
+            or name.group not in {group_of_agent(sender), *rules.agent(sender).groups}
+        ):
+            raise _refused(f"{sender} asks for answers at {reply_to}, which is not its own", "/routing/reply_to")
 
     def _check_step(self, link: Statement, successor: Statement, judged: _Judged) -> None:
         """Check who goes on after a link that named a role or nobody (security S2)."""

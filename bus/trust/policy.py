@@ -20,7 +20,10 @@ class Policy(Protocol):
 
 
 class AllowAll:
-    """The default without a policy: every message that passed the earlier gates may be handled."""
+    """The policy without rules: every message that passed the earlier gates may be handled.
+
+        app = App("worker@svc", verifier=TrustedKeys("keys/jwks.json"), policy=AllowAll())      # it is meant
+    """
 
     def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
         return None

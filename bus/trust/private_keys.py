@@ -50,6 +50,8 @@ class PrivateKey(msgspec.Struct, frozen=True):
 class FileSigner:
     """Signs with the private key in the file at *path*, and with its successor within a second of its replacement.
 
+        async with connect(url, agent="planner@svc", signer=FileSigner("keys/planner-svc-0bdca03e.pem")) as bus: ...
+
     Raises ConfigurationError for a file that cannot be used. Later, a file that cannot be used keeps the last key.
     """
 

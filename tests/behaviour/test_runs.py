@@ -1,0 +1,172 @@
+"""What a run publishes is caused by its message; what asks somebody to act runs once where senders are proven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bus.errors import ContractError
+from bus.protocol.envelope import Agent
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.trust.file_policy import FilePolicy
+from producers.connection import Bus
+from sealbus import App, Context, Draft, PublishRejected, RequestTimedOut, Security, payload
+
+
+@payload("run.order", version="1.0.0", performative="request")
+class Order(msgspec.Struct):
+    sku: str
+
+
+@payload("run.booked", version="1.0.0", performative="inform")
+class Booked(msgspec.Struct):
+    sku: str
+
+
+def settings(**flags: object) -> Settings:
+    return load(flags={"trust.high_risk": "run.order"} | flags, env={}, file=None).settings
+
+
+async def test_what_a_bus_publishes_in_a_handler_is_caused_by_its_message() -> None:
+    found: list[Bus] = []
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order) -> None:
+        await found[0].publish(Booked(sku=order.sku))
+        await found[0].publish(Booked(sku="apart"), detached=True)
+
+    async with app.test() as bus:
+        shop = bus.as_agent("shop@svc")
+        found.append(Bus(shop.publisher, bus.transport))
+        await bus.publish(Order(sku="tea"), security=Security(trust_level="user_request"))
+        await bus.settle()
+        bus.raise_dead()
+        apart, inside = sorted(bus.messages(Booked), key=lambda message: message.metadata.hops)
+        assert (inside.metadata.hops, apart.metadata.hops) == (1, 0)
+        assert inside.metadata.causation_id is not None
+        await found[0].requests.close()
+
+
+async def test_another_agents_bus_begins_a_conversation_at_the_level_of_the_run() -> None:
+    found: list[Bus] = []
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> None:
+        context.taint("untrusted_content", "a page")
+        await found[0].publish(Booked(sku=order.sku))
+
+    async with app.test(App("other@svc")) as bus:
+        found.append(Bus(bus.as_agent("other@svc").publisher, bus.transport))
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.raise_dead()
+        (message,) = bus.messages(Booked)
+        assert message.metadata.hops == 0
+        assert message.metadata.security == Security(trust_level="untrusted_content")
+        await found[0].requests.close()
+
+
+async def test_a_signed_request_that_is_appended_again_runs_once() -> None:
+    runs: list[str] = []
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order) -> None:
+        runs.append(order.sku)
+
+    async with app.test(keys=True) as bus:
+        sealed = bus.as_agent("planner@svc").publisher.sealer.seal(Draft(payload=Order(sku="tea")))
+        for _ in range(3):
+            await bus.transport.append([sealed.record], timeout_s=5)
+            await bus.settle()
+        assert runs == ["tea"]
+
+
+async def test_a_setting_raises_the_risk_of_a_type() -> None:
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order) -> None: ...
+
+    async with app.test(settings=settings()) as bus:
+        with pytest.raises(PublishRejected, match="high risk"):
+            await bus.publish(Order(sku="tea"))
+    async with app.test(settings=settings(), keys=True) as bus:
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.raise_dead()
+
+
+POLICY = """
+[[agents]]
+id = "planner@svc"
+trust_ceiling = "user_request"
+[[agents]]
+id = "shop@svc"
+roles = ["seller"]
+[[agents]]
+id = "thief@svc"
+[[rules]]
+id = "all-publish"
+effect = "allow"
+action = "publish"
+types = ["run.*"]
+[[rules]]
+id = "shop-handles"
+effect = "allow"
+action = "handle"
+agents = ["shop@svc", "planner@svc"]
+types = ["run.*"]
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> FilePolicy:
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY)
+    return FilePolicy(file)
+
+
+async def test_answers_go_to_the_sender_only(policy: FilePolicy) -> None:
+    app = App("shop@svc", policy=policy)
+
+    @app.on(Order)
+    async def book(order: Order) -> Booked:
+        return Booked(sku=order.sku)
+
+    async with app.test() as bus:
+        theirs = bus.as_agent("thief@svc").requests.topic
+        with pytest.raises(PublishRejected) as caught:
+            await bus.as_agent("planner@svc").publish(Order(sku="tea"), reply_to=theirs)
+        assert isinstance(caught.value.__cause__, ContractError)
+        assert caught.value.__cause__.pointer == "/routing/reply_to"
+
+
+async def test_a_request_to_nobody_is_answered_by_who_may_handle_it(policy: FilePolicy) -> None:
+    thief = App("thief@svc", policy=policy)
+    heard: list[str] = []
+    shop = App("shop@svc", policy=policy, roles=["seller"])
+
+    @shop.on(Order)
+    async def book(order: Order) -> Booked:
+        heard.append(order.sku)
+        return Booked(sku=order.sku)
+
+    async with shop.test(thief) as bus:
+        planner = bus.as_agent("planner@svc")
+        assert (await planner.request(Order(sku="tea"), Booked, to=Agent(role="seller"))).sku == "tea"
+
+    other = App("thief@svc", policy=policy, roles=["seller"])
+
+    @other.on(Order)
+    async def steal(order: Order) -> Booked:
+        return Booked(sku="stolen")
+
+    async with other.test() as bus:
+        with pytest.raises((RequestTimedOut, PublishRejected)):
+            await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to=Agent(role="seller"), timeout_s=5)
