@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 16 * 1_048_576
 _TRIES: Final = 3
 
 _Value = TypeVar("_Value")
-_Stamp = tuple[tuple[str, int, int, int, int], ...]
+_Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
@@ -68,7 +68,7 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
     for path in paths:
         check(path)
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise ConfigurationError(f"{path} is no ordinary file")
                 texts[str(path)] = text = file.read(_MOST_BYTES + 1)
@@ -77,6 +77,11 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
         if len(text) > _MOST_BYTES:
             raise ConfigurationError(f"{path} has more than {_MOST_BYTES // 1_048_576} MiB")
     return texts
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A pipe in the place of a file would hold its reader until somebody writes to it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class Reloaded(Generic[_Value]):
@@ -160,13 +165,13 @@ class Reloaded(Generic[_Value]):
         return value
 
 
-def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
+def _stamp_of(path: Path) -> tuple[str, int, int, int, int, int]:
     try:
-        found = path.stat()
+        found, folder = path.stat(), path.resolve().parent.stat()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-    # The mode is part of it: a file that others may write from now on is refused from now on.
-    return str(path), found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    # Modes are part of it: a file or folder that others may write from now on is refused from now on.
+    return str(path), found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, folder.st_mode
 
 
 def _mode(path: Path) -> int:
