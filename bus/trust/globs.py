@@ -218,11 +218,11 @@ def compile_globs(globs: Sequence[str]) -> GlobMatcher:
     return GlobMatcher(globs)
 
 
-def first_outside(inner: Sequence[str], outer: Sequence[str]) -> str | None:
+def first_outside(inner: Sequence[str], outer: Sequence[str], *, most_states: int = _MAX_SEARCHED) -> str | None:
     """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
 
     A glob of *inner* that is malformed counts as outside, a malformed one of *outer* grants nothing. A question whose
-    answer takes more than 20,000 states is answered with "outside".
+    answer takes more than *most_states* is answered with "outside".
     """
     granted = [glob for glob in outer if glob_fault(glob) is None]
     for glob in inner:
@@ -231,28 +231,28 @@ def first_outside(inner: Sequence[str], outer: Sequence[str]) -> str | None:
                 continue
             return glob
         try:
-            if witness_outside([glob], granted) is not None:
+            if witness_outside([glob], granted, most_states=most_states) is not None:
                 return glob
         except ConfigurationError:
             return glob
     return None
 
 
-def witness_outside(inner: Sequence[str], outer: Sequence[str]) -> str | None:
+def witness_outside(inner: Sequence[str], outer: Sequence[str], *, most_states: int = _MAX_SEARCHED) -> str | None:
     """Return a text that a glob of *inner* matches and none of *outer*; None: there is none.
 
-    Raises ConfigurationError where a glob is none, or the search would take more than 20,000 states.
+    Raises ConfigurationError where a glob is none, or the search would take more than *most_states*.
     """
     granted = GlobAutomaton(outer)
     letter = unlisted_letter([*inner, *outer])
     for glob in inner:
-        found = _escape(GlobAutomaton([glob]), granted, letter)
+        found = _escape(GlobAutomaton([glob]), granted, letter, most_states)
         if found is not None:
             return found
     return None
 
 
-def _escape(asked: GlobAutomaton, granted: GlobAutomaton, other: str) -> str | None:
+def _escape(asked: GlobAutomaton, granted: GlobAutomaton, other: str, most_states: int) -> str | None:
     """Search a text that leads *asked* to its end and *granted* to none, shortest first.
 
     Of two states with one position of *asked*, the one with fewer positions of *granted* is the harder to include; the
@@ -275,7 +275,7 @@ def _escape(asked: GlobAutomaton, granted: GlobAutomaton, other: str) -> str | N
             seen.append(cover)
             waiting.append((place, covering, text))
             searched += 1
-        if searched > _MAX_SEARCHED:
+        if searched > most_states:
             raise ConfigurationError("these globs are too entangled to compare: use fewer with ** in them")
 
     visit(asked.start, granted.start, "")

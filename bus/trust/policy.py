@@ -23,6 +23,8 @@ class AllowAll:
     """The policy without rules: every message that passed the earlier gates may be handled.
 
         app = App("worker@svc", verifier=TrustedKeys("keys/jwks.json"), policy=AllowAll())      # it is meant
+
+    The setting `policy.file = "allow-all"` says the same.
     """
 
     def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
