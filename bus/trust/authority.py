@@ -14,7 +14,7 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.protocol.envelope import Authority
-from bus.trust.globs import first_outside
+from bus.trust.globs import compile_globs, first_outside, glob_fault
 from bus.trust.labels import SIDE_EFFECTS
 
 __all__ = ["Granted", "exceeding_member", "narrowed", "received_authority", "to_authority"]
@@ -24,8 +24,9 @@ Granted = Mapping[str, Any]
 
 _ALLOWING: Final = ("can_execute", "can_read", "can_write")
 _FORBIDDING: Final = ("cannot_execute", "requires_human_approval")
+# A chain of 16 links with hostile globs must not hold up the loop: what is harder to include counts as outside.
 _MOST_STATES: Final = 500
-"""A chain of 16 links with hostile globs must not hold up the loop: what is harder to include counts as outside."""
+_MOST_STARRED: Final = 12
 _POINTER: Final = "/metadata/authority"
 
 
@@ -57,7 +58,7 @@ def exceeding_member(asked: Granted, granted: Granted) -> tuple[str, str] | None
     """
     for member in _ALLOWING:
         if member in asked and member in granted:
-            glob = first_outside(_globs(asked[member]), _globs(granted[member]), most_states=_MOST_STATES)
+            glob = _first_outside(_globs(asked[member]), _globs(granted[member]))
             if glob is not None:
                 return member, f"{glob!r} is not within {list(granted[member])}"
     if "max_side_effect" in asked and "max_side_effect" in granted:
@@ -109,6 +110,20 @@ _MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect"
 def _members(authority: Authority) -> dict[str, Any]:
     given = msgspec.structs.asdict(authority)
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _first_outside(inner: list[str], outer: list[str]) -> str | None:
+    """Return the first of *inner* that is not within *outer*.
+
+    Beyond 12 globs with stars in *outer* only those that stand in it word for word, or match without a star, are.
+    """
+    starred = [glob for glob in outer if "*" in glob]
+    if len(starred) <= _MOST_STARRED:
+        return first_outside(inner, outer, most_states=_MOST_STATES)
+    known = set(outer)
+    left = [glob for glob in inner if glob not in known]
+    matcher = compile_globs([glob for glob in outer if glob_fault(glob) is None])
+    return next((glob for glob in left if "*" in glob or not matcher.match(glob)), None)
 
 
 def _globs(value: Any) -> list[str]:
