@@ -850,9 +850,7 @@ async def compromised_agent(w: World) -> Message:
     return w.seal("eve@svc", TransferOrdered(cents=10**9))
 
 
-@attack(
-    "interpreter without a cause", "the gateway's key, and a transfer that rests on nothing", "unauthorized", "chain"
-)
+@attack("interpreter without a cause", "the gateway orders a transfer without a cause", "unauthorized", "interpreter")
 async def interpreter_alone(w: World) -> Message:
     return w.seal("gateway@sealbus", TransferOrdered(cents=1))
 
