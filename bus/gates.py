@@ -9,8 +9,9 @@ where the gates `inbox` and `handler` are stages of the worker.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
-from typing import Final, TypeAlias, cast
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -37,7 +38,9 @@ __all__ = [
     "MOST_HEADER_BYTES",
     "MOST_HOPS",
     "NotAddressed",
+    "PROOF",
     "Passed",
+    "ProofAsked",
     "SKEW_TOLERANCE_MS",
     "Verdict",
     "admission_gate",
@@ -120,28 +123,49 @@ def audience_gate(message: Message, namespace: str, message_type: str | None, ke
         raise ContractError("the record's key is not the sealed one", pointer, "key_mismatch")
 
 
+class ProofAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """What one risk asks of authenticity. Whatever is there is checked at every risk."""
+
+    signature: Literal["never", "with keys", "always"]
+    """When a signature must be there; where no keys are configured, none that is always asked for can be good."""
+    chain: bool
+    """Whether what rests on something carries its proof chain."""
+    fresh_keys: bool
+    """Whether keys that could not be read for too long no longer count."""
+
+
+PROOF: Final[Mapping[Risk, ProofAsked]] = MappingProxyType(
+    {
+        "low": ProofAsked(signature="never", chain=False, fresh_keys=False),
+        "medium": ProofAsked(signature="with keys", chain=True, fresh_keys=False),
+        "high": ProofAsked(signature="always", chain=True, fresh_keys=True),
+    }
+)
+"""Graduated verification. The setting `trust.high_risk` may raise a type's risk; nothing lowers it."""
+
+
 def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
     """Check signature and proof chain as the type's *risk* requires.
 
     No *verifier* means that no keys are configured. *append_ms* is the record's append time, None where it is unknown.
     """
-    verification = message.verification
+    verification, asked = message.verification, PROOF[risk]
     if verification.signature is None:
-        if risk == "high" or (risk == "medium" and verifier is not None):
+        if asked.signature == "always" or (asked.signature == "with keys" and verifier is not None):
             raise ContractError("is required", "/verification/signature", "signature_missing")
         if verifier is not None and verification.proof_chain is not None:
             # Refused without reading: sixteen forged links would cost sixteen verifications.
             raise ContractError("an unsigned message carries a chain", "/verification/proof_chain", "proof_invalid")
-    elif verifier is not None or risk == "high":
+    elif verifier is not None or asked.signature == "always":
         _check_signature(message, verification.signature, verifier, append_ms)
-        if risk == "high" and getattr(verifier, "is_stale", False):
+        if asked.fresh_keys and getattr(verifier, "is_stale", False):
             text = "the keys have been unreadable for too long: high risk is refused"
             raise ContractError(text, "/verification/signature", "key_unknown")
     if verification.proof_chain is not None:
         fault = find_fault(message.statement, verification, message.metadata, verifier)
         if fault is not None:
             raise ContractError(fault, "/verification/proof_chain", "proof_invalid")
-    elif verification.parents is not None and risk != "low":
+    elif verification.parents is not None and asked.chain:
         raise ContractError("rests on parents and carries no chain", "/verification/proof_chain", "proof_invalid")
 
 
