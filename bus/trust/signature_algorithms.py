@@ -27,6 +27,7 @@ __all__ = [
     "hs256_checker",
     "hs256_signature",
     "is_strong_point",
+    "require_library",
 ]
 
 ED25519: Final = "Ed25519"
@@ -103,6 +104,11 @@ def _small_order_encodings() -> frozenset[bytes]:
                 multiple = _add(multiple, torsion)
                 found.add(_encode(multiple))
     return frozenset(found)
+
+
+def require_library() -> None:
+    """Raise ConfigurationError without the extra: found out at start, and not by each message that dies of it."""
+    _library()
 
 
 def _library() -> Any:

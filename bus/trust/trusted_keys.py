@@ -16,6 +16,7 @@ from bus.protocol.envelope import Statement
 from bus.protocol.signatures import Signature
 from bus.telemetry.logs import get_logger
 from bus.trust.key_directory import Domain, KeyDirectory, parse_keys
+from bus.trust.signature_algorithms import require_library
 from bus.trust.trusted_files import Reloaded, check_secret_file, check_trusted_file
 
 __all__ = ["TrustedKeys"]
@@ -41,6 +42,7 @@ class TrustedKeys:
         self._clock = clock = clock or SystemClock()
         self._stale_after_s = stale_after_s
         path = Path(path)
+        require_library()
         self._next_look_s = 0.0
         self._files: Reloaded[KeyDirectory] = Reloaded(
             path,

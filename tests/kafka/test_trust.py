@@ -1,4 +1,4 @@
-"""Keys and a policy from the settings, on a real Kafka: what is proven and allowed runs, the rest dies with its reason."""
+"""Keys and a policy from the settings, on a real Kafka: what is proven and allowed runs, the rest dies."""
 
 from __future__ import annotations
 
