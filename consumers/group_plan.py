@@ -17,6 +17,7 @@ from bus.settings import durations
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic, read_topic, redrive_topic, retry_topic
 from bus.trust.admission import Admission, Denial, Party
+from bus.trust.labels import GRAVE
 from bus.trust.policy import Policy
 from consumers.declaration import Declaration, Subscription
 from consumers.inbox.open import has_inbox
@@ -134,6 +135,6 @@ def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callabl
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         has_inbox=has_inbox(app, settings),
-        high_risk=settings.trust.high_risk,
+        high_risk=(*settings.trust.high_risk, *(GRAVE if app.verifier is not None else ())),
         inbox_keep_ms=round(settings.inbox.keep_s * 1000),
     )

@@ -467,14 +467,16 @@ class Admission:
 
 
 def is_directive(kind: PayloadType | None, message: Message) -> bool:
-    """Tell whether *message* asks its reader to do something: by performative, or by needing an idempotency key."""
+    """Tell whether *message* asks its reader to do something: by performative, or by needing an idempotency key.
+
+    A sender does not talk a type that needs a key out of it: only a type with a performative of its own is held to it.
+    """
     spoken = message.metadata.performative
-    if spoken is not None:
-        return spoken in DIRECTIVE
-    if kind is None:
-        return False
-    words = kind.terms.words
-    return any(word in DIRECTIVE for word in words) if words else "idempotency_key" in kind.terms.needs
+    words = () if kind is None else kind.terms.words
+    if words:
+        # A sealed one is among them: the gate `schema` has compared it.
+        return spoken in DIRECTIVE if spoken is not None else any(word in DIRECTIVE for word in words)
+    return spoken in DIRECTIVE or (kind is not None and "idempotency_key" in kind.terms.needs)
 
 
 def _check_classification(message: Message) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "LabelRules",
     "PLAIN",
     "begins_plainly",
+    "comes_from_outside",
     "effective_labels",
     "joined",
     "says_nothing",
@@ -82,6 +83,11 @@ def says_nothing(message: Message) -> bool:
         if stated.trust_level is not None or stated.data_classification is not None or stated.authority is not None:
             return False
     return True
+
+
+def comes_from_outside(message_type: str) -> bool:
+    """Tell whether messages of this type carry what comes from outside, unless their sender says better."""
+    return message_type in _OUTSIDE
 
 
 def begins_plainly(message: Message) -> bool:
@@ -163,6 +169,9 @@ def _lifts(until: list[Statement], rules: LabelRules) -> bool:
     """Tell whether the last of *until*, a `trust.lifted`, counts."""
     lifted = until[-1]
     if rules.may_lift is None or lifted.trust_level is None or lifted.trust_level not in LEVELS:
+        return False
+    if len(until) > 1 and until[-2].sender == lifted.sender:
+        # Nobody vouches for what it has sent itself.
         return False
     before = (
         LEAST_TRUSTED

@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "CLASSIFICATIONS",
     "DEFAULT_CLASSIFICATION",
+    "GRAVE",
     "INSTRUCTING",
     "LEAST_TRUSTED",
     "LEVELS",
@@ -36,6 +37,18 @@ LEVELS: Final = (
 LEAST_TRUSTED: Final = LEVELS[-1]
 INSTRUCTING: Final = "user_request"
 """The least level from which a directive message is handled, unless a policy rule names type and group."""
+
+GRAVE: Final = (
+    "approval.decision",
+    "auction.award",
+    "branch.create.request",
+    "command.request",
+    "pr.create.request",
+    "redrive.ordered",
+    "tool.call",
+    "workflow.start",
+)
+"""Types that are of high risk for every reader that has keys, whatever else they say (security S10)."""
 
 CLASSIFICATIONS: Final = ("public", "internal", "confidential", "restricted")
 """Data classifications, least sensitive first."""

@@ -7,16 +7,13 @@ setting must not turn sound messages into dead letters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from bus.errors import ConfigurationError
+from bus.trust.labels import GRAVE
 from bus.trust.policy import NO_POLICY
 from consumers.declaration import Declaration
 
 __all__ = ["check_hash_seed", "check_needs"]
-
-_GRAVE: Final = frozenset({"command.request", "tool.call"})
-"""Types that need a policy where there are keys, whatever their risk (design part two R3)."""
 
 
 def check_needs(app: Declaration, *, has_inbox: bool) -> None:
@@ -50,7 +47,7 @@ def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
                 f"{name} is of high risk, and without keys nothing of it is accepted: set trust.keys, or give the App "
                 "a verifier"
             )
-        if (subscription.kind.risk == "high" or name in _GRAVE) and app.verifier and app.policy is NO_POLICY:
+        if (subscription.kind.risk == "high" or name in GRAVE) and app.verifier and app.policy is NO_POLICY:
             yield (
                 f"{name} changes things, and there is no policy: set policy.file (`sealbus policy --help`), or say "
                 "policy.file = allow-all where everybody with a key may do everything"

@@ -18,8 +18,15 @@ from bus.protocol.envelope_rules import MAX_PARENTS
 from bus.protocol.sealing import Message
 from bus.trust.admission import Admission
 from bus.trust.authority import Granted, narrowed
-from bus.trust.effective_labels import EffectiveLabels, joined, says_nothing
-from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
+from bus.trust.effective_labels import EffectiveLabels, comes_from_outside, joined, says_nothing
+from bus.trust.labels import (
+    DEFAULT_CLASSIFICATION,
+    INSTRUCTING,
+    LEAST_TRUSTED,
+    LEVELS,
+    rank_of_classification,
+    rank_of_level,
+)
 from producers.sealing.options import Draft
 
 __all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first"]
@@ -84,7 +91,7 @@ def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
     """Return *draft*, which begins a conversation although *run* publishes it, with the labels of the run."""
     if run.adds_nothing and admission.is_open and says_nothing(run.message):
         return draft
-    return msgspec.structs.replace(draft, security=_security(draft.security, run.current, admission, is_lift=False))
+    return msgspec.structs.replace(draft, security=_security(draft.security, run.current, admission))
 
 
 def labelled(
@@ -104,7 +111,7 @@ def labelled(
     return msgspec.structs.replace(
         draft,
         authority=narrowed(draft.authority, granted),
-        security=_security(draft.security, labels, admission, is_lift=message_type == _LIFTING),
+        security=_security(draft.security, labels, admission, message_type),
         rests_on=rests_on,
     )
 
@@ -118,11 +125,13 @@ def _received(cause: Message, admission: Admission, run: RunLabels | None) -> tu
 
 
 def _security(
-    asked: Security | None, labels: EffectiveLabels, admission: Admission, *, is_lift: bool
+    asked: Security | None, labels: EffectiveLabels, admission: Admission, message_type: str = ""
 ) -> Security | None:
     given = asked or Security()
     claim, level = given.trust_level, labels.level
-    if claim is not None and not is_lift and rank_of_level(claim) < rank_of_level(level):
+    if claim is None and admission.writes_labels and comes_from_outside(message_type):
+        claim = LEAST_TRUSTED
+    if claim is not None and message_type != _LIFTING and rank_of_level(claim) < rank_of_level(level):
         because = f": {labels.path[-1]}" if labels.path else ""
         raise ContractError(
             f"claims {claim}, and what it rests on is {level}{because}",

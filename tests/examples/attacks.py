@@ -640,6 +640,12 @@ def redriven(message: Message, *headers: tuple[str, bytes]) -> NewRecord:
     return msgspec.structs.replace(record, headers=(*record.headers, origin, *headers))
 
 
+@attack("sb-extend-until for a command", "an expired command on the redrive topic, extended by a header", "expired")
+async def extended_command(w: World) -> NewRecord:
+    message = w.command(ago_s=3600, ttl_s=60)
+    return redriven(message, ("sb-extend-until", b"%d" % (w.bus.clock.now_ms() + 600_000)))
+
+
 @attack("hand-written sb-extend-until", "an expired transfer on the redrive topic, extended by a header", "expired")
 async def extended(w: World) -> NewRecord:
     message = w.seal("planner@svc", TransferOrdered(cents=1), ago_s=3600, ttl_s=60)
@@ -800,7 +806,6 @@ async def lifted_too_high(w: World) -> Message:
     "lifted by its author",
     "the planner, who may lift, lifts what it said itself",
     "untrusted_instruction",
-    open_because="nothing compares who lifts with whose message is lifted (T4)",
 )
 async def lifted_by_its_author(w: World) -> Message:
     memo = w.seal("planner@svc", Memo(text=INJECTED), level="model_generated", to="planner@svc")
@@ -836,7 +841,6 @@ async def silent_ticket(w: World) -> Message:
     "instruction renamed by its sender",
     "the same ticket with the performative `inform`",
     "untrusted_instruction",
-    open_because="`is_directive` believes the sealed performative of a type that has none of its own",
 )
 async def renamed_ticket(w: World) -> Message:
     return w.seal("model@svc", Ticket(text="do it"), idempotency_key="1", performative="inform")
@@ -1026,21 +1030,12 @@ async def replayed_memo(w: World) -> Message:
     return message
 
 
-@attack("extension below high risk", "an expired command on the redrive topic, extended by a header", "")
-async def extended_command(w: World) -> NewRecord:
-    message = w.command(ago_s=3600, ttl_s=60)
-    return redriven(message, ("sb-extend-until", b"%d" % (w.bus.clock.now_ms() + 600_000)))
-
-
 @attack("writer of the JWKS", "who may write the key file adds a key for the planner", "")
 async def writer_of_keys(w: World) -> Message:
     w.write_keys(eve={"principals": ["planner@svc"]})
     return w.command(key="eve@svc")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the worker of a tool seals the level of its run, user_request, into tool.result"
-)
 async def test_a_tool_that_says_no_level_gives_untrusted_content() -> None:
     ran: list[str] = []
     planner, *others = crew(ran)
