@@ -6,10 +6,9 @@ Implementations own keys, algorithms and key lifetimes; without a signer, messag
 
 from __future__ import annotations
 
-import base64
 import binascii
 import functools
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -199,13 +198,19 @@ def _is_header(fields: dict[str, object]) -> bool:
 
 
 def _to_base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=").decode("ascii")
+
+
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
+"""To the other alphabet; what is none of base64url becomes what is none of either."""
 
 
 def _from_base64url(text: str) -> bytes | None:
     """Decode *text*; return None for padding, a foreign character or non-zero spare bits."""
     try:
-        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        given = text.encode("ascii")
+        data = binascii.a2b_base64(given.translate(_FROM_URL) + b"=" * (-len(given) % 4), strict_mode=True)
     except (binascii.Error, ValueError):
         return None
-    return data if _to_base64url(data) == text else None
+    return data if binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=") == given else None

@@ -19,7 +19,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
 from bus.topics.names import group_of_agent, read_topic, reply_topic
 from bus.trust.authority import Granted, exceeding_member, received_authority
-from bus.trust.decision import Allow, Decision, NeedsApproval, decide, instruction_level
+from bus.trust.decision import Allow, Decision, Deny, NeedsApproval, decide, instruction_level
 from bus.trust.effective_labels import (
     PLAIN,
     EffectiveLabels,
@@ -43,6 +43,8 @@ GLANCE: Final = "glance"
 """The fast way: what it refuses is judged once more, and noted then."""
 
 _OPEN: Final = LabelRules()
+_NO_MATCH: Final = "no-match"
+_REPORT: Final = "error.reported"
 _UNTRUSTED: Final = "instructions-from"
 
 
@@ -328,6 +330,9 @@ class Admission:
         decision: Decision = decide(judged.rules, request)
         if isinstance(decision, Allow):
             return
+        if isinstance(decision, Deny) and decision.rule == _NO_MATCH and _is_report(judged.message):
+            # Whoever may handle a request may say that it died: nobody waits in silence. A deny rule still counts.
+            return
         action, actor = request.action, request.actor
         differing = () if isinstance(decision, NeedsApproval) else decision.differing
         self._deny(
@@ -477,6 +482,12 @@ def is_directive(kind: PayloadType | None, message: Message) -> bool:
         # A sealed one is among them: the gate `schema` has compared it.
         return spoken in DIRECTIVE if spoken is not None else any(word in DIRECTIVE for word in words)
     return spoken in DIRECTIVE or (kind is not None and "idempotency_key" in kind.terms.needs)
+
+
+def _is_report(message: Message) -> bool:
+    """Tell whether *message* tells an agent that its own message died."""
+    metadata = message.metadata
+    return metadata.message_type == _REPORT and metadata.correlation_id is not None and metadata.recipient is not None
 
 
 def _check_classification(message: Message) -> None:

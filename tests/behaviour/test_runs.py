@@ -13,7 +13,7 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.trust.file_policy import FilePolicy
 from producers.connection import Bus
-from sealbus import App, Context, Draft, PublishRejected, RequestTimedOut, Security, payload
+from sealbus import App, Context, Draft, PublishRejected, Reject, RequestFailed, RequestTimedOut, Security, payload
 
 
 @payload("run.order", version="1.0.0", performative="request")
@@ -170,3 +170,31 @@ async def test_a_request_to_nobody_is_answered_by_who_may_handle_it(policy: File
     async with other.test() as bus:
         with pytest.raises((RequestTimedOut, PublishRejected)):
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to=Agent(role="seller"), timeout_s=5)
+
+
+async def test_a_requester_is_told_of_a_death_without_a_rule_for_it(policy: FilePolicy) -> None:
+    app = App("shop@svc", policy=policy)
+
+    @app.on(Order)
+    async def book(order: Order) -> Booked:
+        raise Reject("sold out")
+
+    async with app.test() as bus:
+        with pytest.raises(RequestFailed) as caught:
+            await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to="shop@svc", timeout_s=5)
+        assert caught.value.reason == "rejected"
+
+
+async def test_an_answer_that_the_policy_forbids_is_a_dead_letter_and_not_a_loop(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY.replace('types = ["run.*"]', 'types = ["run.order"]', 1))
+    app = App("shop@svc", policy=FilePolicy(file))
+
+    @app.on(Order)
+    async def book(order: Order) -> Booked:
+        return Booked(sku=order.sku)
+
+    async with app.test() as bus:
+        with pytest.raises(RequestFailed):
+            await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to="shop@svc", timeout_s=5)
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
