@@ -37,7 +37,7 @@ from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
 from producers.sealing.options import Draft, Options, RequestOptions, draft_of
 from producers.sealing.run_labels import CURRENT_RUN
-from producers.sealing.sealed_record import SealedRecord, sealed_as
+from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
 from producers.stream import Source, publish_stream
 
@@ -96,28 +96,12 @@ class Bus:
         self._check_loop()
         if self._middleware:
             return await self._publishing(timeout_s, detached=detached)(draft_of(payload, options))
-        run = CURRENT_RUN.get()
-        if run is not None:
-            sealed = self._sealed(draft_of(payload, options), detached=detached)
+        sealer = self.publisher.sealer
+        if options or CURRENT_RUN.get() is not None:
+            sealed = sealer.seal_here(draft_of(payload, options), detached=detached)
         else:
-            sealed = (
-                self.publisher.sealer.seal(draft_of(payload, options))
-                if options
-                else self.publisher.sealer.seal_plain(payload)
-            )
+            sealed = sealer.seal_plain(payload)
         return await self.publisher.send(sealed, timeout_s=timeout_s)
-
-    def _sealed(self, draft: Draft, *, detached: bool = False) -> SealedRecord:
-        """Seal *draft*, caused by the message of the run that publishes it. Raises PublishRejected."""
-        sealer, run = self.publisher.sealer, CURRENT_RUN.get()
-        if run is None or run.over:
-            return sealer.seal(draft)
-        if detached:
-            return sealer.seal_detached(draft)
-        if (sealer.origin.sender.id, sealer.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
-            return sealer.seal(draft, cause=run.message, run=run)
-        # Nobody believes that another agent, or one in another namespace, goes on with the message.
-        return sealer.seal(draft, run=run)
 
     async def request(
         self,
@@ -145,10 +129,13 @@ class Bus:
         A handler that returns None sends no answer.
         """
         self._check_loop()
-        run = CURRENT_RUN.get()
-        if run is not None and (run.over or run.agent_id != self.publisher.sealer.origin.sender.id):
-            run = None
-        return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, **options)
+        reader = CURRENT_RUN.get()
+        if reader is None or reader.over:
+            return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        # What another agent's bus is told is read by this run, too, although it does not ask in its name.
+        is_own = reader.agent_id == self.publisher.sealer.origin.sender.id
+        run = reader if is_own and reader.message.metadata.namespace == self.namespace else None
+        return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, reader=reader, **options)
 
     @property
     def late_replies(self) -> Sequence[Message]:
@@ -178,7 +165,7 @@ class Bus:
             )
         timeout = self.publisher.settings.publish.timeout_s if timeout_s is None else timeout_s
         check_timeout(timeout)
-        if self._middleware:
+        if self._middleware or CURRENT_RUN.get() is not None:
             return publish_each(self._publishing(timeout), source)
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
@@ -186,7 +173,9 @@ class Bus:
         """Return the publish of a draft, with the middleware around it."""
 
         async def publish(draft: Draft) -> Receipt:
-            return await self.publisher.send(self._sealed(draft, detached=detached), timeout_s=timeout_s)
+            return await self.publisher.send(
+                self.publisher.sealer.seal_here(draft, detached=detached), timeout_s=timeout_s
+            )
 
         return around(publish, self._middleware)
 

@@ -22,11 +22,13 @@ from bus.protocol.signatures import Signer
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.settings.sources import given_to
+from bus.trust.opening import open_trust
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
 from producers.outcomes import PublishRejected
 from producers.sealing.options import Options, draft_of
-from producers.sealing.sealer import make_sealer
+from producers.sealing.run_labels import CURRENT_RUN
+from producers.sealing.sealer import make_sealer, sender_of
 
 __all__ = ["AsyncConnection", "Outbox"]
 
@@ -69,7 +71,11 @@ class Outbox:
             flags = given_to("Outbox", namespace=namespace)
             settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
         self._clock = clock or SystemClock()
-        self._sealer = make_sealer(settings, agent, clock=self._clock, signer=signer)
+        sender = sender_of(agent)
+        trust = open_trust(settings, sender.id or "", clock=self._clock, signer=signer)
+        self._sealer = make_sealer(
+            settings, sender, clock=self._clock, signer=trust.signer, verifier=trust.verifier, policy=trust.policy
+        )
 
     @property
     def namespace(self) -> str:
@@ -127,7 +133,10 @@ class Outbox:
         return rows[0]
 
     def _rows(self, payload: Any, options: Options) -> list[NewRow]:
-        sealed = self._sealer.seal(draft_of(payload, options)) if options else self._sealer.seal_plain(payload)
+        if options or CURRENT_RUN.get() is not None:
+            sealed = self._sealer.seal_here(draft_of(payload, options))
+        else:
+            sealed = self._sealer.seal_plain(payload)
         now_ms = self._clock.now_ms()
         return [row_of(each, now_ms) for each in (sealed.older, sealed) if each is not None]
 

@@ -104,11 +104,13 @@ class Requester:
         *,
         timeout_s: float,
         run: RunLabels | None = None,
+        reader: RunLabels | None = None,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        *run* is the run of a handler that asks: its message is the cause, and it takes the answer in. Raises
+        *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
+        in, by default the same. Raises
         PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed,
         UnexpectedReply, ClosedError.
         """
@@ -124,8 +126,8 @@ class Requester:
             else:
                 sealed = self._seal(draft, waiter, run)
                 answer, request = await self._answer(sealed, waiter, timeout_s), sealed.message
-            if run is not None:
-                run.take_in(answer.message)
+            if (reader := reader or run) is not None:
+                reader.take_in(answer.message)
             return _opened(answer, request, reply, asked)
         finally:
             self.waiting.close(waiter)

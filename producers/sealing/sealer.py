@@ -34,7 +34,7 @@ from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
-from producers.sealing.run_labels import RunLabels, labelled, labelled_first
+from producers.sealing.run_labels import CURRENT_RUN, RunLabels, labelled, labelled_first
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -118,6 +118,21 @@ class Sealer:
         except SigningError as error:
             raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
+
+    def seal_here(self, draft: Draft, *, detached: bool = False) -> SealedRecord:
+        """Seal *draft*, caused by the message of the run in which this is called, if it is in one (security S13).
+
+        *detached*: as the first message of a conversation all the same. Raises PublishRejected.
+        """
+        run = CURRENT_RUN.get()
+        if run is None or run.over:
+            return self.seal(draft)
+        if detached:
+            return self.seal_detached(draft)
+        if (self.origin.sender.id, self.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
+            return self.seal(draft, cause=run.message, run=run)
+        # Nobody believes that another agent, or one in another namespace, goes on with the message.
+        return self.seal(draft, run=run)
 
     def seal_detached(self, draft: Draft) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""

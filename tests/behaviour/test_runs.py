@@ -8,12 +8,25 @@ import msgspec
 import pytest
 
 from bus.errors import ContractError
+from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.trust.file_policy import FilePolicy
 from producers.connection import Bus
-from sealbus import App, Context, Draft, PublishRejected, Reject, RequestFailed, RequestTimedOut, Security, payload
+from sealbus import (
+    App,
+    Context,
+    Draft,
+    Outbox,
+    PublishRejected,
+    Receipt,
+    Reject,
+    RequestFailed,
+    RequestTimedOut,
+    Security,
+    payload,
+)
 
 
 @payload("run.order", version="1.0.0", performative="request")
@@ -24,6 +37,11 @@ class Order(msgspec.Struct):
 @payload("run.booked", version="1.0.0", performative="inform")
 class Booked(msgspec.Struct):
     sku: str
+
+
+@payload("run.page", version="1.0.0", performative="query")
+class Page(msgspec.Struct):
+    url: str
 
 
 def settings(**flags: object) -> Settings:
@@ -198,3 +216,52 @@ async def test_an_answer_that_the_policy_forbids_is_a_dead_letter_and_not_a_loop
         with pytest.raises(RequestFailed):
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to="shop@svc", timeout_s=5)
         assert [letter.reason for letter in bus.dead] == ["rejected"]
+
+
+async def test_publish_many_and_the_outbox_in_a_handler_go_on_with_its_message() -> None:
+    found: list[Bus] = []
+    rows: list[bytes] = []
+    outbox = Outbox("shop@svc", env={})
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> None:
+        context.taint("untrusted_content", "a page")
+        async for outcome in found[0].publish_many([Booked(sku="many")]):
+            assert isinstance(outcome, Receipt)
+        rows.append(outbox.seal(Booked(sku="outbox")).value)
+
+    async with app.test() as bus:
+        found.append(Bus(bus.as_agent("shop@svc").publisher, bus.transport))
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.raise_dead()
+        (many,) = bus.messages(Booked)
+        for message in (many, sealing.parse(rows[0])):
+            assert message.metadata.hops == 1
+            assert message.metadata.security == Security(trust_level="untrusted_content")
+        await found[0].requests.close()
+
+
+async def test_what_another_agents_bus_is_told_in_a_handler_is_read_by_its_run() -> None:
+    found: list[Bus] = []
+    levels: list[str] = []
+    app, web = App("shop@svc"), App("web@svc")
+
+    @web.on(Page)
+    async def read(page: Page) -> Draft:
+        return Draft(payload=Booked(sku="injected"), security=Security(trust_level="untrusted_content"))
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> None:
+        await found[0].request(Page(url="x"), Booked, timeout_s=5)
+        levels.append(context.labels.level)
+
+    async with app.test(web) as bus:
+        found.append(Bus(bus.as_agent("other@svc").publisher, bus.transport))
+        played = bus.as_agent("other@svc")
+        played.requests = found[0].requests
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.raise_dead()
+        assert levels == ["untrusted_content"]
