@@ -127,7 +127,9 @@ class KeyDirectory:
     def __init__(self, keys: Iterable[TrustedKey]) -> None:
         self.keys: Mapping[str, TrustedKey] = {key.kid: key for key in keys}
         self._checkers: dict[str, Callable[[bytes, bytes], bool]] = {}
-        self._verified: dict[tuple[str, bytes], bytes] = {}
+        # The newer half and the older half: one that is full takes the other's place, without looking for its oldest.
+        self._verified: dict[bytes, bytes] = {}
+        self._verified_before: dict[bytes, bytes] = {}
 
     def judge(
         self,
@@ -169,16 +171,16 @@ class KeyDirectory:
         return key is not None and key.may_sign(message_type)
 
     def _verifies(self, key: TrustedKey, signature: Signature, payload: bytes) -> bool:
-        place, digest = (key.kid, signature.raw), hashlib.sha256(payload).digest()
-        if self._verified.get(place) == digest:
+        place, digest = signature.raw + key.kid.encode(), hashlib.sha256(payload).digest()
+        if self._verified.get(place) == digest or self._verified_before.get(place) == digest:
             return True
         checker = self._checkers.get(key.kid)
         if checker is None:
             checker = self._checkers[key.kid] = (ed25519_checker if key.alg == ED25519 else hs256_checker)(key.material)
         if not checker(signature.raw, signature.header.encode("ascii") + b"." + payload):
             return False
-        if len(self._verified) >= _MOST_REMEMBERED:
-            del self._verified[next(iter(self._verified))]
+        if len(self._verified) >= _MOST_REMEMBERED // 2:
+            self._verified_before, self._verified = self._verified, {}
         self._verified[place] = digest
         return True
 

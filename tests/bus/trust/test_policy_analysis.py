@@ -174,7 +174,8 @@ def test_every_change_is_told_and_every_told_change_is_one() -> None:
 
 
 def test_a_difference_names_classes_and_parts() -> None:
-    new = POLICY.replace('"planner"', "").replace("task.**", "task.request*").replace('"ann@home"\nkind', '"ann@work"\nkind')
+    new = POLICY.replace('"planner"', "").replace("task.**", "task.request*")
+    new = new.replace('"ann@home"\nkind', '"ann@work"\nkind')
     difference = compare_policies(policy(POLICY), policy(new), types=["task.request", "task.plan.old"])
     assert difference.added == ("agent ann@work",)
     assert difference.removed == ("agent ann@home",)
