@@ -55,19 +55,19 @@ class KeyFolder:
 
     def add(self, agent_id: str, *, principals: Sequence[str], types: Sequence[str], not_before_ms: int) -> PrivateKey:
         """Make the first key of *agent_id*; refuse where it has one."""
-        with self._changed() as jwks:
+        with self._changed() as (jwks, private):
             file = self.private_file(agent_id)
             if file.exists():
                 raise ConfigurationError(
                     f"{agent_id} has a key, {file}: `sealbus keys rotate {agent_id}` makes its successor"
                 )
             key = _new_key(jwks, principals=principals, types=types, not_before_ms=not_before_ms)
-            self._write(file, pem_of(key), 0o600)
+            private[file] = pem_of(key)
         return key
 
     def announce(self, agent_id: str, *, not_before_ms: int) -> tuple[PrivateKey, PrivateKey]:
         """Publish the successor of the key of *agent_id*; return the present key and the successor, not yet in use."""
-        with self._changed() as jwks:
+        with self._changed() as (jwks, _):
             old = self.private_key(agent_id)
             entry = _entry(jwks, old.kid)
             key = _new_key(
@@ -80,31 +80,37 @@ class KeyFolder:
 
     def switch(self, agent_id: str, old: PrivateKey, new: PrivateKey, *, not_after_ms: int) -> None:
         """Sign with *new* from now on, and let *old* end at *not_after_ms*."""
-        with self._changed() as jwks:
+        with self._changed() as (jwks, _):
             _entry(jwks, old.kid)["not_after"] = format_ms(not_after_ms)
             self._write(self.private_file(agent_id), pem_of(new), 0o600)
 
     def revoke(self, kid: str, *, at_ms: int) -> TrustedKey:
         """Refuse everything that the key *kid* signs, from *at_ms* on. An earlier revocation stands."""
-        with self._changed() as jwks:
+        with self._changed() as (jwks, _):
             entry = _entry(jwks, kid)
-            before = entry.get("revoked_at")
-            entry["revoked_at"] = min(before, format_ms(at_ms)) if isinstance(before, str) else format_ms(at_ms)
+            before_ms = self.directory().keys[kid].revoked_at_ms
+            entry["revoked_at"] = format_ms(at_ms if before_ms is None else min(before_ms, at_ms))
         return self.directory().keys[kid]
 
     @contextmanager
-    def _changed(self) -> Iterator[dict[str, Any]]:
-        """Yield the JWKS to change it; write it if the body succeeds and it can be read back."""
+    def _changed(self) -> Iterator[tuple[dict[str, Any], dict[Path, bytes]]]:
+        """Yield the JWKS, and private key files to write after it; write them if the body succeeds.
+
+        A JWKS that could not be read back is not written, and nothing else then.
+        """
         with self._locked():
             jwks: dict[str, Any] = {"keys": []}
+            private: dict[Path, bytes] = {}
             if self.jwks.exists():
                 check_trusted_file(self.jwks)
                 self.directory()
                 jwks = json.loads(self.jwks.read_bytes())
-            yield jwks
+            yield jwks, private
             text = json.dumps(jwks, indent=2, sort_keys=True).encode() + b"\n"
             parse_keys({str(self.jwks): text}, domain=self._domain)
             self._write(self.jwks, text, 0o644)
+            for file, pem in private.items():
+                self._write(file, pem, 0o600)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

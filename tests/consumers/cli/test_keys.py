@@ -1,0 +1,427 @@
+"""`sealbus keys`, and the verbs that are given keys: publish, verify and tail."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+import pytest
+
+from bus.trust.key_directory import parse_keys
+from bus.trust.key_folder import KeyFolder
+from bus.trust.private_keys import read_private_key
+from tests.keyrings import jwks_of, key_of, write_keys
+
+
+def keys(folder: Any, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    """The objects that a verb prints."""
+    result = folder.call("keys", *words, "--output", "json")
+    assert result.exit_code == code, result.output + result.stderr
+    return list(folder.objects(result.stdout))
+
+
+def refused(folder: Any, *words: str, code: int) -> str:
+    """What a verb says that is refused, which is a sentence and no trace."""
+    result = folder.call("keys", *words)
+    assert result.exit_code == code, result.output + result.stderr
+    assert "Traceback" not in result.stderr
+    return str(result.stderr)
+
+
+def files(path: Path = Path("keys")) -> set[str]:
+    return {entry.name for entry in path.iterdir()} if path.exists() else set()
+
+
+# new
+
+
+def test_new_makes_a_private_key_and_publishes_its_other_half(folder: Any) -> None:
+    made = keys(folder, "new", "planner@svc", "worker@svc")
+    assert [one["agent"] for one in made] == ["planner@svc", "worker@svc"]
+    assert stat.S_IMODE(Path("keys").stat().st_mode) == 0o700
+    directory = parse_keys({"jwks": Path("keys/jwks.json").read_bytes()})
+    for one in made:
+        private = Path(one["private"])
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
+        assert read_private_key(private).kid == one["kid"]
+        assert directory.keys[one["kid"]].principals == {one["agent"]}
+        assert directory.keys[one["kid"]].types is None
+    assert stat.S_IMODE(Path("keys/jwks.json").stat().st_mode) == 0o644
+    assert len(files()) == 3
+    assert b'"d"' not in Path("keys/jwks.json").read_bytes()
+
+
+def test_new_says_the_settings_that_use_it(folder: Any) -> None:
+    told = folder.call("keys", "new", "planner@svc").stdout
+    assert "trust.keys = 'keys/jwks.json'" in told
+    assert "trust.key_file = 'keys'" in told
+
+
+def test_new_limits_the_types_of_a_key(folder: Any) -> None:
+    (made,) = keys(folder, "new", "reviewer@svc", "--types", "review.*", "--types", "status.update", "--dir", "a/b")
+    key = parse_keys({"jwks": Path("a/b/jwks.json").read_bytes()}).keys[made["kid"]]
+    assert key.types == ("review.*", "status.update")
+
+
+def test_new_refuses_a_second_key_and_names_rotate(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    before = Path("keys/jwks.json").read_bytes()
+    assert "sealbus keys rotate planner@svc" in refused(folder, "new", "planner@svc", code=78)
+    assert Path("keys/jwks.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a/../../b",
+        "..",
+        ".",
+        "~root",
+        "a b",
+        "a;rm -rf $HOME",
+        "opencode://code-reviewer",
+        "jwks",
+        "jwks.json",
+        "ÜNÏ@svc",
+        "名前@svc",
+        "x" * 256,
+        '{"a": 1}',
+        "%s%n",
+    ],
+)
+def test_any_agent_id_makes_a_file_within_the_folder(folder: Any, agent: str) -> None:
+    before = {path.name for path in folder.path.iterdir()}
+    (made,) = keys(folder, "new", agent)
+    assert Path(made["private"]).resolve().parent == Path("keys").resolve()
+    assert {path.name for path in folder.path.iterdir()} == before | {"keys"}
+    assert len(files()) == 2
+    (listed,) = keys(folder, "list")
+    assert listed["principals"] == [agent]
+    assert [one["kid"] for one in keys(folder, "show", agent)] == [made["kid"]]
+
+
+@pytest.mark.parametrize("agent", ["", "a\x1b[31m", "a\nb", "a\u202eb", "a\u2028b", "x" * 257])
+def test_what_is_no_agent_id_is_refused(folder: Any, agent: str) -> None:
+    told = refused(folder, "new", agent, code=2)
+    assert "\x1b" not in told
+    assert files() == set()
+
+
+def test_ids_that_read_alike_have_files_of_their_own(folder: Any) -> None:
+    keys(folder, "new", "a@svc", "A@svc", "a-svc", "a/svc")
+    assert len(files()) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("new",), 2),
+        (("new", "a@svc", "--types", "Task.*"), 78),
+        (("new", "a@svc", "--types", "*a*b*c*d*"), 78),
+        (("rotate",), 2),
+        (("rotate", "a@svc", "b@svc"), 2),
+        (("rotate", "a@svc", "--overlap", "soon"), 2),
+        (("rotate", "a@svc", "--overlap", "-1s"), 2),
+        (("rotate", "a@svc", "--overlap", "0s"), 2),
+        (("rotate", "a@svc", "--overlap", "1ms"), 78),
+        (("revoke",), 2),
+        (("revoke", "a@svc", "--at", "yesterday"), 2),
+        (("revoke", "a@svc"), 78),
+        (("show", "a@svc"), 78),
+        (("list",), 78),
+        (("check",), 78),
+        (("export",), 78),
+        (("export", "gone.pem"), 78),
+        (("publish",), 2),
+        (("list", "--dir", "agents.py"), 2),
+    ],
+)
+def test_wrong_arguments_leave_nothing_behind(folder: Any, words: tuple[str, ...], code: int) -> None:
+    refused(folder, *words, code=code)
+    assert {name for name in files() if not name.startswith(".")} == set()
+
+
+@pytest.mark.medium
+def test_two_at_once_lose_no_key(folder: Any) -> None:
+    command = [sys.executable, "-m", "consumers.cli", "keys", "new"]
+    running = [
+        subprocess.Popen(
+            [*command, f"agent-{number}@svc"], cwd=folder.path, env=folder.environment(), stdout=DEVNULL, stderr=DEVNULL
+        )
+        for number in range(4)
+    ]
+    assert [process.wait(30) for process in running] == [0] * 4
+    assert len(keys(folder, "list")) == 4
+    assert len(files()) == 5
+    keys(folder, "check")
+
+
+@pytest.mark.medium
+def test_of_two_that_make_the_same_key_one_does(folder: Any) -> None:
+    command = [sys.executable, "-m", "consumers.cli", "keys", "new", "planner@svc"]
+    running = [
+        subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stdout=DEVNULL, stderr=DEVNULL)
+        for _ in range(3)
+    ]
+    assert sorted(process.wait(30) for process in running) == [0, 78, 78]
+    (listed,) = keys(folder, "list")
+    private = next(Path("keys").glob("*.pem"))
+    assert read_private_key(private).kid == listed["kid"]
+
+
+# A folder that cannot be written.
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_full_or_read_only_folder_leaves_what_was_and_the_verb_can_be_repeated(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, fails_at: int, number: int
+) -> None:
+    keys(folder, "new", "worker@svc")
+    before = files()
+    calls = 0
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    told = refused(folder, "new", "planner@svc", code=78)
+    assert os.strerror(number) in told
+    monkeypatch.setattr(os, "fsync", real)
+    # No private key that nobody believes, and no half of a file.
+    assert files() == before
+    keys(folder, "new", "planner@svc")
+    directory = parse_keys({"jwks": Path("keys/jwks.json").read_bytes()})
+    private = KeyFolder(Path("keys")).private_key("planner@svc")
+    assert directory.keys[private.kid].principals == {"planner@svc"}
+    keys(folder, "check")
+
+
+def test_a_folder_that_is_a_file_is_refused(folder: Any) -> None:
+    Path("keys").write_text("x")
+    assert "keys cannot be used: File exists" in refused(folder, "new", "planner@svc", code=78)
+    refused(folder, "new", "planner@svc", "--dir", "keys", code=2)
+    refused(folder, "new", "planner@svc", "--dir", "keys/below", code=78)
+
+
+def test_a_jwks_that_others_may_write_is_not_gone_on_with(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    Path("keys/jwks.json").chmod(0o666)
+    for words in (("new", "worker@svc"), ("rotate", "planner@svc", "--overlap", "1ms"), ("list",), ("check",)):
+        assert "chmod go-w" in refused(folder, *words, code=78)
+    assert len(files()) == 2
+
+
+def test_a_broken_jwks_is_left_as_it_is(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    Path("keys/jwks.json").write_bytes(b'{"keys": [')
+    for words in (("new", "worker@svc"), ("rotate", "planner@svc", "--overlap", "1ms"), ("revoke", "planner@svc")):
+        assert "jwks.json" in refused(folder, *words, code=78)
+    assert Path("keys/jwks.json").read_bytes() == b'{"keys": ['
+    assert len(files()) == 2
+
+
+# list, show, export
+
+
+def test_list_and_show_print_public_members_alone(folder: Any) -> None:
+    keys(folder, "new", "planner@svc", "worker@svc")
+    private = KeyFolder(Path("keys")).private_key("planner@svc")
+    table = folder.call("keys", "list").stdout
+    assert table.splitlines()[0].split() == ["KID", "ALG", "AGENTS", "TYPES", "UNTIL", "STATE"]
+    assert len(table.splitlines()) == 3
+    (shown,) = keys(folder, "show", "planner@svc")
+    assert (shown["kid"], shown["state"], shown["principals"]) == (private.kid, "good", ["planner@svc"])
+    assert keys(folder, "show", private.kid) == [shown]
+    for text in (table, json.dumps(shown), json.dumps(keys(folder, "list"))):
+        assert private.secret.hex() not in text
+        assert '"d"' not in text
+    assert "the nearest is planner@svc" in refused(folder, "show", "plannr@svc", code=2)
+
+
+def test_a_shared_secret_is_never_shown(folder: Any) -> None:
+    shared = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+    jwk = {"kty": "oct", "alg": "HS256", "k": shared, "kid": "domain", "principals": ["planner@svc"]}
+    Path("keys").mkdir(mode=0o700)
+    Path("keys/jwks.json").write_text(json.dumps({"keys": [jwk]}))
+    Path("keys/jwks.json").chmod(0o600)
+    env = {"SEALBUS_TRUST__DOMAIN": "closed"}
+    for words in (("list",), ("list", "--output", "json"), ("show", "domain"), ("export",), ("check",)):
+        result = folder.call("keys", *words, env=env)
+        assert result.exit_code == 0, result.stderr
+        assert shared[:8] not in result.output + result.stderr
+    assert json.loads(folder.call("keys", "export", env=env).stdout) == {"keys": []}
+    Path("one.jwk").write_text(json.dumps(jwk))
+    Path("one.jwk").chmod(0o600)
+    assert "no public half" in refused(folder, "export", "one.jwk", code=78)
+
+
+def test_export_writes_what_others_can_believe(folder: Any) -> None:
+    keys(folder, "new", "planner@svc", "--types", "task.*")
+    exported = folder.call("keys", "export").stdout.encode()
+    assert parse_keys({"a": exported}).keys == parse_keys({"b": Path("keys/jwks.json").read_bytes()}).keys
+    private = str(next(Path("keys").glob("*.pem")))
+    one = parse_keys({"c": folder.call("keys", "export", private, "--agent", "planner@svc").stdout.encode()})
+    assert one.keys.keys() == parse_keys({"a": exported}).keys.keys()
+    nobody = parse_keys({"d": folder.call("keys", "export", private).stdout.encode()})
+    assert [key.principals for key in nobody.keys.values()] == [frozenset()]
+
+
+# rotate, revoke, check
+
+
+def test_rotate_replaces_the_private_key_and_lets_the_old_one_end(folder: Any) -> None:
+    (old,) = keys(folder, "new", "planner@svc", "--types", "task.*")
+    (made,) = keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    assert made["replaces"] == old["kid"] != made["kid"]
+    private = KeyFolder(Path("keys")).private_key("planner@svc")
+    assert private.kid == made["kid"]
+    assert stat.S_IMODE(Path(old["private"]).stat().st_mode) == 0o600
+    found = {one["kid"]: one for one in keys(folder, "list")}
+    assert "not_after" in found[old["kid"]]
+    assert "not_after" not in found[made["kid"]]
+    assert found[made["kid"]]["types"] == found[old["kid"]]["types"] == ["task.*"]
+    assert found[made["kid"]]["principals"] == ["planner@svc"]
+    keys(folder, "check")
+
+
+def test_revoke_counts_from_now_and_an_earlier_one_stands(folder: Any) -> None:
+    (made,) = keys(folder, "new", "planner@svc")
+    (first,) = keys(folder, "revoke", "planner@svc", "--at", "2026-01-31T12:00:00Z")
+    assert (first["state"], first["revoked_at"]) == ("revoked", "2026-01-31T12:00:00.000Z")
+    (second,) = keys(folder, "revoke", made["kid"])
+    assert second["revoked_at"] == first["revoked_at"]
+    (third,) = keys(folder, "revoke", made["kid"], "--at", "2026-01-01T00:00:00Z")
+    assert third["revoked_at"] == "2026-01-01T00:00:00.000Z"
+    (fault,) = keys(folder, "check", code=1)
+    assert "revoked" in fault["fault"]
+    assert "rotate planner@svc" in fault["fault"]
+
+
+def test_an_earlier_revocation_that_was_written_by_hand_stands(folder: Any) -> None:
+    (made,) = keys(folder, "new", "planner@svc")
+    path = Path("keys/jwks.json")
+    jwks = json.loads(path.read_bytes())
+    jwks["keys"][0]["revoked_at"] = "2026-01-31T12:00:00Z"
+    path.write_text(json.dumps(jwks))
+    (found,) = keys(folder, "revoke", made["kid"], "--at", "2026-01-31T12:00:00.500Z")
+    assert found["revoked_at"] == "2026-01-31T12:00:00.000Z"
+
+
+def test_revoke_of_an_agent_takes_all_its_keys(folder: Any) -> None:
+    keys(folder, "new", "planner@svc", "worker@svc")
+    keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    assert len(keys(folder, "revoke", "planner@svc")) == 2
+    states = sorted((one["principals"][0], one["state"]) for one in keys(folder, "list"))
+    assert states == [("planner@svc", "revoked"), ("planner@svc", "revoked"), ("worker@svc", "good")]
+
+
+def test_a_revoked_agent_gets_a_new_key_by_rotating(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    keys(folder, "revoke", "planner@svc")
+    keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    keys(folder, "check")
+    assert sorted(one["state"] for one in keys(folder, "list")) == ["good", "revoked"]
+
+
+def test_check_finds_what_needs_to_be_done(folder: Any) -> None:
+    (made,) = keys(folder, "new", "planner@svc")
+    assert keys(folder, "check") == []
+    path = Path("keys/jwks.json")
+    good = json.loads(path.read_bytes())
+    for members, said in (
+        ({"principals": []}, "signs for nobody"),
+        ({"not_after": "2026-01-01T00:00:00Z"}, "ended at"),
+    ):
+        path.write_text(json.dumps({"keys": [good["keys"][0] | members]}))
+        assert said in json.dumps(keys(folder, "check", code=1))
+    path.write_text(json.dumps({"keys": []}))
+    assert "nobody believes" in json.dumps(keys(folder, "check", code=1))
+    path.write_text(json.dumps(good))
+    Path(made["private"]).chmod(0o644)
+    assert "chmod 600" in json.dumps(keys(folder, "check", code=1))
+    Path(made["private"]).write_text("x")
+    Path(made["private"]).chmod(0o600)
+    assert Path(made["private"]).name in json.dumps(keys(folder, "check", code=1))
+
+
+# Verbs that are given keys.
+
+
+def published(folder: Any, *options: str) -> bytes:
+    """The sealed bytes of one message that planner@svc has published."""
+    sent = folder.call(
+        "publish", "job.run", "--app", "agents:app", "--agent", "planner@svc", *options, stdin='{"number":7}'
+    )
+    assert sent.exit_code == 0, sent.stderr
+    record = folder.objects(folder.call("tail", "job.run", "-n", "1", "--output", "json").stdout)[-1]
+    return json.dumps(record["value"], separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("named", ["folder", "file"])
+def test_publish_signs_with_a_key_file_and_verify_and_tail_believe_it(folder: Any, named: str) -> None:
+    (made,) = keys(folder, "new", "planner@svc")
+    value = published(folder, "--key-file", "keys" if named == "folder" else made["private"])
+    Path("message.json").write_bytes(value)
+    assert folder.call("verify", "message.json", "--jwks", "keys/jwks.json").exit_code == 0
+    assert folder.call("verify", "message.json", "--jwks", "keys", "--risk", "high").exit_code == 0
+    tailed = folder.call("tail", "job.run", "--all", "--verify", "--jwks", "keys/jwks.json")
+    assert tailed.exit_code == 0
+    assert "1 good, 0 bad" in tailed.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("unsigned", "signature_missing"),
+        ("unknown", "key_unknown"),
+        ("other", "sender_mismatch"),
+        ("revoked", "key_revoked"),
+    ],
+)
+def test_verify_and_tail_name_the_reason(folder: Any, how: str, reason: str) -> None:
+    write_keys(Path("keys"), "planner@svc", "eve@svc")
+    options = {"unsigned": (), "other": ("--key-file", "keys/eve.pem")}.get(how, ("--key-file", "keys/planner.pem"))
+    Path("message.json").write_bytes(published(folder, *options))
+    if how == "unknown":
+        Path("keys/jwks.json").write_bytes(jwks_of("eve@svc"))
+    if how == "revoked":
+        keys(folder, "revoke", key_of("planner@svc").kid)
+    result = folder.call("verify", "message.json", "--jwks", "keys/jwks.json", "--output", "json")
+    (answer,) = folder.objects(result.stdout)
+    assert (result.exit_code, answer["gate"], answer["reason"]) == (1, "authenticity", reason)
+    tailed = folder.call("tail", "job.run", "--all", "--verify", "--jwks", "keys/jwks.json")
+    assert tailed.exit_code == 1
+    assert f"0 good, 1 bad (1 {reason})" in tailed.stderr
+
+
+def test_keys_that_cannot_be_used_stop_the_verb(folder: Any) -> None:
+    Path("message.json").write_bytes(published(folder))
+    Path("open.json").write_bytes(jwks_of("planner@svc"))
+    Path("open.json").chmod(0o666)
+    Path("key.pem").write_text("x")
+    Path("key.pem").chmod(0o600)
+    for words in (
+        ("verify", "message.json", "--jwks", "gone.json"),
+        ("verify", "message.json", "--jwks", "open.json"),
+        ("tail", "job.run", "--verify", "--jwks", "open.json"),
+        ("publish", "job.run", "--app", "agents:app", "--key-file", "key.pem"),
+        ("publish", "job.run", "--app", "agents:app", "--key-file", "gone.pem"),
+    ):
+        result = folder.call(*words, stdin='{"number":7}')
+        assert result.exit_code == 78, (words, result.output, result.stderr)
+        assert "Traceback" not in result.stderr
