@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ __all__ = ["JWKS", "KeyFolder"]
 
 JWKS: Final = "jwks.json"
 _SEED_BYTES: Final = 32
+_LIMITS: Final = ("principals", "types", "namespaces")
 
 
 class KeyFolder:
@@ -61,7 +62,7 @@ class KeyFolder:
                 raise ConfigurationError(
                     f"{agent_id} has a key, {file}: `sealbus keys rotate {agent_id}` makes its successor"
                 )
-            key = _new_key(jwks, principals=principals, types=types, not_before_ms=not_before_ms)
+            key = _new_key(jwks, {"principals": list(principals), "types": list(types) or None}, not_before_ms)
             private[file] = pem_of(key)
         return key
 
@@ -70,12 +71,8 @@ class KeyFolder:
         with self._changed() as (jwks, _):
             old = self.private_key(agent_id)
             entry = _entry(jwks, old.kid)
-            key = _new_key(
-                jwks,
-                principals=entry.get("principals") or [agent_id],
-                types=entry.get("types") or [],
-                not_before_ms=not_before_ms,
-            )
+            # The successor has the same limits, also where they are empty.
+            key = _new_key(jwks, {name: entry.get(name) for name in _LIMITS}, not_before_ms)
         return old, key
 
     def switch(self, agent_id: str, old: PrivateKey, new: PrivateKey, *, not_after_ms: int) -> None:
@@ -149,18 +146,9 @@ class KeyFolder:
             raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _new_key(
-    jwks: dict[str, Any],
-    *,
-    principals: Sequence[str],
-    types: Sequence[str],
-    not_before_ms: int,
-    random: Callable[[int], bytes] = os.urandom,
-) -> PrivateKey:
-    key = new_private_key(random(_SEED_BYTES))
-    jwks["keys"].append(
-        public_jwk(key, principals=list(principals), types=list(types) or None, not_before=format_ms(not_before_ms))
-    )
+def _new_key(jwks: dict[str, Any], limits: dict[str, list[str] | None], not_before_ms: int) -> PrivateKey:
+    key = new_private_key(os.urandom(_SEED_BYTES))
+    jwks["keys"].append(public_jwk(key, **limits, not_before=format_ms(not_before_ms)))
     return key
 
 

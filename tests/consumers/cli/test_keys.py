@@ -299,6 +299,27 @@ def test_rotate_replaces_the_private_key_and_lets_the_old_one_end(folder: Any) -
     keys(folder, "check")
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"namespaces": ["agents"], "types": ["task.*"], "principals": ["planner@svc", "second@svc"]},
+        {"types": []},
+        {"principals": []},
+        {"namespaces": []},
+    ],
+)
+def test_rotate_widens_no_limit_of_a_key(folder: Any, limits: dict[str, list[str]]) -> None:
+    (old,) = keys(folder, "new", "planner@svc")
+    path = Path("keys/jwks.json")
+    jwks = json.loads(path.read_bytes())
+    jwks["keys"][0] |= limits
+    path.write_text(json.dumps(jwks))
+    (made,) = keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    directory = parse_keys({"jwks": path.read_bytes()}).keys
+    before, after = directory[old["kid"]], directory[made["kid"]]
+    assert (after.principals, after.types, after.namespaces) == (before.principals, before.types, before.namespaces)
+
+
 def test_revoke_counts_from_now_and_an_earlier_one_stands(folder: Any) -> None:
     (made,) = keys(folder, "new", "planner@svc")
     (first,) = keys(folder, "revoke", "planner@svc", "--at", "2026-01-31T12:00:00Z")
