@@ -591,6 +591,28 @@ async def test_a_redrive_passes_every_gate_again(tmp_path: Path) -> None:
         assert w.handled == []
 
 
+async def test_a_policy_that_changes_counts_within_a_second_also_for_messages_like_those_before(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        path = tmp_path / "policy.toml"
+        for _ in range(5):
+            assert await w.send(w.seal("planner@svc"), w.seal("planner@svc", Transfer())) == []
+        path.write_text(POLICY.replace('"user@people", "planner@svc"]\ntypes', '"user@people"]\ntypes'))
+        w.bus.clock.advance(1)
+        assert await w.send(w.seal("planner@svc"), w.seal("planner@svc", Transfer())) == ["unauthorized"] * 2
+        # One that cannot be used keeps the last good one; what is of high risk dies when that is too old.
+        for text, mode in (("[[rules]]", 0o600), (POLICY, 0o666)):
+            path.write_text(text)
+            path.chmod(mode)
+            w.bus.clock.advance(1)
+            assert await w.send(w.seal("planner@svc")) == ["unauthorized"]
+        assert await w.send(w.seal("user@people", Transfer())) == []
+        w.bus.clock.advance(901)
+        assert await w.send(w.seal("user@people"), w.seal("user@people", Transfer())) == ["unauthorized"]
+        path.chmod(0o600)
+        w.bus.clock.advance(1)
+        assert await w.send(w.seal("planner@svc"), w.seal("planner@svc", Transfer())) == []
+
+
 async def test_denials_become_events_ten_a_minute_and_then_a_count(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         seal = w.seal

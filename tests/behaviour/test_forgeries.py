@@ -1021,6 +1021,7 @@ async def test_a_key_file_that_is_swapped_under_a_running_worker_decides_within_
 async def test_high_risk_is_refused_when_the_keys_have_been_unusable_for_too_long(tmp_path: Path) -> None:
     handled: list[str] = []
     async with reading(tmp_path, handled) as (bus, path):
+        assert await _send(bus, record_of(Grammar(4, bus.clock.now_ms()).plan("high", 1).seal())) == []
         path.unlink()
         bus.clock.advance(901)
         grammar = Grammar(6, bus.clock.now_ms())
@@ -1051,3 +1052,52 @@ async def test_what_a_retired_key_has_sealed_in_its_time_stays_good(tmp_path: Pa
         )
         assert await _send(bus, record_of(caused.seal())) == []
         assert len(handled) == 7
+
+
+@pytest.mark.parametrize(("member", "reason"), [("revoked_at", "key_revoked"), ("not_after", "key_expired")])
+async def test_a_time_that_a_key_file_names_counts_when_it_comes(tmp_path: Path, member: str, reason: str) -> None:
+    """Without a change of any file, and for messages like those that passed a moment before."""
+    handled: list[str] = []
+    async with reading(tmp_path, handled) as (bus, path):
+        until_ms = bus.clock.now_ms() + 5000
+        write(path, jwks(bus.clock.now_ms(), **{"planner@svc": {member: format_ms(until_ms)}}))
+        bus.clock.advance(2)
+        number = 20
+
+        async def one_of_each() -> list[str]:
+            nonlocal number
+            number += 1
+            grammar = Grammar(number, bus.clock.now_ms())
+            return await _send(bus, *(record_of(grammar.plan(risk, 0, sender="planner@svc").seal()) for risk in RISKS))
+
+        for _ in range(3):
+            assert await one_of_each() == []
+        bus.clock.advance((until_ms - bus.clock.now_ms() - 2) / 1000)
+        assert await one_of_each() == []
+        bus.clock.advance(0.010)
+        assert await one_of_each() == [reason] * 3
+        assert len(handled) == 12
+
+
+async def test_a_message_like_one_that_has_passed_is_judged_as_any_other(tmp_path: Path) -> None:
+    """The quick way for known shapes verifies each signature."""
+    handled: list[str] = []
+    async with reading(tmp_path, handled) as (bus, _):
+        key, eve = key_of("planner@svc"), key_of("mallory@svc")
+        first = Grammar(30, bus.clock.now_ms()).plan("medium", 0, sender="planner@svc")
+
+        def alike(number: int) -> Plan:
+            message_id = uuid7(bus.clock.now_ms(), number.to_bytes(10, "big"))
+            return first.saying(message_id=message_id, conversation_id=message_id)
+
+        for number in range(20):
+            assert await _send(bus, record_of(alike(number).seal())) == []
+        flipped = _with_bytes(alike(20), lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]))
+        moved = edited(alike(21).seal(), signature=signature_of(alike(1).seal()))
+        payload = encode_statement(alike(22).seal().statement)
+        confused = edited(alike(22).seal(), signature=jws(header_of(key), payload, eve.sign))
+        forged = [flipped, moved, confused, edited(alike(23).seal(), signature=None), record_of(alike(24).seal(eve))]
+        good = [record_of(alike(number).seal()) for number in range(30, 40)]
+        found = await _send(bus, *good[:5], *forged, *good[5:])
+        assert sorted(found) == ["sender_mismatch", *["signature_invalid"] * 3, "signature_missing"]
+        assert len(handled) == 30
