@@ -75,7 +75,7 @@ _ALL = (
         name="verification-off",
         level="warning",
         why="types of high risk are handled, and no keys are configured: who sent a message is not proven",
-        cure="give the App a verifier, and publishers a signer",
+        cure="set trust.keys and trust.key_file (`sealbus keys new`), or give the App a verifier and a signer",
     ),
     AntiPattern(
         name="hard-coded-recipient",

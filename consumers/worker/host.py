@@ -25,6 +25,7 @@ from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.opening import open_trust
+from bus.trust.policy import NO_POLICY
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
 from consumers.deadletters.park_orders import ParkOrders, follow_orders
@@ -109,6 +110,7 @@ class Host:
         """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
         app, settings, guard = self._app, self._settings, self._guard
         check_needs(app, has_inbox=has_inbox(app, settings))
+        _warn_of_trust(app)
         resources = await self._opened.enter_async_context(opened_lifespans(app))
         member = _member_name(self._clock)
         worker = make_worker(
@@ -217,6 +219,22 @@ def check_groups(apps: Collection[Declaration]) -> None:
                 "agent in several files with Handlers and app.include(...), or start the app once"
             )
         groups[app.group] = app.agent_id
+
+
+def _warn_of_trust(app: Declaration) -> None:
+    """Say once what is only half configured."""
+    if app.verifier is not None and app.policy is NO_POLICY:
+        _log.warning(
+            "trust.no_policy",
+            agent=app.agent_id,
+            detail="everybody with a key may publish everything: set policy.file, or say allow-all",
+        )
+    if app.verifier is None and hasattr(app.policy, "rules"):
+        _log.warning(
+            "trust.policy_without_keys",
+            agent=app.agent_id,
+            detail="nobody is proven, so no rule about agents matches: set trust.keys",
+        )
 
 
 def trusting(app: Declaration, settings: Settings, clock: Clock) -> Declaration:
