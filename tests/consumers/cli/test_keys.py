@@ -446,3 +446,51 @@ def test_keys_that_cannot_be_used_stop_the_verb(folder: Any) -> None:
         result = folder.call(*words, stdin='{"number":7}')
         assert result.exit_code == 78, (words, result.output, result.stderr)
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('[trust]\nkeys = "gone.json"', "gone.json"),
+        ('[trust]\nkeys = "open.json"', "chmod go-w"),
+        ('[trust]\nkeys = "broken.json"', "broken.json"),
+        ('[trust]\nkey_file = "open.json"', "chmod 600"),
+        ('[policy]\nfile = "gone.toml"', "gone.toml"),
+        ('[policy]\nfile = "broken.json"', "broken.json"),
+    ],
+)
+def test_a_worker_does_not_start_with_keys_or_a_policy_that_cannot_be_used(folder: Any, config: str, said: str) -> None:
+    told = _worker_that_does_not_start(folder, config, within_s=30)
+    assert said in told
+
+
+@pytest.mark.medium
+@pytest.mark.xfail(
+    strict=True,
+    raises=subprocess.TimeoutExpired,
+    reason="consumers/worker/startup_checks.py asks the risk of the type, and not the one that trust.high_risk raises",
+)
+@pytest.mark.parametrize("keys_too", [True, False])
+def test_a_worker_does_not_start_without_a_policy_or_keys_for_a_type_whose_risk_is_raised(
+    folder: Any, keys_too: bool
+) -> None:
+    config = '[trust]\nhigh_risk = ["job.run"]\n' + ('keys = "good.json"' if keys_too else "")
+    assert "job.run" in _worker_that_does_not_start(folder, config, within_s=4)
+
+
+def _worker_that_does_not_start(folder: Any, config: str, *, within_s: float) -> str:
+    """What it says."""
+    for name, text, mode in (
+        ("good.json", jwks_of("planner@svc"), 0o600),
+        ("open.json", jwks_of("planner@svc"), 0o666),
+        ("broken.json", b"{", 0o600),
+        ("sealbus.toml", config.encode(), 0o600),
+    ):
+        Path(name).write_bytes(text)
+        Path(name).chmod(mode)
+    worker = folder.start("worker", "agents:app", "--config", "sealbus.toml")
+    _, told = worker.communicate(timeout=within_s)
+    assert worker.returncode == 78, told
+    assert "Traceback" not in told
+    return str(told)
