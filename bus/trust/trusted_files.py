@@ -34,6 +34,7 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
     """
     try:
         if not path.is_dir():
+            _check_link(path, path.parent.resolve())
             return [path]
         inside = path.resolve()
         found = sorted(entry for entry in path.iterdir() if entry.suffix in endings and not entry.name.startswith("."))
@@ -44,9 +45,13 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
     if len(found) > _MOST_FILES:
         raise ConfigurationError(f"the folder {path} holds {len(found)} files, at most {_MOST_FILES} are read")
     for entry in found:
-        if not entry.resolve().is_relative_to(inside):
-            raise ConfigurationError(f"{entry} is a link out of its folder, whose owner would choose what is trusted")
+        _check_link(entry, inside)
     return found
+
+
+def _check_link(path: Path, inside: Path) -> None:
+    if not path.resolve().is_relative_to(inside):
+        raise ConfigurationError(f"{path} is a link out of its folder, whose owner would choose what is trusted")
 
 
 def check_trusted_file(path: Path) -> None:

@@ -325,3 +325,17 @@ def test_a_change_of_the_same_size_and_second_is_seen(followed: Followed) -> Non
     os.utime(followed.path, ns=(before.st_atime_ns, before.st_mtime_ns))
     followed.clock.advance(1.0)
     assert followed.judge() == "sender_mismatch"
+
+
+def test_a_file_that_is_a_link_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "keys", tmp_path / "elsewhere"
+    for folder in (inside, outside):
+        folder.mkdir(mode=0o700)
+    (outside / "jwks.json").write_bytes(b"{}")
+    (inside / "jwks.json").symlink_to(outside / "jwks.json")
+    with pytest.raises(ConfigurationError, match="link out of its folder"):
+        files_of(inside / "jwks.json", (".json",))
+    (inside / "..data").mkdir(mode=0o700)
+    (inside / "..data" / "policy.toml").write_bytes(b"")
+    (inside / "policy.toml").symlink_to(inside / "..data" / "policy.toml")
+    assert files_of(inside / "policy.toml", (".toml",)) == [inside / "policy.toml"]
