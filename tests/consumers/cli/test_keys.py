@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -296,6 +297,32 @@ def test_rotate_replaces_the_private_key_and_lets_the_old_one_end(folder: Any) -
     assert "not_after" not in found[made["kid"]]
     assert found[made["kid"]]["types"] == found[old["kid"]]["types"] == ["task.*"]
     assert found[made["kid"]]["principals"] == ["planner@svc"]
+    keys(folder, "check")
+
+
+@pytest.mark.medium
+def test_a_rotation_that_is_interrupted_changes_nothing_for_who_signs(folder: Any) -> None:
+    (old,) = keys(folder, "new", "planner@svc")
+    rotating = folder.start("keys", "rotate", "planner@svc", "--overlap", "1h")
+    assert "it signs in 3600 s" in rotating.stderr.readline()
+    assert folder.end(rotating, signal.SIGINT) == 130
+    assert KeyFolder(Path("keys")).private_key("planner@svc").kid == old["kid"]
+    assert all(one["state"] == "good" and "not_after" not in one for one in keys(folder, "list"))
+    keys(folder, "check")
+    (made,) = keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    assert made["replaces"] == old["kid"]
+
+
+@pytest.mark.medium
+def test_two_rotations_at_once_leave_a_key_that_is_believed(folder: Any) -> None:
+    (old,) = keys(folder, "new", "planner@svc")
+    running = [folder.start("keys", "rotate", "planner@svc", "--overlap", "500ms") for _ in range(2)]
+    assert [process.wait(30) for process in running] == [0, 0]
+    found = {one["kid"]: one for one in keys(folder, "list")}
+    private = KeyFolder(Path("keys")).private_key("planner@svc")
+    assert len(found) == 3
+    assert "not_after" in found[old["kid"]]
+    assert "not_after" not in found[private.kid]
     keys(folder, "check")
 
 
