@@ -171,7 +171,8 @@ class KeyDirectory:
         return key is not None and key.may_sign(message_type)
 
     def _verifies(self, key: TrustedKey, signature: Signature, payload: bytes) -> bool:
-        place, digest = signature.raw + key.kid.encode(), hashlib.sha256(payload).digest()
+        # No kid holds a zero, so the two are told apart: what one key has signed is not taken for another's.
+        place, digest = key.kid.encode() + b"\0" + signature.raw, hashlib.sha256(payload).digest()
         if self._verified.get(place) == digest or self._verified_before.get(place) == digest:
             return True
         checker = self._checkers.get(key.kid)

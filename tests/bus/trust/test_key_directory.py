@@ -240,6 +240,17 @@ def test_the_memory_of_verified_signatures_accepts_no_other_payload_and_no_other
         assert keys.judge(theirs, statement(), payload, now_ms=NOW_MS) == "signature_invalid"
 
 
+def test_the_memory_takes_no_signature_of_one_key_for_that_of_a_key_whose_name_ends_alike() -> None:
+    mine = new_shared_secret(bytes(32), f"my-{DOMAIN.kid}")
+    keys = directory(shared(), shared(kid=mine.kid, k=to_base64url(mine.secret)), closed=True)
+    signature, payload = signed(statement(), mine)
+    assert keys.judge(signature, statement(), payload, now_ms=NOW_MS) is None
+    other, _ = signed(statement(), DOMAIN, alg="HS256")
+    for raw in (signature.raw + b"my-", b"my-" + signature.raw, signature.raw):
+        moved = msgspec.structs.replace(other, raw=raw)
+        assert keys.judge(moved, statement(), payload, now_ms=NOW_MS) == "signature_invalid"
+
+
 def test_the_memory_forgets_no_verdict_that_time_or_sender_changes() -> None:
     keys = directory(entry(revoked_at=format_ms(NOW_MS + 1), not_after=format_ms(NOW_MS)))
     assert verdict(keys, statement()) is None
