@@ -148,6 +148,9 @@ class KeyFolder:
 
 def _new_key(jwks: dict[str, Any], limits: dict[str, list[str] | None], not_before_ms: int) -> PrivateKey:
     key = new_private_key(os.urandom(_SEED_BYTES))
+    while key.kid.startswith("-"):
+        # On a command line it would be taken for an option.
+        key = new_private_key(os.urandom(_SEED_BYTES))
     jwks["keys"].append(public_jwk(key, **limits, not_before=format_ms(not_before_ms)))
     return key
 

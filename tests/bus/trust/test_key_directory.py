@@ -258,6 +258,16 @@ def test_the_memory_forgets_no_verdict_that_time_or_sender_changes() -> None:
     assert verdict(keys, statement(), append_ms=NOW_MS + 2 * KEPT_AFTER_END_MS) == "key_expired"
 
 
+def test_the_older_half_of_the_memory_accepts_no_other_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_directory, "_MOST_REMEMBERED", 8)
+    keys, other = directory(entry()), encode_statement(statement(message_id="other"))
+    remembered = [signed(statement(message_id=f"m-{number}")) for number in range(12)]
+    for signature, payload in remembered:
+        assert keys.judge(signature, statement(), payload, now_ms=NOW_MS) is None
+        for known, _ in remembered:
+            assert keys.judge(known, statement(), other, now_ms=NOW_MS) == "signature_invalid"
+
+
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_directory, "_MOST_REMEMBERED", 4)
     keys = directory(entry())

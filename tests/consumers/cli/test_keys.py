@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from bus.trust.key_directory import parse_keys
 from bus.trust.key_folder import KeyFolder
-from bus.trust.private_keys import read_private_key
+from bus.trust.private_keys import new_private_key, read_private_key
 from tests.keyrings import jwks_of, key_of, write_keys
 
 
@@ -57,6 +58,17 @@ def test_new_makes_a_private_key_and_publishes_its_other_half(folder: Any) -> No
     assert stat.S_IMODE(Path("keys/jwks.json").stat().st_mode) == 0o644
     assert len(files()) == 3
     assert b'"d"' not in Path("keys/jwks.json").read_bytes()
+
+
+def test_no_kid_is_taken_for_an_option(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = (number.to_bytes(32, "big") for number in itertools.count())
+    hyphen = next(seed for seed in numbers if new_private_key(seed).kid.startswith("-"))
+    seeds = itertools.chain([hyphen], numbers)
+    real = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: next(seeds) if size == len(hyphen) else real(size))
+    (made,) = keys(folder, "new", "planner@svc")
+    assert [one["kid"] for one in keys(folder, "show", made["kid"])] == [made["kid"]]
+    assert new_private_key(hyphen).kid != made["kid"]
 
 
 def test_new_says_the_settings_that_use_it(folder: Any) -> None:
