@@ -135,6 +135,9 @@ class Grammar:
         for index, name in enumerate(senders[:-1]):
             follower = senders[index + 1]
             to = draw.choice([None, None, Agent(id=follower), Agent(role="any")])
+            if follower == name:
+                # A sender may go on after its own message, whoever that was for.
+                to = draw.choice([to, Agent(id="somebody@else")])
             step = self._one(f"forge.{draw.choice(RISKS[1:])}", name, cause, links - index, to=to, namespace=namespace)
             cause = step.seal()
         to = draw.choice([None, None, Agent(id=READER), Agent(id=READER, role="other")])
@@ -745,6 +748,17 @@ def parent_of_another_message(_: Grammar, plan: Plan) -> NewRecord:
 @forgery("proof_invalid", links=(1, 2, 3))
 def other_cause_named(_: Grammar, plan: Plan) -> NewRecord:
     return record_of(plan.saying(causation_id=plan.other.message_id).seal())
+
+
+@forgery("proof_invalid", links=(2, 3))
+def id_of_an_ancestor(_: Grammar, plan: Plan) -> NewRecord:
+    return record_of(plan.saying(message_id=plan.chain[0].statement.message_id).seal())
+
+
+@forgery("malformed", links=(1, 2, 3))
+def its_own_cause(_: Grammar, plan: Plan) -> NewRecord:
+    message = plan.seal()
+    return record_of(message, value=_rewritten(message, "metadata", causation_id=message.message_id))
 
 
 @forgery("proof_invalid", links=(1, 2, 3))
