@@ -109,6 +109,11 @@ class KnownLayouts(Generic[T]):
             else native.core.Caster(FastParsed, Message, Verification, replace, is_canonical_object)
         )
 
+    @property
+    def are_of_use(self) -> bool:
+        """Whether messages can be cast at all: without compiled code they are not."""
+        return self._caster is not None
+
     def learn(self, message: Message, kind: PayloadCodec, known: T) -> None:
         """Remember the layout of *message*, if the last cast missed it for the second time.
 

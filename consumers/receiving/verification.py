@@ -23,6 +23,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
 from bus.trust.admission import GLANCE
+from bus.trust.effective_labels import says_nothing
 from bus.trust.labels import INSTRUCTING
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
@@ -86,7 +87,8 @@ class RecordVerifier:
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
-        delivery = self._judge_alike(record, partition, now_ms) or self._judge_fully(record, partition, now_ms)
+        delivery = self._judge_alike(record, partition, now_ms) if self._layouts.are_of_use else None
+        delivery = delivery or self._judge_fully(record, partition, now_ms)
         if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
             self._deprecations.look(delivery.subscription.kind, delivery.message)
         return delivery
@@ -96,6 +98,8 @@ class RecordVerifier:
         return raised_risk(kind, self._view.high_risk)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
+        if self._view.admission.is_open and says_nothing(message):
+            return
         subscription = self._view.subscriptions.get(message.message_type)
         threshold = INSTRUCTING if subscription is None else subscription.instructions_from
         self._view.admission.admit(message, kind, payload, how=how, instructions_from=threshold)
