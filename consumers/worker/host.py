@@ -109,7 +109,7 @@ class Host:
     async def start(self) -> None:
         """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
         app, settings, guard = self._app, self._settings, self._guard
-        check_needs(app, has_inbox=has_inbox(app, settings))
+        check_needs(app, has_inbox=has_inbox(app, settings), high_risk=settings.trust.high_risk)
         _warn_of_trust(app)
         resources = await self._opened.enter_async_context(opened_lifespans(app))
         member = _member_name(self._clock)

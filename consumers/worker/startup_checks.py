@@ -6,9 +6,10 @@ setting must not turn sound messages into dead letters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from bus.errors import ConfigurationError
+from bus.payloads.payload_types import raised_risk
 from bus.trust.labels import GRAVE
 from bus.trust.policy import NO_POLICY
 from consumers.declaration import Declaration
@@ -16,9 +17,12 @@ from consumers.declaration import Declaration
 __all__ = ["check_hash_seed", "check_needs"]
 
 
-def check_needs(app: Declaration, *, has_inbox: bool) -> None:
-    """Raise ConfigurationError, with the remedy, where messages of *app* could only die or wait."""
-    for fault in _faults(app, has_inbox=has_inbox):
+def check_needs(app: Declaration, *, has_inbox: bool, high_risk: Collection[str] = ()) -> None:
+    """Raise ConfigurationError, with the remedy, where messages of *app* could only die or wait.
+
+    *high_risk* are types whose risk the settings raise.
+    """
+    for fault in _faults(app, has_inbox=has_inbox, high_risk=high_risk):
         raise ConfigurationError(fault)
 
 
@@ -35,25 +39,26 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
         )
 
 
-def _faults(app: Declaration, *, has_inbox: bool) -> Iterator[str]:
+def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:
     for name, subscription in app.subscriptions.items():
         if subscription.dedup == "always" and not has_inbox:
             yield (
                 f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, "
                 "postgresql://user@host/database)"
             )
-        if subscription.kind.risk == "high" and app.verifier is None:
+        risk = raised_risk(subscription.kind, high_risk)
+        if risk == "high" and app.verifier is None:
             yield (
                 f"{name} is of high risk, and without keys nothing of it is accepted: set trust.keys, or give the App "
                 "a verifier"
             )
-        if (subscription.kind.risk == "high" or name in GRAVE) and app.verifier and app.policy is NO_POLICY:
+        if (risk == "high" or name in GRAVE) and app.verifier and app.policy is NO_POLICY:
             yield (
                 f"{name} changes things, and there is no policy: set policy.file (`sealbus policy --help`), or say "
                 "policy.file = allow-all where everybody with a key may do everything"
             )
     for kind in app.published:
-        if kind.risk == "high" and app.signer is None:
+        if raised_risk(kind, high_risk) == "high" and app.signer is None:
             yield (
                 f"{kind.name} is of high risk, which no receiver accepts unsigned: set trust.key_file, or give the App "
                 "a signer"

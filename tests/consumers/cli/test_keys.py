@@ -505,11 +505,6 @@ def test_a_worker_does_not_start_with_keys_or_a_policy_that_cannot_be_used(folde
 
 
 @pytest.mark.medium
-@pytest.mark.xfail(
-    strict=True,
-    raises=subprocess.TimeoutExpired,
-    reason="consumers/worker/startup_checks.py asks the risk of the type, and not the one that trust.high_risk raises",
-)
 @pytest.mark.parametrize("keys_too", [True, False])
 def test_a_worker_does_not_start_without_a_policy_or_keys_for_a_type_whose_risk_is_raised(
     folder: Any, keys_too: bool
