@@ -93,6 +93,8 @@ def _changed(space: RequestSpace) -> Iterator[tuple[Answer, Answer, Request]]:
     seen: dict[tuple[str, str | None, Answer, Answer], set[str]] = {}
     for action in ACTIONS:
         for parties in space.parties(action == "publish"):
+            if space.same_at(action, parties):
+                continue
             for pair in itertools.permutations(ANSWERS, 2):
                 reported = seen.setdefault((action, parties.actor, *pair), set())
                 yield from _of_types(space, action, parties, pair, reported)

@@ -7,6 +7,7 @@ so the search first fixes the action and the parties, and what is left is a conj
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -204,6 +205,15 @@ class RequestSpace:
             if left is not None:
                 return self._request(action, parties, left)
         return None
+
+    def same_at(self, action: str, parties: RequestParties) -> bool:
+        """Tell whether all policies have the same live rules and facts of agents here, and so the same answers."""
+        worlds = [_world(view, action, parties) for view in self.views]
+        for agent in dict.fromkeys((parties.actor, *parties.via)):
+            said = [_live(world if agent == parties.actor else world.of(agent), agent) for world in worlds]
+            if any(one != said[0] for one in said):
+                return False
+        return True
 
     def answers(self, policy: int, wanted: Iterable[Answer]) -> Goal:
         """Return the goal that the policy of that number gives one of the *wanted* answers."""
@@ -418,6 +428,34 @@ class RequestSpace:
         alone = tuple(all(self._is_interpreter(index, sender) for sender in via) for index in self._indices)
         return self._said(actor, via, True), self._said(actor, via, False), alone
 
+    def _classes(self, actor: str | None) -> Callable[[tuple[str, ...]], object]:
+        """Return what tells the class of a chain behind *actor*, as a number.
+
+        Senders of one kind are alike in all that a class can say, so a class is computed once for a chain of kinds.
+        """
+        numbers: dict[object, int] = {}
+        known: dict[tuple[object, ...], int] = {}
+        kinds: dict[object, int] = {}
+        kind_of = {sender: kinds.setdefault(self._kind(actor, sender), len(kinds)) for sender in self.agents}
+
+        def class_of(via: tuple[str, ...]) -> int:
+            key = tuple([kind_of[sender] for sender in via])
+            found = known.get(key)
+            if found is None:
+                found = known[key] = numbers.setdefault(self._class(actor, via), len(numbers))
+            return found
+
+        return class_of
+
+    def _kind(self, actor: str | None, sender: str) -> object:
+        """Return all of a sender that `_class` looks at."""
+        asked = tuple(
+            (index.via.of(sender), index.policy.agent(sender).owner) if index.asks_via else None
+            for index in self._indices
+        )
+        alone = tuple(self._is_interpreter(index, sender) for index in self._indices)
+        return asked, alone, sender == actor, self._named["via"].match(sender)
+
     def _standing(self, sender: str) -> object:
         """Return what a sender may do itself."""
         return tuple((index.of_actor(sender), self._is_interpreter(index, sender)) for index in self._indices)
@@ -429,16 +467,18 @@ class RequestSpace:
         each class and sender one in which the sender is. A denial needs no more than one sender, and an allowance no
         more than those that add something.
         """
+        class_of = self._classes(actor)
+        standing_of = functools.cache(self._standing)
         members: dict[object, str] = {}
         for sender in self.agents:
-            standing = self._standing(sender) if deputy else None
-            members.setdefault((self._class(actor, (sender,)), sender == actor, standing), sender)
+            standing = standing_of(sender) if deputy else None
+            members.setdefault((class_of((sender,)), sender == actor, standing), sender)
         found: dict[object, tuple[str, ...]] = {}
         covered: set[object] = set()
 
         def take(via: tuple[str, ...]) -> bool:
-            said = self._class(actor, via)
-            standings = frozenset(map(self._standing, via)) if deputy else None
+            said = class_of(via)
+            standings = frozenset(map(standing_of, via)) if deputy else None
             if (said, standings) in found:
                 return False
             if len(found) > _MAX_CHAINS:
@@ -451,11 +491,11 @@ class RequestSpace:
         fresh: list[tuple[str, ...]] = [()]
         while fresh:
             longer = [(*via, sender) for via in fresh for sender in members.values() if sender not in via]
-            fresh = [via for via in longer if self._class(actor, via) != self._class(actor, via[:-1]) and take(via)]
+            fresh = [via for via in longer if class_of(via) != class_of(via[:-1]) and take(via)]
         if deputy:
             for via, sender in itertools.product(list(found.values()), members.values()):
                 longest = (*via, sender)
-                if sender not in via and (self._class(actor, longest), self._standing(sender)) not in covered:
+                if sender not in via and (class_of(longest), standing_of(sender)) not in covered:
                     take(longest)
         return list(found.values())
 
@@ -494,6 +534,13 @@ def _world(view: PolicyView, action: str, parties: RequestParties) -> World:
         sure &= true
         maybe &= possible
     return World(view, action, parties, sure, maybe)
+
+
+def _live(world: World, agent: str | None) -> object:
+    """Return the rules that may be true when *agent* asks, those not yet false, and what the limits ask of it."""
+    rules = world.view.index.rules
+    sure, maybe = ({rules[at].id: rules[at] for at in bits_of(mask)} for mask in (world.sure, world.maybe))
+    return sure, maybe, _limits(world.view.index, agent)
 
 
 def _all_of(goals: Sequence[Goal], worlds: Sequence[World], scenario: Scenario) -> Iterator[Scenario]:
