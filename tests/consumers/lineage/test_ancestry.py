@@ -32,8 +32,8 @@ REGISTRY = Registry([Step, Note])
 
 def risk_of(name: str) -> Risk:
     kind = REGISTRY.get(name)
-    assert kind is not None
-    return kind.risk
+    # A changed byte may make another type of it.
+    return "medium" if kind is None else kind.risk
 
 
 def judged(records: Sequence[tuple[Record, str]], message_id: str, **options: Any) -> Ancestry | None:
