@@ -6,14 +6,14 @@ Implementations own keys, algorithms and key lifetimes; without a signer, messag
 
 from __future__ import annotations
 
-import binascii
 import functools
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from bus.errors import ContractError, SigningError, text_of
 from bus.protocol import canonical
+from bus.protocol.base64url import from_base64url, to_base64url
 from bus.protocol.envelope import Statement
 from bus.protocol.reasons import GATES
 
@@ -115,7 +115,7 @@ def sign(payload: bytes, signer: Signer) -> str:
         )
     if not isinstance(raw, bytes) or not raw:
         raise SigningError("the signer made no bytes")
-    return f"{header}..{_to_base64url(raw)}"
+    return f"{header}..{to_base64url(raw)}"
 
 
 def parse_signature(text: str) -> Signature | None:
@@ -123,7 +123,7 @@ def parse_signature(text: str) -> Signature | None:
     if len(text) > MAX_SIGNATURE_CHARS:
         return None
     header, dots, tail = text.partition("..")
-    named, raw = _parse_header(header), _from_base64url(tail)
+    named, raw = _parse_header(header), from_base64url(tail)
     if not dots or named is None or not raw:
         return None
     return Signature(alg=named[0], kid=named[1], header=header, raw=raw)
@@ -170,7 +170,7 @@ def check_signature(
 @functools.lru_cache(maxsize=1024)
 def _parse_header(header: str) -> tuple[str, str] | None:
     """Return alg and kid of a protected header; None for another form. The same few keys sign most messages."""
-    protected = _from_base64url(header)
+    protected = from_base64url(header)
     if not protected:
         return None
     try:
@@ -184,7 +184,7 @@ def _parse_header(header: str) -> tuple[str, str] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _header(alg: str, kid: str) -> str:
-    return _to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
+    return to_base64url(canonical.encode({"alg": alg, "b64": False, "crit": ["b64"], "kid": kid}))
 
 
 def _is_header(fields: dict[str, object]) -> bool:
@@ -195,22 +195,3 @@ def _is_header(fields: dict[str, object]) -> bool:
         and fields["b64"] is False
         and fields["crit"] == ["b64"]
     )
-
-
-def _to_base64url(data: bytes) -> str:
-    return binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=").decode("ascii")
-
-
-_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
-_FROM_URL: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""To the other alphabet; what is none of base64url becomes what is none of either."""
-
-
-def _from_base64url(text: str) -> bytes | None:
-    """Decode *text*; return None for padding, a foreign character or non-zero spare bits."""
-    try:
-        given = text.encode("ascii")
-        data = binascii.a2b_base64(given.translate(_FROM_URL) + b"=" * (-len(given) % 4), strict_mode=True)
-    except (binascii.Error, ValueError):
-        return None
-    return data if binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=") == given else None

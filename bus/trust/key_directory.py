@@ -10,8 +10,6 @@ order of PROTOCOL.md section 7. `bus.trust.key_files` reads the files, `bus.trus
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 import hashlib
 import json
@@ -25,9 +23,10 @@ import msgspec
 from bus.errors import ConfigurationError, ContractError
 from bus.nearest import nearest
 from bus.protocol import canonical
+from bus.protocol.base64url import from_base64url, to_base64url
 from bus.protocol.envelope import Statement
 from bus.protocol.identifiers import is_text_id
-from bus.protocol.signatures import Signature
+from bus.protocol.signatures import Signature, signing_input
 from bus.protocol.timestamps import parse_ms
 from bus.trust.signature_algorithms import (
     ED25519,
@@ -46,8 +45,6 @@ __all__ = [
     "TrustedKey",
     "parse_keys",
     "thumbprint",
-    "to_base64url",
-    "unpadded_bytes",
 ]
 
 Domain = Literal["open", "closed"]
@@ -178,7 +175,7 @@ class KeyDirectory:
         checker = self._checkers.get(key.kid)
         if checker is None:
             checker = self._checkers[key.kid] = (ed25519_checker if key.alg == ED25519 else hs256_checker)(key.material)
-        if not checker(signature.raw, signature.header.encode("ascii") + b"." + payload):
+        if not checker(signature.raw, signing_input(signature.header, payload)):
             return False
         if len(self._verified) >= _MOST_REMEMBERED // 2:
             self._verified_before, self._verified = self._verified, {}
@@ -206,22 +203,6 @@ def thumbprint(public: bytes) -> str:
     """Return the RFC 7638 thumbprint of the Ed25519 key *public*, as base64url."""
     members = {"crv": ED25519, "kty": "OKP", "x": to_base64url(public)}
     return to_base64url(hashlib.sha256(canonical.encode(members)).digest())
-
-
-def to_base64url(data: bytes) -> str:
-    """Return *data* as base64url without padding."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def unpadded_bytes(text: object) -> bytes | None:
-    """Return the bytes of *text*, base64url without padding and with zero spare bits; None for anything else."""
-    if not isinstance(text, str) or not text.isascii():
-        return None
-    try:
-        data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return data if to_base64url(data) == text else None
 
 
 def _listed(name: str, text: bytes) -> list[object]:
@@ -280,7 +261,7 @@ def _check_members(jwk: dict[str, Any], where: str) -> None:
 def _material(jwk: dict[str, Any], where: str, domain: Domain) -> tuple[str, bytes]:
     kind, alg = jwk.get("kty"), jwk.get("alg")
     if kind == "OKP" and jwk.get("crv") == ED25519 and alg == ED25519:
-        public = unpadded_bytes(jwk.get("x"))
+        public = from_base64url(jwk.get("x"))
         if public is None or not is_strong_point(public):
             raise ConfigurationError(f"{where}: x is no public key of Ed25519")
         return alg, public
@@ -290,7 +271,7 @@ def _material(jwk: dict[str, Any], where: str, domain: Domain) -> tuple[str, byt
                 f"{where} is a shared secret (HS256), with which every receiver could sign: use Ed25519, or say "
                 'trust.domain = "closed" where all of them are one'
             )
-        secret = unpadded_bytes(jwk.get("k"))
+        secret = from_base64url(jwk.get("k"))
         if secret is None or len(secret) != SECRET_BYTES:
             raise ConfigurationError(f"{where}: k is not base64url of {SECRET_BYTES} bytes")
         return alg, secret

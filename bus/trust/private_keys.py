@@ -16,7 +16,8 @@ import msgspec
 from bus.clock import Clock, SystemClock
 from bus.errors import ConfigurationError, ContractError
 from bus.protocol import canonical
-from bus.trust.key_directory import thumbprint, to_base64url, unpadded_bytes
+from bus.protocol.base64url import from_base64url, to_base64url
+from bus.trust.key_directory import thumbprint
 from bus.trust.signature_algorithms import ED25519, HS256, SECRET_BYTES, ed25519_private_key, hs256_signature
 from bus.trust.trusted_files import Reloaded, check_secret_file, files_of, read_files
 
@@ -139,14 +140,14 @@ def _from_jwk(name: str, text: bytes) -> PrivateKey:
     except ContractError as error:
         raise ConfigurationError(f"{name} is neither PEM nor a JWK") from error
     if isinstance(jwk, dict) and jwk.get("kty") == "OKP" and jwk.get("crv") == ED25519:
-        seed = unpadded_bytes(jwk.get("d"))
+        seed = from_base64url(jwk.get("d"))
         if seed is not None and len(seed) == SECRET_BYTES:
             key = new_private_key(seed)
             if jwk.get("kid", key.kid) != key.kid or jwk.get("x", to_base64url(key.public)) != to_base64url(key.public):
                 raise ConfigurationError(f"{name}: kid and x are not those of the private key d")
             return key
     if isinstance(jwk, dict) and jwk.get("kty") == "oct" and jwk.get("alg") == HS256:
-        secret, kid = unpadded_bytes(jwk.get("k")), jwk.get("kid")
+        secret, kid = from_base64url(jwk.get("k")), jwk.get("kid")
         if secret is not None and len(secret) == SECRET_BYTES and isinstance(kid, str):
             return new_shared_secret(secret, kid)
     raise ConfigurationError(f"{name} is no private JWK of Ed25519 (kty OKP, d) or HS256 (kty oct, k, kid)")

@@ -16,9 +16,10 @@ import click
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.nearest import nearest
+from bus.protocol.base64url import to_base64url
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
-from bus.trust.key_directory import KeyDirectory, TrustedKey, parse_keys, to_base64url
+from bus.trust.key_directory import KeyDirectory, TrustedKey, parse_keys
 from bus.trust.key_folder import JWKS, KeyFolder
 from bus.trust.private_keys import public_jwk, read_private_key
 from bus.trust.signature_algorithms import ED25519

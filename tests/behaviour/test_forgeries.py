@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from bus.protocol import canonical, sealing
+from bus.protocol.base64url import to_base64url
 from bus.protocol.envelope import Addressee, Agent, Link, Metadata, Routing, Security, Statement
 from bus.protocol.identifiers import uuid7
 from bus.protocol.proof_chain import encode_statement
@@ -27,7 +28,6 @@ from bus.protocol.signatures import signing_input
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
-from bus.trust.key_directory import to_base64url
 from bus.trust.private_keys import PrivateKey, new_shared_secret, public_jwk
 from consumers.testing import AppBus
 from sealbus import App, Context, payload

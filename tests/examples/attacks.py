@@ -461,7 +461,7 @@ def jws(message: Message, header: dict[str, Any], signing: Callable[[bytes], byt
 
 
 def base64url(data: bytes) -> str:
-    from bus.trust.key_directory import to_base64url
+    from bus.protocol.base64url import to_base64url
 
     return to_base64url(data)
 

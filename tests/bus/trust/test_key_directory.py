@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from bus.errors import ConfigurationError
 from bus.protocol import signatures
+from bus.protocol.base64url import to_base64url
 from bus.protocol.envelope import Statement
 from bus.protocol.proof_chain import encode_statement
 from bus.protocol.signatures import Signature
 from bus.protocol.timestamps import format_ms
 from bus.trust import key_directory
-from bus.trust.key_directory import KEPT_AFTER_END_MS, KeyDirectory, parse_keys, thumbprint, to_base64url
+from bus.trust.key_directory import KEPT_AFTER_END_MS, KeyDirectory, parse_keys, thumbprint
 from bus.trust.private_keys import PrivateKey, new_shared_secret, public_jwk
 from tests.keyrings import jwks_of, key_of
 

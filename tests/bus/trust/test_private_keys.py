@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from bus.clock import ManualClock
 from bus.errors import ConfigurationError
 from bus.protocol import signatures
-from bus.trust.key_directory import to_base64url
+from bus.protocol.base64url import to_base64url
 from bus.trust.private_keys import FileSigner, pem_of, public_jwk, read_private_key
 from bus.trust.signature_algorithms import ed25519_checker, hs256_checker
 from tests.keyrings import key_of

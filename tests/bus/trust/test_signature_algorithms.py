@@ -14,9 +14,9 @@ from joserfc.errors import BadSignatureError
 from joserfc.jwk import OctKey, OKPKey
 
 from bus.protocol import signatures
+from bus.protocol.base64url import to_base64url
 from bus.protocol.envelope import Statement
 from bus.protocol.proof_chain import encode_statement
-from bus.trust.key_directory import to_base64url
 from bus.trust.private_keys import PrivateKey, new_private_key, new_shared_secret, public_jwk
 from bus.trust.signature_algorithms import ed25519_checker, ed25519_private_key, hs256_checker, is_strong_point
 
