@@ -8,7 +8,7 @@ again each time, by the policy of now. Pure but for the policy's file, which is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from bus.protocol.envelope import Statement
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
 from bus.topics.names import group_of_agent, read_topic, reply_topic
-from bus.trust.authority import Granted, exceeding_member, received_authority
+from bus.trust.authority import Granted, exceeding_member, members_of, received_authority
 from bus.trust.decision import Allow, Decision, Deny, NeedsApproval, decide, instruction_level
 from bus.trust.effective_labels import (
     PLAIN,
@@ -29,7 +29,7 @@ from bus.trust.effective_labels import (
     says_nothing,
 )
 from bus.trust.facts import Request
-from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, LEVELS, rank_of_classification, rank_of_level
+from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification
 from bus.trust.policy import NO_POLICY, Policy
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.signature_algorithms import HS256
@@ -45,7 +45,6 @@ GLANCE: Final = "glance"
 _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _REPORT: Final = "error.reported"
-_UNTRUSTED: Final = "instructions-from"
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +134,7 @@ class Admission:
         """Return the effective labels of *message*."""
         if self.is_open and says_nothing(message):
             return PLAIN
-        return effective_labels(message, self._label_rules())
+        return effective_labels(message, self._label_rules(self._rules()))
 
     def authority(self, message: Message) -> Granted:
         """Return what *message* allows its reader. Raises ContractError where it exceeds its cause."""
@@ -164,15 +163,27 @@ class Admission:
             return
         if not plain:
             self._check_chain(message, rules)
-        labels = effective_labels(message, self._label_rules())
+        labels, threshold = effective_labels(message, self._label_rules(rules)), instructions_from
         if rules is not None:
             if self._is_stale() and (kind is None or kind.risk == "high"):
                 raise _refused("the policy has been unreadable for too long: high risk is refused")
-            self._check_parties(_Judged(message, kind, payload, labels, rules, how))
-        if is_directive(kind, message) and labels.is_below(
-            self._threshold(instructions_from, message, kind, payload, labels)
-        ):
-            self._deny(message, _UNTRUSTED, action="handle", actor=self._party.agent_id, how=how, rules=rules)
+            judged = _Judged(message, kind, payload, labels, rules, how)
+            reading = self._request("handle", self._party.agent_id, judged)
+            self._check_parties(judged, reading)
+            if threshold == INSTRUCTING:
+                # A stricter one of the handler stands, whatever a rule names.
+                threshold = instruction_level(rules, reading)
+        if is_directive(kind, message) and labels.is_below(threshold):
+            self._deny(
+                message,
+                "instructions-from",
+                action="handle",
+                actor=self._party.agent_id,
+                how=how,
+                rules=rules,
+                differing=("level",),
+                reason="untrusted_instruction",
+            )
             because = f": {labels.path[-1]}" if labels.path else ""
             raise ContractError(
                 f"its level is {labels.level}, from which nobody takes instructions here{because}",
@@ -180,14 +191,12 @@ class Admission:
                 "untrusted_instruction",
             )
 
-    def check_outgoing(
-        self, message: Message, kind: PayloadType, payload: object, *, labels: EffectiveLabels | None = None
-    ) -> None:
+    def check_outgoing(self, message: Message, kind: PayloadType, payload: object) -> None:
         """Raise ContractError (`unauthorized`) for a message of this party that receivers would refuse."""
         rules = self._rules()
         if rules is None:
             return
-        labels = labels or effective_labels(message, self._label_rules())
+        labels = effective_labels(message, self._label_rules(rules))
         judged = _Judged(message, kind, payload, labels, rules, "topic")
         self._check_reply_to(message, rules)
         recipient = message.metadata.recipient
@@ -209,7 +218,7 @@ class Admission:
         recipient = request.metadata.recipient
         if recipient is not None and recipient.role is not None and recipient.role not in rules.agent(sender).roles:
             return False
-        judged = _Judged(request, kind, None, effective_labels(request, self._label_rules()), rules, "reply")
+        judged = _Judged(request, kind, None, effective_labels(request, self._label_rules(rules)), rules, "reply")
         return isinstance(decide(rules, self._request("handle", sender, judged)), Allow | NeedsApproval)
 
     def check_detached(self, message_type: str) -> None:
@@ -244,7 +253,7 @@ class Admission:
         """Raise ContractError (`unauthorized`) unless the sender of *order*, which is proven, may redrive *message*."""
         self._check_signer(order, rules := self._rules())
         if rules is not None:
-            labels = effective_labels(message, self._label_rules())
+            labels = effective_labels(message, self._label_rules(rules))
             judged = _Judged(message, kind, None, labels, rules, "redrive")
             self._require(self._request("redrive", order.metadata.sender.id, judged), judged)
 
@@ -265,14 +274,13 @@ class Admission:
         if rules is not None and granted:
             links = message.verification.proof_chain
             first = links[0].statement if links else message.statement
-            most = _authority_of(rules, first.sender)
-            found = exceeding_member(first.authority or {}, most)
+            found = exceeding_member(first.authority or {}, members_of(rules.agent(first.sender).authority))
             if found is not None:
                 member, text = found
                 raise _refused(f"{first.sender} may grant less: {member} {text}", f"/metadata/authority/{member}")
         _check_classification(message)
 
-    def _check_parties(self, judged: _Judged) -> None:
+    def _check_parties(self, judged: _Judged, reading: Request) -> None:
         message, rules = judged.message, judged.rules
         sender = message.metadata.sender.id if self._is_proven(message) else None
         self._require(self._request("publish", sender, judged), judged)
@@ -285,7 +293,7 @@ class Admission:
             self._check_step(link.statement, successor, judged)
         if sender is not None and rules.agent(sender).interpreter:
             self._check_interpreter(judged)
-        self._require(self._request("handle", self._party.agent_id, judged), judged)
+        self._require(reading, judged)
 
     def _check_reply_to(self, message: Message, rules: PolicyRules) -> None:
         """Check that answers go to the sender itself (security S36), or to the mailbox of a group that it is given."""
@@ -362,6 +370,7 @@ class Admission:
         how: str,
         rules: PolicyRules | None,
         differing: tuple[str, ...] = (),
+        reason: str = "unauthorized",
     ) -> None:
         if how == GLANCE:
             return
@@ -375,29 +384,17 @@ class Admission:
                 message_type=message.message_type,
                 message_id=message.message_id,
                 group=self._party.group,
-                reason="untrusted_instruction" if rule == _UNTRUSTED else "unauthorized",
-                differing=differing if rule != _UNTRUSTED else ("level",),
+                reason=reason,
+                differing=differing,
                 policy=None if rules is None else rules.sha256,
             )
         )
-
-    def _threshold(
-        self, asked: str, message: Message, kind: PayloadType | None, payload: object, labels: EffectiveLabels
-    ) -> str:
-        """Return the level from which *message* may instruct: the handler's, or a lower one that a rule names."""
-        rules = self._rules()
-        if rules is None:
-            return asked
-        judged = _Judged(message, kind, payload, labels, rules, "topic")
-        lowered = instruction_level(rules, self._request("handle", self._party.agent_id, judged))
-        return asked if asked != INSTRUCTING else lowered
 
     def _is_proven(self, message: Message) -> bool:
         """Whether the sender is the one it says: its signature passed the gate `authenticity`."""
         return self._verifier is not None and message.verification.signature is not None
 
-    def _label_rules(self) -> LabelRules:
-        rules = self._rules()
+    def _label_rules(self, rules: PolicyRules | None) -> LabelRules:
         if rules is None:
             return _OPEN if self._verifier is None else LabelRules(has_keys=True)
         return LabelRules(
@@ -408,9 +405,6 @@ class Admission:
         )
 
     def _may_lift(self, rules: PolicyRules, stated: Statement, before: str, to: str) -> bool:
-        facts = rules.agent(stated.sender)
-        if facts.model and rank_of_level(to) < LEVELS.index("trusted_tool_result"):
-            return False
         labels = EffectiveLabels(level=before)
         request = msgspec.structs.replace(self._request_of_link("lift", stated.sender, stated, labels), lift_to=to)
         return isinstance(decide(rules, request), Allow)
@@ -508,12 +502,6 @@ def _check_classification(message: Message) -> None:
 def _acts(message: Message) -> bool:
     authority = message.metadata.authority
     return authority is not None and bool(authority.can_write or authority.can_execute)
-
-
-def _authority_of(rules: PolicyRules, sender: str) -> Granted:
-    authority = rules.agent(sender).authority
-    given: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _resource(kind: PayloadType | None, payload: object) -> str:

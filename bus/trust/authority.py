@@ -17,7 +17,7 @@ from bus.protocol.envelope import Authority
 from bus.trust.globs import compile_globs, first_outside, glob_fault
 from bus.trust.labels import SIDE_EFFECTS
 
-__all__ = ["Granted", "exceeding_member", "narrowed", "received_authority", "to_authority"]
+__all__ = ["Granted", "exceeding_member", "members_of", "narrowed", "received_authority", "to_authority"]
 
 Granted = Mapping[str, Any]
 """An authority by member; a member that is not there says nothing."""
@@ -79,7 +79,7 @@ def narrowed(asked: Authority | None, granted: Granted) -> Authority | None:
 
     What is left out is inherited, and what forbids is joined. Raises ContractError (`unauthorized`) for what exceeds.
     """
-    wanted = {} if asked is None else _members(asked)
+    wanted = members_of(asked)
     found = exceeding_member(wanted, granted)
     if found is not None:
         member, text = found
@@ -107,8 +107,9 @@ def _folded(granted: Granted, stated: Granted) -> dict[str, Any]:
 _MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect")
 
 
-def _members(authority: Authority) -> dict[str, Any]:
-    given = msgspec.structs.asdict(authority)
+def members_of(authority: Authority | None) -> Granted:
+    """Return what *authority* says, by member."""
+    given: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -16,7 +16,7 @@ import msgspec
 from bus.errors import ConfigurationError
 from bus.trust.facts import AgentFacts, Request
 from bus.trust.globs import common_text, compile_globs
-from bus.trust.labels import LEAST_TRUSTED, LEVELS, rank_of_classification, rank_of_level
+from bus.trust.labels import INSTRUCTING, LEAST_TRUSTED, LEVELS, rank_of_classification, rank_of_level
 from bus.trust.policy_index import PolicyIndex, bits_of
 from bus.trust.policy_rules import PolicyRule, PolicyRules
 
@@ -37,7 +37,6 @@ __all__ = [
 
 SHOWING_ACTIONS: Final = ("handle", "read", "approve")
 """Actions that show a message to the actor: its clearance has to reach the classification."""
-DEFAULT_INSTRUCTION_LEVEL: Final = "user_request"
 _LIFT_LIMIT: Final = "trusted_tool_result"
 _MAX_REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 256
@@ -128,7 +127,7 @@ def instruction_level(rules: PolicyRules, request: Request) -> str:
     matching = index.allows
     for _, sure, _ in index.by_fact(request, request.actor):
         matching &= sure
-    ranks = [rank_of_level(DEFAULT_INSTRUCTION_LEVEL)]
+    ranks = [rank_of_level(INSTRUCTING)]
     ranks += [rank_of_level(level) for at in bits_of(matching) if (level := index.rules[at].instructions_from)]
     return LEVELS[max(ranks)]
 

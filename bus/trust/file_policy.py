@@ -7,14 +7,11 @@ from pathlib import Path
 
 from bus.clock import Clock, SystemClock
 from bus.protocol.sealing import Message
-from bus.telemetry.logs import get_logger
 from bus.trust.policy_file import parse_policy
 from bus.trust.policy_rules import PolicyRules
-from bus.trust.trusted_files import Reloaded
+from bus.trust.trusted_files import Reloaded, alarm_about
 
 __all__ = ["FilePolicy"]
-
-_log = get_logger("trust")
 
 
 class FilePolicy:
@@ -30,7 +27,11 @@ class FilePolicy:
         self.path = Path(path)
         self._stale_after_s = stale_after_s
         self._file: Reloaded[PolicyRules] = Reloaded(
-            self.path, _parse, clock=clock or SystemClock(), endings=(".toml",), alarm=self._alarm
+            self.path,
+            _parse,
+            clock=clock or SystemClock(),
+            endings=(".toml",),
+            alarm=alarm_about("policy", path, "the last good policy is kept"),
         )
 
     def rules(self) -> PolicyRules:
@@ -48,12 +49,6 @@ class FilePolicy:
     def refusal(self, message: Message, group: str) -> str | None:  # noqa: ARG002 - the Protocol's signature
         """Return None: `bus.trust.admission` asks the rules, with facts that this Protocol does not have."""
         return None
-
-    def _alarm(self, fault: str | None) -> None:
-        if fault is None:
-            _log.warning("trust.policy_good_again", path=str(self.path))
-        else:
-            _log.error("trust.policy_unusable", path=str(self.path), error=fault, detail="the last good policy is kept")
 
 
 def _parse(texts: Mapping[str, bytes]) -> PolicyRules:

@@ -6,7 +6,7 @@ What a program gives is used as it is; what it leaves out comes from the section
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -16,9 +16,6 @@ from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.topics.names import agent_slug
 from bus.trust.policy import NO_POLICY, AllowAll, Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["ALLOW_ALL", "Trust", "key_file_of", "open_trust"]
 
@@ -74,6 +71,7 @@ def _open_policy(file: str, clock: Clock, stale_after_s: float) -> Policy:
 
 def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
     from bus.trust.private_keys import FileSigner
+    from bus.trust.trusted_files import alarm_about
 
     file = key_file_of(path, agent_id)
     if file != path and not file.exists():
@@ -84,14 +82,4 @@ def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
             detail=f"its messages leave unsigned: sealbus keys new {agent_id}",
         )
         return None
-    return FileSigner(file, clock=clock, alarm=_alarm_about(file))
-
-
-def _alarm_about(file: Path) -> Callable[[str | None], None]:
-    def alarm(fault: str | None) -> None:
-        if fault is None:
-            _log.warning("trust.private_key_good_again", file=str(file))
-        else:
-            _log.error("trust.private_key_unusable", file=str(file), error=fault, detail="the last good key signs")
-
-    return alarm
+    return FileSigner(file, clock=clock, alarm=alarm_about("private_key", file, "the last good key signs"))

@@ -15,13 +15,24 @@ from typing import Final, Generic, TypeVar
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError, text_of
+from bus.telemetry.logs import get_logger
 
-__all__ = ["CHECK_EVERY_S", "Reloaded", "check_secret_file", "check_trusted_file", "files_of", "read_files"]
+__all__ = [
+    "CHECK_EVERY_S",
+    "Reloaded",
+    "alarm_about",
+    "check_secret_file",
+    "check_trusted_file",
+    "files_of",
+    "read_files",
+]
 
 CHECK_EVERY_S: Final = 1.0
 _MOST_FILES: Final = 1000
 _MOST_BYTES: Final = 16 * 1_048_576
 _TRIES: Final = 3
+
+_log = get_logger("trust")
 
 _Value = TypeVar("_Value")
 _Stamp = tuple[tuple[str, int, int, int, int, int], ...]
@@ -87,6 +98,21 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
 def _open_at_once(path: str, flags: int) -> int:
     # A pipe in the place of a file would hold its reader until somebody writes to it.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def alarm_about(what: str, path: Path | str, kept: str) -> Callable[[str | None], None]:
+    """Return what tells the log of files that cannot be used: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
+
+    *kept* says what is done meanwhile.
+    """
+
+    def alarm(fault: str | None) -> None:
+        if fault is None:
+            _log.warning(f"trust.{what}_good_again", path=str(path))
+        else:
+            _log.error(f"trust.{what}_unusable", path=str(path), error=fault, detail=kept)
+
+    return alarm
 
 
 class Reloaded(Generic[_Value]):

@@ -6,7 +6,6 @@ files have been unusable for too long. The verdicts are `bus.trust.key_directory
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,17 +13,14 @@ from typing import Final
 from bus.clock import Clock, SystemClock
 from bus.protocol.envelope import Statement
 from bus.protocol.signatures import Signature
-from bus.telemetry.logs import get_logger
 from bus.trust.key_directory import Domain, KeyDirectory, parse_keys
 from bus.trust.signature_algorithms import require_library
-from bus.trust.trusted_files import Reloaded, check_secret_file, check_trusted_file
+from bus.trust.trusted_files import Reloaded, alarm_about, check_secret_file, check_trusted_file
 
 __all__ = ["TrustedKeys"]
 
 _ENDINGS: Final = (".json", ".jwks")
 _UNKNOWN_EVERY_S: Final = 0.2
-
-_log = get_logger("trust")
 
 
 class TrustedKeys:
@@ -46,12 +42,12 @@ class TrustedKeys:
         self._next_look_s = 0.0
         self._files: Reloaded[KeyDirectory] = Reloaded(
             path,
-            partial(_parse, domain=domain),
+            partial(parse_keys, domain=domain),
             clock=clock,
             endings=_ENDINGS,
             # Who reads shared secrets can sign with them.
             check=check_trusted_file if domain == "open" else _check_both,
-            alarm=partial(_alarm, str(path)),
+            alarm=alarm_about("keys", path, "the last good keys are kept"),
         )
 
     @property
@@ -97,17 +93,6 @@ class TrustedKeys:
         return self._files.current().may_sign(kid, message_type)
 
 
-def _parse(texts: Mapping[str, bytes], *, domain: Domain) -> KeyDirectory:
-    return parse_keys(texts, domain=domain)
-
-
 def _check_both(path: Path) -> None:
     check_trusted_file(path)
     check_secret_file(path)
-
-
-def _alarm(path: str, fault: str | None) -> None:
-    if fault is None:
-        _log.warning("trust.keys_good_again", path=path)
-    else:
-        _log.error("trust.keys_unusable", path=path, error=fault, detail="the last good keys are kept")
