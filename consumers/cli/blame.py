@@ -11,31 +11,30 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bus.payloads.payload_types import Registry, Risk
+from bus.clock import SystemClock
+from bus.payloads.payload_types import Registry, Risk, raised_risk
 from bus.protocol.identifiers import is_message_id
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import (
+    CommandSession,
+    app_of,
+    app_option,
+    believed_keys,
+    jwks_option,
+    registry_of,
+    with_session,
+)
 from consumers.lineage.ancestry import Ancestry, Hop, judge_ancestry
 from consumers.lineage.log_search import find_lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bus.protocol.signatures import Verifier
-    from bus.settings.schema import Settings
-
-__all__ = ["blame", "jwks_option", "risk_in", "verifier_of"]
-
-jwks_option = click.option(
-    "--jwks",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="Check signatures with these keys, a file or a folder.  [default: trust.keys]",
-)
+__all__ = ["blame", "risk_in"]
 
 
 @click.command()
@@ -62,8 +61,8 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, target
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
     app = app_of(target)
-    settings = session.settings(app)
-    registry, verifier = registry_of(app), verifier_of(settings, jwks)
+    settings = session.settings(app, jwks=jwks)
+    registry, verifier = registry_of(app), believed_keys(settings, SystemClock())
     namespace = settings.bus.namespace
 
     async def body(_: object) -> int:
@@ -88,21 +87,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, target
 def risk_in(registry: Registry) -> Callable[[str], Risk]:
     """Return the function that tells the risk of a type; a type that *registry* does not know is of medium risk."""
 
-    def risk_of(name: str) -> Risk:
-        kind = registry.get(name)
-        return kind.risk if kind is not None else "medium"
-
-    return risk_of
-
-
-def verifier_of(settings: Settings, jwks: Path | None) -> Verifier | None:
-    """Return the keys that *jwks*, else the settings, name; None where there are none. Raises ConfigurationError."""
-    path = str(jwks) if jwks is not None else settings.trust.keys
-    if not path:
-        return None
-    from bus.trust.trusted_keys import TrustedKeys
-
-    return TrustedKeys(path, domain=settings.trust.domain, stale_after_s=settings.trust.stale_after_s)
+    return lambda name: raised_risk(registry.get(name), ())
 
 
 def _print(found: Ancestry, *, has_keys: bool) -> None:

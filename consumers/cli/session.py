@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bus.protocol.sealing import Message
     from bus.protocol.signatures import Verifier
     from bus.settings.loading import Loaded
-    from bus.settings.schema import Settings, TrustSettings
+    from bus.settings.schema import Settings
     from bus.transports.base import Transport
     from consumers.app import App
 
@@ -37,6 +37,7 @@ __all__ = [
     "CommandSession",
     "app_of",
     "app_option",
+    "believed_keys",
     "jwks_option",
     "key_options",
     "proof_of",
@@ -147,17 +148,29 @@ def jwks_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option(
         "--jwks",
         type=click.Path(path_type=Path),
+        metavar="FILE",
         help="The keys that are believed, a JWKS file or a folder of them.  [default: trust.keys]",
     )(function)
+
+
+def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
+    """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
+    from bus.trust.opening import open_trust
+
+    keys_alone = msgspec.structs.replace(
+        settings,
+        trust=msgspec.structs.replace(settings.trust, key_file=""),
+        policy=msgspec.structs.replace(settings.policy, file=""),
+    )
+    return open_trust(keys_alone, "", clock=clock).verifier
 
 
 def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit | None]:
     """Return the keys of *settings*, and what judges by them which types a key signs and how authority narrows."""
     from bus.trust.admission import Admission, Party
     from bus.trust.labels import LEAST_TRUSTED
-    from bus.trust.opening import open_trust
 
-    verifier = open_trust(msgspec.structs.replace(settings, trust=_without_signer(settings)), "", clock=clock).verifier
+    verifier = believed_keys(settings, clock)
     if verifier is None:
         return None, None
     party = Party(agent_id="", namespace=settings.bus.namespace, group="")
@@ -168,10 +181,6 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
         admission.admit(message, kind, payload, how=how, instructions_from=LEAST_TRUSTED)
 
     return verifier, admit
-
-
-def _without_signer(settings: Settings) -> TrustSettings:
-    return msgspec.structs.replace(settings.trust, key_file="")
 
 
 def registry_of(app: App | None) -> Registry:

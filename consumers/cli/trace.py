@@ -11,14 +11,23 @@ from typing import Final
 import click
 import msgspec
 
+from bus.clock import SystemClock
 from bus.protocol.identifiers import is_text_id
 from bus.telemetry.terminal import printable
-from consumers.cli.blame import jwks_option, risk_in, verifier_of
+from consumers.cli.blame import risk_in
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import (
+    CommandSession,
+    app_of,
+    app_option,
+    believed_keys,
+    jwks_option,
+    registry_of,
+    with_session,
+)
 from consumers.lineage.log_search import find_conversation
 from consumers.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_lines
 
@@ -50,8 +59,8 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, targ
     if not is_text_id(conversation):
         raise click.BadParameter("is not 1 to 256 characters without control characters", param_hint="CONVERSATION")
     app = app_of(target)
-    settings = session.settings(app)
-    registry, verifier = registry_of(app), verifier_of(settings, jwks)
+    settings = session.settings(app, jwks=jwks)
+    registry, verifier = registry_of(app), believed_keys(settings, SystemClock())
     namespace, output = settings.bus.namespace, click.get_current_context().params["output"]
 
     async def body(_: object) -> int:

@@ -20,8 +20,8 @@ from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done, get_logger
 from bus.telemetry.metrics import Metrics
 from consumers.declaration import Declaration
-from consumers.worker.host import Host, in_namespace, opened_hosts, run_hosts, stop_hosts
-from producers.connection import Bus, make_publisher
+from consumers.worker.host import Host, in_namespace, opened_hosts, publisher_of, run_hosts, stop_hosts
+from producers.connection import Bus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,15 +52,8 @@ async def running(
     clock, metrics = SystemClock(), metrics or Metrics()
     async with opened_hosts(apps, settings, clock=clock, metrics=metrics) as (transport, hosts):
         first = hosts[0].app
-        publisher = make_publisher(
-            transport,
-            in_namespace(settings, first.namespace),
-            first.agent,
-            clock=clock,
-            metrics=metrics,
-            signer=first.signer,
-            verifier=first.verifier,
-            policy=first.policy,
+        publisher = publisher_of(
+            first, transport, in_namespace(settings, first.namespace), clock=clock, metrics=metrics
         )
         bus = Bus(publisher, transport, verifier=first.verifier, policy=first.policy)
         try:

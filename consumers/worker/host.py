@@ -39,8 +39,19 @@ from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
+from producers.publisher import Publisher
 
-__all__ = ["Host", "check_groups", "in_namespace", "make_worker", "opened_hosts", "run_hosts", "stop_hosts", "trusting"]
+__all__ = [
+    "Host",
+    "check_groups",
+    "in_namespace",
+    "make_worker",
+    "opened_hosts",
+    "publisher_of",
+    "run_hosts",
+    "stop_hosts",
+    "trusting",
+]
 
 _log = get_logger("process")
 
@@ -62,16 +73,7 @@ def make_worker(
     """
     settings = in_namespace(settings, app.namespace)
     app = compose_handlers(app, resources)
-    publisher = make_publisher(
-        transport,
-        settings,
-        app.agent,
-        clock=clock,
-        metrics=metrics,
-        signer=app.signer,
-        verifier=app.verifier,
-        policy=app.policy,
-    )
+    publisher = publisher_of(app, transport, settings, clock=clock, metrics=metrics)
     inbox = choose_inbox(app, settings, owner=member, clock=clock)
     denials = DenialJournal(transport, settings, by=app.agent_id, clock=clock, metrics=metrics)
     return Worker(
@@ -86,6 +88,22 @@ def make_worker(
         metrics=metrics,
         guard=guard,
         denials=denials,
+    )
+
+
+def publisher_of(
+    app: Declaration, transport: Transport, settings: Settings, *, clock: Clock, metrics: Metrics
+) -> Publisher:
+    """Build a publisher in the name of *app*, with its keys and its policy."""
+    return make_publisher(
+        transport,
+        settings,
+        app.agent,
+        clock=clock,
+        metrics=metrics,
+        signer=app.signer,
+        verifier=app.verifier,
+        policy=app.policy,
     )
 
 

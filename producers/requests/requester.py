@@ -66,6 +66,12 @@ class Requester:
         )
         self.topic = reply_topic(origin.namespace, origin.sender.id or "")
         self.waiting = PendingRequests(self._clock, publisher.metrics)
+        self.admission = Admission(
+            Party(agent_id=origin.sender.id or "", namespace=origin.namespace, group=REPLY_GROUP),
+            verifier=verifier,
+            policy=policy or NO_POLICY,
+            now_ms=self._clock.now_ms,
+        )
         view = ReplyFilter(
             namespace=origin.namespace,
             agent_id=origin.sender.id or "",
@@ -73,16 +79,11 @@ class Requester:
             max_message_bytes=publisher.settings.publish.max_message_bytes,
             verifier=verifier,
             policy=policy or NO_POLICY,
+            admit=self._admit,
+            may_answer=self._may_answer,
             max_ttl_ms=round(origin.max_ttl_s * 1000),
             max_hops=origin.max_hops,
         )
-        self.admission = Admission(
-            Party(agent_id=origin.sender.id or "", namespace=origin.namespace, group=REPLY_GROUP),
-            verifier=verifier,
-            policy=policy or NO_POLICY,
-            now_ms=self._clock.now_ms,
-        )
-        view = msgspec.structs.replace(view, admit=self._admit, may_answer=self._may_answer)
         self._replies = ReplyReader(
             transport,
             self.topic,
@@ -110,9 +111,8 @@ class Requester:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
         *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
-        in, by default the same. Raises
-        PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed,
-        UnexpectedReply, ClosedError.
+        in, by default the same. Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut,
+        RequestFailed, UnexpectedReply, ClosedError.
         """
         self._check(timeout_s, options)
         asked = PendingRequest(payload_type(reply))
@@ -133,7 +133,7 @@ class Requester:
             self.waiting.close(waiter)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
-        self.admission.admit(message, kind, payload, how="reply" if how == "reply" else "mailbox")
+        self.admission.admit(message, kind, payload, how=how)
 
     def _may_answer(self, sender: str, request: Message) -> bool:
         return self.admission.may_answer(sender, request, None)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from bus.errors import ContractError
+from bus.payloads.payload_types import is_payload, payload_type
 from bus.protocol.envelope import Security
 from bus.protocol.envelope_rules import MAX_PARENTS
 from bus.protocol.sealing import Message
@@ -29,7 +30,7 @@ from bus.trust.labels import (
 )
 from producers.sealing.options import Draft
 
-__all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first"]
+__all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "type_name"]
 
 _LIFTING: Final = "trust.lifted"
 _LEAST: Final = EffectiveLabels(level=LEVELS[-1])
@@ -94,9 +95,12 @@ def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
     return msgspec.structs.replace(draft, security=_security(draft.security, run.current, admission))
 
 
-def labelled(
-    draft: Draft, message_type: str, cause: Message, admission: Admission, run: RunLabels | None = None
-) -> Draft:
+def type_name(draft: Draft) -> str:
+    """Return the message type of *draft*; empty for what is no payload, which sealing refuses."""
+    return payload_type(draft.payload).name if is_payload(draft.payload) else ""
+
+
+def labelled(draft: Draft, cause: Message, admission: Admission, run: RunLabels | None = None) -> Draft:
     """Return *draft*, caused by *cause*, with the labels, the parents and the authority that go out with it.
 
     Raises ContractError (`unauthorized`) for a level, a classification or an authority that the run does not have.
@@ -111,7 +115,7 @@ def labelled(
     return msgspec.structs.replace(
         draft,
         authority=narrowed(draft.authority, granted),
-        security=_security(draft.security, labels, admission, message_type),
+        security=_security(draft.security, labels, admission, type_name(draft)),
         rests_on=rests_on,
     )
 

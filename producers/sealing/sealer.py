@@ -18,7 +18,7 @@ from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.class_forms import Payload
 from bus.payloads.dual_write import Also, in_share
-from bus.payloads.payload_types import PayloadType, encode_payload, is_payload, payload_type, raised_risk
+from bus.payloads.payload_types import PayloadType, encode_payload, payload_type, raised_risk
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
@@ -34,7 +34,7 @@ from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
-from producers.sealing.run_labels import CURRENT_RUN, RunLabels, labelled, labelled_first
+from producers.sealing.run_labels import CURRENT_RUN, RunLabels, labelled, labelled_first, type_name
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -53,12 +53,13 @@ class Sealer:
         origin: PublisherIdentity,
         clock: Clock,
         signer: Signer | None = None,
-        admission: Admission | None = None,
+        verifier: Verifier | None = None,
+        policy: Policy = NO_POLICY,
         entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         self.origin = origin
         party = Party(agent_id=origin.sender.id or "", namespace=origin.namespace, group="")
-        self.admission = admission or Admission(party, now_ms=clock.now_ms)
+        self.admission = Admission(party, verifier=verifier, policy=policy, now_ms=clock.now_ms)
         self._clock = clock
         self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
@@ -94,7 +95,7 @@ class Sealer:
         """
         try:
             if cause is not None:
-                draft = labelled(draft, _name_of(draft), cause, self.admission, run)
+                draft = labelled(draft, cause, self.admission, run)
             elif run is not None:
                 draft = labelled_first(draft, self.admission, run)
             # A template has no place for the other version.
@@ -137,7 +138,7 @@ class Sealer:
     def seal_detached(self, draft: Draft) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""
         try:
-            self.admission.check_detached(_name_of(draft))
+            self.admission.check_detached(type_name(draft))
         except ContractError as error:
             raise _refused(draft.payload, error) from error
         return self.seal(draft)
@@ -327,11 +328,6 @@ class Sealer:
         return SealedRecord(identity, template.message_type, NewRecord(topic, record_key, value, headers))
 
 
-def _name_of(draft: Draft) -> str:
-    """Return the message type of *draft*; empty for what is no payload, which sealing refuses."""
-    return payload_type(draft.payload).name if is_payload(draft.payload) else ""
-
-
 def _paired(draft: Draft, identity: str, other: OtherVersion) -> PairedDraft:
     fields = {name: getattr(draft, name) for name in Draft.__struct_fields__}
     return PairedDraft(**{**fields, "idempotency_key": identity}, other_version=other)
@@ -361,9 +357,7 @@ def make_sealer(
         max_hops=limits.max_hops,
         high_risk=settings.trust.high_risk,
     )
-    party = Party(agent_id=sender.id or "", namespace=origin.namespace, group="")
-    admission = Admission(party, verifier=verifier, policy=policy, now_ms=clock.now_ms)
-    return Sealer(settings, origin=origin, clock=clock, signer=signer, admission=admission)
+    return Sealer(settings, origin=origin, clock=clock, signer=signer, verifier=verifier, policy=policy)
 
 
 def sender_of(agent: object) -> Agent:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from bus import gates
-from bus.payloads.payload_types import Registry, Risk
+from bus.payloads.payload_types import Registry, Risk, raised_risk
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -108,5 +108,4 @@ def _gate_checks(checks: FileChecks) -> gates.Checks:
 def _risk(message: Message, checks: FileChecks) -> Risk:
     if checks.risk is not None:
         return checks.risk
-    kind = checks.registry.get(message.message_type)
-    return kind.risk if kind is not None else "medium"
+    return raised_risk(checks.registry.get(message.message_type), ())
