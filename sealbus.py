@@ -60,6 +60,18 @@ from bus.trust.untrusted import Untrusted  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
+from consumers.sagas.context import AskFailure, SagaContext  # noqa: E402
+from consumers.sagas.rules import (  # noqa: E402
+    Saga,
+    answers,
+    cancelled,
+    due,
+    failed,
+    on,
+    progress,
+    starts,
+    upcast,
+)
 from producers.connection import Bus, connect  # noqa: E402
 from producers.outbox import Outbox  # noqa: E402
 from producers.outcomes import (  # noqa: E402
@@ -80,6 +92,7 @@ __all__ = [
     "AllowAll",
     "Also",
     "App",
+    "AskFailure",
     "Authority",
     "Bus",
     "BusError",
@@ -106,6 +119,8 @@ __all__ = [
     "RequestTimedOut",
     "Retry",
     "RetryLater",
+    "Saga",
+    "SagaContext",
     "Security",
     "SettingMissing",
     "SyncBus",
@@ -114,10 +129,18 @@ __all__ = [
     "UnreachableError",
     "Untrusted",
     "WrongLoopError",
+    "answers",
+    "cancelled",
     "connect",
     "connect_sync",
     "dialects",
+    "due",
+    "failed",
+    "on",
     "payload",
+    "progress",
     "rules",
+    "starts",
+    "upcast",
     "vocabulary",
 ]

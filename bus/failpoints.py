@@ -14,6 +14,7 @@ __all__ = ["NAMES", "reach"]
 NAMES = (
     "taken",
     "claimed",
+    "stepped",
     "handled",
     "inboxed",
     "sent",
@@ -23,13 +24,16 @@ NAMES = (
     "settled",
     "committing",
     "committed",
+    "nudged",
 )
 """The places between read and commit, in the order a message passes them.
 
-taken: fetched and judged. claimed: its start is in the inbox. handled: the handler has returned. inboxed: its result is
+taken: fetched and judged. claimed: its start is in the inbox. stepped: a step of its process is
+committed. handled: the handler has returned. inboxed: its result is
 durable. sent: its outputs are acknowledged. retried: its retry record is acknowledged. buried: its dead letter is.
 reported: the requester's report is. settled: its offset may be committed. committing: just before the commit is sent.
-committed: the log has acknowledged the commit.
+committed: the log has acknowledged the commit. nudged: the log has
+acknowledged that a wait is due, and its row does not say so yet.
 """
 
 _name, _, _count = os.environ.get("SEALBUS_FAILPOINT", "").partition(":")

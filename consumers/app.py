@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bus.errors import ConfigurationError
@@ -23,6 +24,7 @@ from bus.trust.policy import NO_POLICY, Policy
 from consumers.declaration import Declaration, Lifespan, Middleware
 from consumers.handler_signature import returned_types
 from consumers.handlers import Handlers
+from consumers.sagas.subscriptions import mail_subscriptions, step_subscriptions
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
@@ -95,8 +97,10 @@ class App(Handlers):
     @property
     def declaration(self) -> Declaration:
         """What this app declares so far, as a value for workers."""
-        subscriptions = self.subscriptions
-        returned = [cls for subscription in subscriptions.values() for cls in returned_types(subscription.handler)]
+        handled = self.subscriptions
+        returned = [cls for subscription in handled.values() for cls in returned_types(subscription.handler)]
+        sagas = tuple(saga.rules for saga in self.sagas)
+        subscriptions = {**handled, **step_subscriptions(sagas)}
         return Declaration(
             agent=self.agent,
             group=self.group,
@@ -105,9 +109,11 @@ class App(Handlers):
             policy=self.policy,
             signer=self.signer,
             verifier=self.verifier,
-            subscriptions=subscriptions,
+            subscriptions=MappingProxyType(subscriptions),
             types=(*self._types, *returned),
             lifespans=self.lifespans,
+            sagas=sagas,
+            mail=mail_subscriptions(sagas),
         )
 
     @property

@@ -86,6 +86,10 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """The least trusted level from which a directive message is handled."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
+    takes_steps: bool = False
+    """Whether its messages are events of processes: the sagas say what happens, and there is no handler."""
+    is_mailbox: bool = False
+    """Whether it stands for what comes to the group's mailbox, by the ask or the wait that it names."""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,15 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[type[Any], ...]
     lifespans: tuple[Lifespan, ...] = ()
     """What is opened before the first message and closed after the last, in this order."""
+    sagas: tuple[Any, ...] = ()
+    """The rules of its sagas (`consumers.sagas.rules.SagaRules`)."""
+    mail: Mapping[str, Subscription] = _NOTHING
+    """By message type, what may come to its mailbox."""
+
+    @property
+    def has_mailbox(self) -> bool:
+        """Whether its group has a mailbox, and processes in a store."""
+        return bool(self.mail)
 
     @property
     def agent_id(self) -> str:
@@ -114,7 +127,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def registry(self) -> Registry:
         """Every payload type that is handled or sent."""
-        return Registry([*(subscription.kind.cls for subscription in self.subscriptions.values()), *self.types])
+        received = [*self.subscriptions.values(), *self.mail.values()]
+        return Registry([*(subscription.kind.cls for subscription in received), *self.types])
 
     @property
     def published(self) -> Sequence[PayloadType]:

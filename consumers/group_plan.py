@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,7 +16,7 @@ from bus.payloads.payload_types import Registry
 from bus.protocol.signatures import Verifier
 from bus.settings import durations
 from bus.settings.schema import Settings
-from bus.topics.names import message_topic, read_topic, redrive_topic, retry_topic
+from bus.topics.names import mailbox_topic, message_topic, read_topic, redrive_topic, retry_topic
 from bus.trust.admission import Admission, Denial, Party
 from bus.trust.labels import GRAVE
 from bus.trust.policy import Policy
@@ -44,6 +45,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     has_inbox: bool = False
     high_risk: tuple[str, ...] = ()
     """Types whose risk the settings raise to high."""
+    mail: Mapping[str, Subscription] = MappingProxyType({})
+    """By message type, what may come to the group's mailbox."""
     inbox_keep_ms: int = 0
     """How much longer than its life a message is remembered."""
 
@@ -92,6 +95,7 @@ def make_plan(
             *(message_topic(namespace, name) for name in app.subscriptions),
             *(retry_topic(namespace, app.group, tier.name) for tier in tiers),
             redrive_topic(namespace, app.group),
+            *([mailbox_topic(namespace, app.group)] if app.has_mailbox else []),
         ),
         view=_make_view(app, settings, clock or SystemClock(), note),
     )
@@ -135,6 +139,7 @@ def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callabl
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         has_inbox=has_inbox(app, settings),
+        mail=app.mail,
         high_risk=(*settings.trust.high_risk, *(GRAVE if app.verifier is not None else ())),
         inbox_keep_ms=round(settings.inbox.keep_s * 1000),
     )

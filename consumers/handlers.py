@@ -23,6 +23,7 @@ from consumers.handler_signature import check_handler
 from consumers.handling.composition import name_of
 from consumers.receiving.subscription_checks import checks_of, requirements_of
 from consumers.resilience.retry import Retry
+from consumers.sagas.rules import Saga
 
 __all__ = ["Handlers"]
 
@@ -104,6 +105,7 @@ class Handlers:
         """What is put around every handler, outermost first."""
         self._subscriptions: dict[str, Subscription] = {}
         self._lifespans: list[Lifespan] = []
+        self._sagas: list[type[Saga[Any]]] = []
         self._included: list[Handlers] = []
         for around in self.middleware:
             if not callable(around):
@@ -125,6 +127,44 @@ class Handlers:
                     subscription, middleware=(*self.middleware, *subscription.middleware)
                 )
         return found
+
+    def add(self, saga: type[Saga[Any]]) -> type[Saga[Any]]:
+        """Take part with the processes of *saga*; sagas may share a message type, a saga and a handler may not.
+
+            app.add(Buying)
+
+        An app with a saga needs an inbox that all workers of its group see.
+        """
+        if not (isinstance(saga, type) and issubclass(saga, Saga) and hasattr(saga, "rules")):
+            raise ConfigurationError(
+                f"add takes a Saga class, not {getattr(saga, '__name__', type(saga).__name__)}: write "
+                "`class Buying(Saga[BuyingState], version='1.0.0')` with @starts, and app.add(Buying)"
+            )
+        for known in self.sagas:
+            if known.rules.name == saga.rules.name:
+                raise ConfigurationError(f"there is a saga named {saga.rules.name!r} already: {known.__name__}")
+        handled = self.subscriptions
+        for name in sorted(saga.rules.topics):
+            if name in handled:
+                raise ConfigurationError(
+                    f"{name} has a handler, {name_of(handled[name].handler)}, and goes to the saga {saga.__name__}: "
+                    "sagas may share a type, a saga and a handler may not"
+                )
+        self._sagas.append(saga)
+        return saga
+
+    def _check_sagas(self, name: str) -> None:
+        for saga in self.sagas:
+            if name in saga.rules.topics:
+                raise ConfigurationError(
+                    f"{name} goes to the saga {saga.__name__}: a saga and a handler cannot share a type"
+                )
+
+    @property
+    def sagas(self) -> tuple[type[Saga[Any]], ...]:
+        """The sagas, of included handlers too, each once."""
+        own = [*self._sagas, *(saga for handlers in self._included for saga in handlers.sagas)]
+        return tuple(dict.fromkeys(own))
 
     @property
     def lifespans(self) -> tuple[Lifespan, ...]:
@@ -259,6 +299,7 @@ class Handlers:
         kind = payload_type(payload)
         if kind.name in (known := self.subscriptions):
             raise _second(kind.name, known[kind.name])
+        self._check_sagas(kind.name)
         for name, value, choices in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
             if value not in choices:
                 near = nearest(str(value), choices)

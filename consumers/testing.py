@@ -255,7 +255,7 @@ class AppBus:
             if not await self._work(_PATIENCE_S, until=asking):
                 raise self._impatience()
             while not asking.done():
-                due_s = self.clock.next_due_s()
+                due_s = await self._next_due_s()
                 left_s = max(0.0, deadline_s - self.clock.monotonic_s())
                 self.clock.advance(left_s if due_s is None else min(due_s, left_s))
                 await self._work(_GLANCE_S, until=asking)
@@ -281,7 +281,7 @@ class AppBus:
         """Move the clock by *seconds*, settling at each retry, timeout and expiry that falls due on the way."""
         await self._work(_GLANCE_S)
         target_s = self.clock.monotonic_s() + seconds
-        while (due_s := self.clock.next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
+        while (due_s := await self._next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
             self.clock.advance(due_s)
             # A handler that hangs must not keep the clock from reaching its timeout.
             await self._work(_GLANCE_S)
@@ -327,13 +327,23 @@ class AppBus:
                 fetched = [await worker.cycle(0) for worker in self.workers]
                 if any(fetched) or before != self._progress():
                     moved_s, turns, before = loop.time(), 0, self._progress()
-                elif await self._is_still():
+                elif await self._is_still() and not await self._nudge():
                     break
                 elif loop.time() - moved_s > patience_s:
                     return False
                 turns += 1
                 await asyncio.sleep(0 if turns < _TURNS else _NAP_S)
             return True
+
+    async def _nudge(self) -> bool:
+        """Make waits that are due now fall due; return whether there were any."""
+        return any([await worker.sweeper.sweep() for worker in self.workers if worker.sweeper is not None])
+
+    async def _next_due_s(self) -> float | None:
+        """Return the seconds until the next timer of the clock or wait of a process."""
+        due_s = [self.clock.next_due_s()]
+        due_s += [await worker.sweeper.next_due_s() for worker in self.workers if worker.sweeper is not None]
+        return min((each for each in due_s if each is not None), default=None)
 
     async def _start_fakes(self) -> None:
         while self._fakes:

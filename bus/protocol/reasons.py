@@ -29,7 +29,9 @@ GATES: Final = MappingProxyType(
         "schema": ("unknown_type", "unsupported_version", "schema_violation", "semantic_violation", "critical_field"),
         "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
         "policy": ("unauthorized", "untrusted_instruction"),
+        "approval": ("approval_invalid", "approval_rejected", "approval_timeout"),
         "inbox": ("idempotency_conflict", "crash_loop"),
+        "process": ("invalid_transition", "conversation_closed"),
         "handler": ("rejected", "retries_exhausted"),
     }
 )

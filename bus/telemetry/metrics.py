@@ -85,6 +85,15 @@ class Metrics:
         self.breaker_open = self._gauge(
             "breaker_open", "1 while messages wait for a dependency that is down.", "group", "dependency"
         )
+        self.saga_steps = self._counter(
+            "saga_steps",
+            "Events of processes, by what became of them: stepped, conflict, early, late.",
+            "group",
+            "saga",
+            "outcome",
+        )
+        self.processes_open = self._gauge("processes_open", "Processes that are not finished.", "group", "saga")
+        self.waits_overdue = self._gauge("waits_overdue", "Waits that have been due for a minute or more.", "group")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge(
             "loop_lag_seconds", "How late the event loop ran at most since the last scrape."

@@ -23,6 +23,7 @@ __all__ = [
     "check_namespace",
     "dead_letter_topic",
     "group_of_agent",
+    "mailbox_topic",
     "message_topic",
     "own_topic",
     "read_topic",
@@ -86,6 +87,11 @@ def retry_topic(namespace: str, group: str, delay: str) -> str:
 def redrive_topic(namespace: str, group: str) -> str:
     """Return the topic of dead letters sent back to *group*."""
     return f"{namespace}._redrive.{group}"
+
+
+def mailbox_topic(namespace: str, group: str) -> str:
+    """Return the topic of what is sent to *group* itself: answers to its processes, and its own waits."""
+    return f"{namespace}._mail.{group}"
 
 
 def reply_topic(namespace: str, agent_id: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bus.settings.schema import Settings
-from bus.topics.names import dead_letter_topic, message_topic, own_topic, redrive_topic, retry_topic
+from bus.topics.names import dead_letter_topic, mailbox_topic, message_topic, own_topic, redrive_topic, retry_topic
 from bus.transports.base import Features, TopicSpec
 
 __all__ = [
@@ -42,8 +42,8 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
     return specs
 
 
-def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
-    """Return the specs of the retry tiers and the redrive topic of *group*.
+def group_topics(settings: Settings, group: str, *, has_mailbox: bool = False) -> Sequence[TopicSpec]:
+    """Return the specs of the retry tiers and the redrive topic of *group*, and of its mailbox where it has one.
 
     Each has a dead-letter topic for records that are unreadable there.
     """
@@ -51,6 +51,7 @@ def group_topics(settings: Settings, group: str) -> Sequence[TopicSpec]:
     topics = [
         *(retry_topic(namespace, group, delay) for delay in settings.retry.tiers),
         redrive_topic(namespace, group),
+        *([mailbox_topic(namespace, group)] if has_mailbox else []),
     ]
     return [spec for topic in topics for spec in (_live(settings, topic), _dead(settings, topic))]
 

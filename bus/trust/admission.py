@@ -45,6 +45,8 @@ GLANCE: Final = "glance"
 _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _REPORT: Final = "error.reported"
+_NUDGE: Final = "wait.due"
+"""A group to itself: it says only that a row of its own store is to be looked at."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +196,7 @@ class Admission:
     def check_outgoing(self, message: Message, kind: PayloadType, payload: object) -> None:
         """Raise ContractError (`unauthorized`) for a message of this party that receivers would refuse."""
         rules = self._rules()
-        if rules is None:
+        if rules is None or message.message_type == _NUDGE:
             return
         labels = effective_labels(message, self._label_rules(rules))
         judged = _Judged(message, kind, payload, labels, rules, "topic")

@@ -62,7 +62,10 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
     topic = read_topic(letter.topic)
     case = gates.Case(
         record=msgspec.structs.replace(letter.record, headers=letter.headers),
-        expected_type=topic.message_type if topic is not None else None,
+        # A mailbox, a tier and a reply topic carry any type.
+        expected_type=topic.message_type
+        if topic is not None and not topic.message_type.startswith("_")
+        else msgspec.UNSET,
         key=letter.record.key,
         now_ms=letter.failed_ms,
         append_ms=letter.record.timestamp_ms,

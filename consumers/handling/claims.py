@@ -58,7 +58,9 @@ class InboxClient:
         hold: Callable[[Partition, bool], None],
         high_risk: Collection[str] = (),
         has_keys: bool = False,
+        remembers_all: bool = False,
     ) -> None:
+        self._remembers_all = remembers_all
         self._high_risk = high_risk
         self._has_keys = has_keys
         self._inbox = inbox
@@ -99,7 +101,7 @@ class InboxClient:
         signature would make a replay look as good as the first.
         """
         is_high = raised_risk(kind, self._high_risk) == "high"
-        return is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
+        return self._remembers_all or is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
 
     def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""

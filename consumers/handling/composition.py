@@ -79,6 +79,8 @@ def _failed(lifespan: Lifespan, error: Exception) -> LifespanError:
 
 
 def _composed(subscription: Subscription, resources: Resources) -> Subscription:
+    if subscription.takes_steps:
+        return subscription
     function, takes_context = subscription.handler, subscription.takes_context
     handler = in_thread(function) if subscription.blocking else function
     if not subscription.provide and not subscription.middleware:

@@ -7,9 +7,9 @@ and its `Outcome`, which is settled in one place. Slots and deadlines are in `co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from bus.clock import Clock
 from bus.errors import ContractError, InboxError
@@ -27,8 +27,9 @@ from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, Re
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.run_policies import EXPIRED_S, RunPolicy
 from consumers.handling.slots import HandlerSlot
-from consumers.inbox.base import Ask, Claimed, End, Suspect
+from consumers.inbox.base import Ask, Claimed, End, Suspect, Transaction
 from consumers.receiving.verification import RecordVerifier
+from consumers.sagas.steps import CALL_S, StepRunner, StepTaken
 from consumers.settling.dispositions import Dispositions, blamed, refused
 from consumers.settling.durable_append import GaveUpError
 from consumers.settling.outcome import AWAIT_INBOX, DONE, DROPPED, Dead, Done, MoveToTier, Outcome, PassOn, RetryInLane
@@ -68,7 +69,9 @@ class Executor:
         guard: CrashGuard,
         clock: Clock,
         metrics: Metrics,
+        steps: StepRunner | None = None,
     ) -> None:
+        self._steps = steps
         self._plan = plan
         self._dispositions = dispositions
         # Per hook, only the policies that define it.
@@ -237,6 +240,8 @@ class Executor:
             # The partition goes away: the message had to wait for its turn.
             await self._release(hold)
             return DROPPED
+        if subscription.takes_steps:
+            return await self._take_step(delivery, slot, hold)
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
         run = RunLabels(delivery.message, self._publisher.sealer.admission)
         context = self._context(delivery, deadline_s, hold, run) if subscription.takes_context else None
@@ -265,6 +270,40 @@ class Executor:
             await self._release(hold)
             return self._outcome_of_failure(delivery, blamed(error))
         return Done(outputs) if outputs else DONE
+
+    async def _take_step(self, delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None) -> Outcome:
+        """Take the step of a process, and commit it together with the result of its event."""
+        steps, claims, started_s = self._steps, self._claims, self._clock.monotonic_s()
+        assert steps is not None and claims is not None and hold is not None  # noqa: S101, PT018 - an app with sagas has them
+
+        async def run(method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> Any:
+            now_s = self._clock.monotonic_s()
+            deadline_s = now_s + min(CALL_S, delivery.ends_s - now_s + EXPIRED_S)
+            return await slot.call(method, arguments, deadline_s, delivery, kept=True)
+
+        async def begin() -> Transaction:
+            # The one before was rolled back: the process had moved.
+            hold.transaction = None
+            return await claims.begin(hold, delivery.partition)
+
+        try:
+            taken = await steps.take(delivery, run, begin)
+            if not isinstance(taken, StepTaken):
+                await self._release(hold)
+                return taken
+            await self._dispositions.check(taken.outputs)
+            if not await self._store(hold, taken.outputs, delivery, slot):
+                return _STALE
+            reach("stepped")
+        except (HandlerCutError, GaveUpError):
+            await self._release(hold)
+            return DROPPED
+        except Exception as error:  # noqa: BLE001 - any error of a step is a decision about its event
+            await self._release(hold)
+            return self._outcome_of_failure(delivery, blamed(error))
+        finally:
+            self._has_run(delivery, slot, hold, None, started_s)
+        return Done(taken.outputs) if taken.outputs else DONE
 
     def _context(self, delivery: Accepted, deadline_s: float, hold: ActiveClaim | None, run: RunLabels) -> Context:
         claims = self._claims

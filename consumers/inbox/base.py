@@ -13,7 +13,7 @@ without a result never counts as done.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,15 +26,20 @@ __all__ = [
     "Conflict",
     "KeepsCrashing",
     "AlreadyDone",
+    "Dialect",
     "End",
     "ClaimedElsewhere",
     "Inbox",
     "Key",
+    "OwnTransaction",
     "SomeAsk",
     "SomeEnd",
     "Suspect",
     "Transaction",
 ]
+
+
+Dialect: TypeAlias = Literal["sqlite", "postgres"]
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -156,11 +161,20 @@ class Transaction(Protocol):
         """Undo everything; harmless after the transaction has ended."""
 
 
+class OwnTransaction(Transaction, Protocol):
+    """A transaction that its holder may end by itself, as handlers may not."""
+
+    async def commit(self) -> None:
+        """Make everything durable; afterwards it is over, also where that failed."""
+
+
 class Inbox(Protocol):
     """A store. Every method raises InboxError, which is retriable, where the store is unreachable or full."""
 
     shared: bool
     """Whether workers on other machines see the same rows."""
+    dialect: Dialect
+    """Whose SQL statements are in."""
 
     async def open(self) -> None:
         """Connect, create or migrate the tables, and start the lease of this *owner*.
@@ -220,8 +234,11 @@ class Inbox(Protocol):
         A newer claim is not changed.
         """
 
-    async def begin(self) -> Transaction:
-        """Open a transaction for one handler."""
+    async def begin(self) -> OwnTransaction:
+        """Open a transaction for one handler, or for the bus's own rows."""
+
+    async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Run *statement*, which changes nothing, outside every transaction, and return its rows."""
 
     async def purge(self) -> int:
         """Delete the rows that have expired; return how many."""

@@ -54,7 +54,7 @@ def beside(log_url: str) -> str:
 def has_inbox(app: Declaration, settings: Settings) -> bool:
     """Return whether a worker of *app* gets an inbox. Raises ConfigurationError as `inbox_url`."""
     return (
-        any(subscription.dedup != "off" for subscription in app.subscriptions.values())
+        (app.has_mailbox or any(subscription.dedup != "off" for subscription in app.subscriptions.values()))
         and inbox_url(settings) is not None
     )
 
@@ -69,7 +69,7 @@ def log_file(log_url: str) -> Path:
 def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
     """Return the inbox of a worker of *app*, not yet open; None where nothing of the app is remembered."""
     wanted = {subscription.dedup for subscription in app.subscriptions.values()} - {"off"}
-    if not wanted:
+    if not wanted and not app.has_mailbox:
         return None
     url = inbox_url(settings)
     if url is None:

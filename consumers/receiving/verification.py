@@ -8,6 +8,7 @@ are due, and skipping. Pure but for the clock it is given. What follows from the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,9 @@ from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.partition import Partition
 
 __all__ = ["RecordVerifier"]
+
+NUDGE: Final = "wait.due"
+MAILBOX: Final = "_mail"
 
 
 class _Passed(msgspec.Struct, frozen=True):
@@ -99,6 +103,9 @@ class RecordVerifier:
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
         if self._view.admission.is_open and says_nothing(message):
+            return
+        if message.message_type == NUDGE and how == "mailbox":
+            # It says only that a row of this group's own store is to be looked at.
             return
         subscription = self._view.subscriptions.get(message.message_type)
         threshold = INSTRUCTING if subscription is None else subscription.instructions_from
@@ -186,12 +193,15 @@ class RecordVerifier:
         """Walk every gate for *record*."""
         view, is_own = self._view, partition.own
         control = read_control(record) if is_own else Control(record.topic, record.partition, record.offset)
+        mail = _comes_by_mail(control)
+        way = "mailbox" if mail and not is_own else _way(partition)
         case = gates.Case(
             record=record,
             is_own=is_own,
-            expected_type=partition.expected_type or _origin_type(control),
+            # A mailbox carries any type.
+            expected_type=msgspec.UNSET if mail else partition.expected_type or _origin_type(control),
             key=record.key,
-            how=_way(partition),
+            how=way,
         )
         verdict = gates.judge(case, self._checks, last="schema")
         if self._is_left_to_other_version(case.message, verdict):
@@ -201,10 +211,11 @@ class RecordVerifier:
         if isinstance(verdict, gates.NotAddressed):
             return None
         message, kind, payload = verdict.message, verdict.kind, verdict.payload
-        subscription = view.subscriptions.get(message.message_type)
+        subscription = (view.mail if mail else view.subscriptions).get(message.message_type)
         if subscription is None or kind is None or payload is None:
-            text = f"{message.message_type} has no handler here"
-            error = ContractError(text, "/metadata/message_type", "unknown_type")
+            text = f"{message.message_type} {'is no answer to anything asked here' if mail else 'has no handler here'}"
+            reason = "invalid_transition" if mail else "unknown_type"
+            error = ContractError(text, "/metadata/message_type", reason)
             return _refused(case, partition, control, error, registry=view.registry)
         try:
             check_message(subscription, payload, message)
@@ -218,7 +229,10 @@ class RecordVerifier:
             record=record,
             partition=partition,
             control=control,
-            key=_place_of(record) if subscription.order == "none" else (message.message_type, record.key),
+            # All that comes by mail in one conversation lies in one lane.
+            key=_place_of(record)
+            if subscription.order == "none"
+            else (MAILBOX if mail else message.message_type, record.key),
             size=size_of(record) + _decoded_bytes(kind, message.value),
             priority=5 if priority is None else priority,
             message=message,
@@ -325,7 +339,7 @@ class RecordVerifier:
         subscription = delivery.subscription
         if message.routing.not_before is not None or message.metadata.other_version is not None:
             return
-        if subscription.checks or subscription.requires:
+        if subscription.checks or subscription.requires or subscription.is_mailbox:
             return
         if delivery.partition.own or kind is None or message.metadata.schema_version != kind.version:
             return
@@ -371,6 +385,11 @@ def _refused(
         delivery.sealed_ms = parse_ms(message.metadata.timestamp) or 0
         delivery.expires_ms = max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms)
     return delivery
+
+
+def _comes_by_mail(control: Control) -> bool:
+    name = read_topic(control.origin_topic)
+    return name is not None and name.kind == "mail"
 
 
 def _place_of(record: Record) -> tuple[int, int, str]:

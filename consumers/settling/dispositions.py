@@ -140,9 +140,11 @@ class Dispositions:
             ):
                 # Its other version was handled, and sent what came of it.
                 return Done(ran=False)
-            case AlreadyDone(outputs=outputs):
+            case AlreadyDone(outputs=outputs, message_id=first):
                 try:
-                    answers = made_out_to(self._publisher, delivery.message, outputs, expires_ms=delivery.expires_ms)
+                    answers = made_out_to(
+                        self._publisher, delivery.message, outputs, expires_ms=delivery.expires_ms, first=first
+                    )
                     return Done(answers, ran=False)
                 except (ContractError, SigningError) as error:
                     return self.outcome_of_failure(delivery, error)

@@ -34,7 +34,7 @@ from producers.sealing.options import Draft
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["Output", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+__all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
 _MOST_SAID: Final = 240
@@ -83,6 +83,11 @@ def _as_queued(output: Output) -> Draft:
     return msgspec.structs.replace(output.draft, payload=kind.decode(output.data))
 
 
+def answer_draft(message: Message, answer: Any) -> Draft:
+    """Return *answer*, a payload or its Draft, as a draft for the sender of *message*."""
+    return _drafted(answer, _requester(message) if message.routing.reply_to is not None else None)
+
+
 def _drafted(answer: Any, requester: Agent | None) -> Draft:
     """Return *answer* as a draft; the answer to a request goes to its requester, whatever options it has."""
     if not isinstance(answer, Draft):
@@ -98,16 +103,17 @@ def _drafted(answer: Any, requester: Agent | None) -> Draft:
 
 
 def made_out_to(
-    publisher: Publisher, message: Message, outputs: Sequence[NewRecord], *, expires_ms: int
+    publisher: Publisher, message: Message, outputs: Sequence[NewRecord], *, expires_ms: int, first: str = ""
 ) -> Sequence[NewRecord]:
     """Readdress the stored *outputs* to *message* where they answer an earlier request of the same key.
 
     *expires_ms* is when the lifetime of *message* ends, extensions included. A message that comes again is answered
-    with the same bytes, also by another worker of the same settings. Raises ContractError, SigningError.
+    with the same bytes, also by another worker of the same settings. *first* is the id of the message that was handled:
+    what a process answered to others then stays as it is. Raises ContractError, SigningError.
     """
-    if message.routing.reply_to is None:
+    if message.routing.reply_to is None or first == message.message_id:
         return outputs
-    return [_made_out_to(publisher, message, record, expires_ms) for record in outputs]
+    return [_made_out_to(publisher, message, record, expires_ms, first) for record in outputs]
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
@@ -170,12 +176,14 @@ def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
     return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
 
 
-def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expires_ms: int) -> NewRecord:
+def _made_out_to(
+    publisher: Publisher, message: Message, record: NewRecord, expires_ms: int, first: str
+) -> NewRecord:
     name = read_topic(record.topic)
     if name is None or name.kind not in ("reply", "mail"):
         return record
     stored = sealing.parse(record.value)
-    if stored.metadata.correlation_id == message.message_id:
+    if stored.metadata.correlation_id == message.message_id or first not in ("", stored.metadata.correlation_id):
         return record
     # Nothing here is drawn or read from the clock: after a death between sending and committing, the message comes
     # again, and its requester would get a second answer.

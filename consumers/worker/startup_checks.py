@@ -40,6 +40,12 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
 
 
 def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:
+    if app.has_mailbox and not has_inbox:
+        yield (
+            f"{app.agent_id} has processes (a saga or an approval), whose state is kept beside the inbox, and there is "
+            "no inbox: give inbox.url a store that all workers of the group see (on Kafka, "
+            "postgresql://user@host/database)"
+        )
     for name, subscription in app.subscriptions.items():
         if subscription.dedup == "always" and not has_inbox:
             yield (

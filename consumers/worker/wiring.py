@@ -11,6 +11,8 @@ from typing import NamedTuple
 from bus.clock import Clock
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
+from bus.topics.names import mailbox_topic
+from bus.topics.specs import shortest_retention_s
 from bus.transports.base import Transport
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
@@ -28,6 +30,9 @@ from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.circuit_breaker import CircuitBreakers
 from consumers.resilience.failure_brake import BrakeRule, FailureBrake
 from consumers.resilience.retry_clock import RetryClock
+from consumers.sagas.steps import StepRunner
+from consumers.sagas.store import ProcessStore
+from consumers.sagas.sweeper import WaitSweeper
 from consumers.settling.dispositions import Dispositions
 from consumers.settling.durable_append import DurableAppender
 from consumers.settling.late_answers import LateAnswers
@@ -60,6 +65,8 @@ class Parts(NamedTuple):
     claims: InboxClient | None
     dependencies: CircuitBreakers
     late: LateAnswers
+    steps: StepRunner | None
+    sweeper: WaitSweeper | None
 
 
 def assemble(
@@ -128,6 +135,7 @@ def assemble(
             hold=partitions.hold,
             high_risk=settings.trust.high_risk,
             has_keys=app.verifier is not None,
+            remembers_all=app.has_mailbox,
         )
     waiting = LaneTimers(lanes, clock, wake)
     dispositions = Dispositions(
@@ -142,6 +150,9 @@ def assemble(
         late=late,
         waiting=waiting.__len__,
         most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
+    )
+    steps, sweeper = _processes(
+        app, plan, publisher=publisher, settings=settings, inbox=inbox, clock=clock, metrics=metrics
     )
     exclusive = ExclusiveGate()
     batches = (
@@ -171,8 +182,56 @@ def assemble(
         guard=guard,
         clock=clock,
         metrics=metrics,
+        steps=steps,
     )
     slots = HandlerSlots(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, guard=guard)
     return Parts(
-        partitions, receiver, in_flight, lanes, waiting, slots, requests, retry_clock, claims, dependencies, late
+        partitions,
+        receiver,
+        in_flight,
+        lanes,
+        waiting,
+        slots,
+        requests,
+        retry_clock,
+        claims,
+        dependencies,
+        late,
+        steps,
+        sweeper,
     )
+
+
+def _processes(
+    app: Declaration,
+    plan: GroupPlan,
+    *,
+    publisher: Publisher,
+    settings: Settings,
+    inbox: Inbox | None,
+    clock: Clock,
+    metrics: Metrics,
+) -> tuple[StepRunner | None, WaitSweeper | None]:
+    """Return what takes the steps of the app's processes, and what makes their waits fall due."""
+    if inbox is None or not app.has_mailbox:
+        return None, None
+    namespace, group = plan.namespace, plan.group
+    mailbox = mailbox_topic(namespace, group)
+    store = ProcessStore(inbox, namespace=namespace, group=group, clock=clock)
+    steps = StepRunner(
+        app.sagas,
+        store,
+        namespace=namespace,
+        group=group,
+        reply_to=mailbox,
+        registry=plan.view.registry,
+        publisher=publisher,
+        tiers=plan.tiers,
+        keep_ms=round(shortest_retention_s(settings) * 1000),
+        clock=clock,
+        metrics=metrics,
+    )
+    sweeper = WaitSweeper(
+        store, publisher, group=group, agent_id=plan.agent_id, mailbox=mailbox, clock=clock, metrics=metrics
+    )
+    return steps, sweeper

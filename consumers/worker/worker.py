@@ -101,6 +101,8 @@ class Worker:
             self._claims,
             self._dependencies,
             self._late,
+            self.steps,
+            self.sweeper,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
@@ -110,11 +112,16 @@ class Worker:
         """
         if create_topics:
             names = {kind.name for kind in self.app.registry}
-            own = [*group_topics(self._settings, self._plan.group), *namespace_topics(self._settings)]
+            own = [
+                *group_topics(self._settings, self._plan.group, has_mailbox=self.app.has_mailbox),
+                *namespace_topics(self._settings),
+            ]
             await create_missing(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
         if self.inbox is not None:
             await self.inbox.open()
         try:
+            if self.steps is not None:
+                await self.steps.store.open()
             await self._join()
         except BaseException:
             # The caller retries with a new worker and its own inbox connection.
@@ -143,7 +150,8 @@ class Worker:
         Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
         measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
-        beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring)]
+        sweeping = [] if self.sweeper is None else [self.sweeper.run()]
+        beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring, *sweeping)]
         try:
             while not stop.is_set():
                 try:

@@ -76,6 +76,10 @@ class RunLabels:
         self._labels = joined([self.current, self._admission.labels(answer)])
         self._read.append(answer)
 
+    def read_at(self, labels: EffectiveLabels) -> None:
+        """Count something read from a store, which was written there with *labels*."""
+        self._labels = joined([self.current, labels])
+
     def taint(self, level: str, source: str) -> None:
         """Count something read by other means at *level*. Raises ContractError for a level that there is not."""
         if level not in LEVELS:

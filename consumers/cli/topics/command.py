@@ -156,7 +156,12 @@ def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
         return ()
     types = sorted({kind.name for kind in app.registry})
     replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
-    return [*message_topics(settings, types), *group_topics(settings, app.group), *replies, *namespace_topics(settings)]
+    return [
+        *message_topics(settings, types),
+        *group_topics(settings, app.group, has_mailbox=app.declaration.has_mailbox),
+        *replies,
+        *namespace_topics(settings),
+    ]
 
 
 async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:

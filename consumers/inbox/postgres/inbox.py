@@ -21,7 +21,17 @@ from bus.errors import BusError, ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
-from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import (
+    AlreadyDone,
+    Claim,
+    Claimed,
+    ClaimedElsewhere,
+    Dialect,
+    Key,
+    SomeAsk,
+    SomeEnd,
+    Transaction,
+)
 from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.postgres import statements
@@ -46,6 +56,7 @@ class PostgresInbox:
     """The inbox in the database behind *url*. *owner* names this process to people who look at the rows."""
 
     shared = True
+    dialect: Dialect = "postgres"
 
     def __init__(
         self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = TIMEOUT_S
@@ -174,6 +185,10 @@ class PostgresInbox:
         if self._sessions is None or self._renewal is None:
             raise InboxError("the inbox is not open")
         return await self._sessions.begin()
+
+    async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        async with self._connection() as connection:
+            return [tuple(row) for row in await connection.fetch(statement, *arguments)]
 
     async def purge(self) -> int:
         total = 0

@@ -17,7 +17,7 @@ from bus.errors import ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
-from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, End, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Dialect, End, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.row_encoding import encode_outputs, key_text
@@ -43,6 +43,7 @@ class SqliteInbox:
     """
 
     shared = False
+    dialect: Dialect = "sqlite"
 
     def __init__(
         self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False
@@ -156,6 +157,9 @@ class SqliteInbox:
             transaction.undo_soon()
             raise
         return transaction
+
+    async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return await self._run(partial(fetched, statement, arguments))
 
     async def query(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run *statement* in a transaction of its own, and return its rows. For tests, and never in a handler."""

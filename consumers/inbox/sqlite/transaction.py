@@ -47,6 +47,10 @@ class SqliteTransaction:
         rows = await self.fetch(statement, *arguments)
         return rows[0] if rows else None
 
+    async def commit(self) -> None:
+        """Make everything durable; afterwards it is over, also where that failed."""
+        await self.run(_kept)
+
     async def rollback(self) -> None:
         with contextlib.suppress(InboxError):
             await self.run(_undone)
@@ -84,6 +88,15 @@ def _run(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> sqlite3
     if found is not None and found[1].upper() in _RESERVED:
         raise sqlite3.ProgrammingError(f"{found[1].upper()} is not for a handler: its transaction ends with it")
     return batch.table.connection.execute(statement, {str(number): value for number, value in enumerate(arguments, 1)})
+
+
+def _kept(batch: JobBatch) -> None:
+    try:
+        batch.table.commit()
+        batch.table.sync()
+    except BaseException:
+        batch.table.rollback()
+        raise
 
 
 def _undone(batch: JobBatch) -> None:

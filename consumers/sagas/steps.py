@@ -1,0 +1,450 @@
+"""StepRunner: one event, one step: find the process, run the method, and say what is to be written.
+
+Owns the verdicts of design part two 16.4: which process an event reaches, whether it is early, late, or never legal,
+and the one transaction that changes process, waits and the event's own row together. Committing it and settling the
+offset is `consumers.handling.executor`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import ContractError, RetryLater
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import NewRecord
+from bus.trust.effective_labels import EffectiveLabels
+from bus.vocabulary import BUILT_IN
+from bus.vocabulary.bus import WaitDue
+from bus.vocabulary.error import ErrorReported
+from consumers.inbox.base import Transaction
+from consumers.resilience.retry import Tier
+from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
+from consumers.sagas.process import Memory, Process, Wait, pack, process_id, unpack
+from consumers.sagas.rules import EventRule, SagaRules
+from consumers.sagas.store import ProcessChange, ProcessStore
+from consumers.settling.dispositions import refused
+from consumers.settling.outcome import Dead, Done, MoveToTier, Outcome, RetryInLane
+from consumers.settling.outputs import seal_outputs
+from consumers.state.delivery import Accepted
+from producers.publisher import Publisher
+
+__all__ = ["CALL_S", "StepRunner", "StepTaken"]
+
+CALL_S: Final = 5.0
+"""Seconds that a method of a saga may take."""
+_EARLY_S: Final = 1.0
+_LAST_S: Final = 1.2
+_REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
+
+_log = get_logger("sagas")
+
+SKIPPED: Final = Done(ran=False)
+
+
+class Run(Protocol):
+    """Runs a method of the user's within its deadline."""
+
+    def __call__(self, method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], /) -> Awaitable[Any]: ...
+
+
+class StepTaken(msgspec.Struct, frozen=True):
+    """A step whose rows are written in the open transaction: commit it, then send *outputs*."""
+
+    outputs: Sequence[NewRecord]
+
+
+class _Early(Exception):  # noqa: N818 - a verdict
+    """The event may become legal later."""
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one process: the method to run, and what it is told."""
+
+    rules: SagaRules
+    process: Process | None
+    """None: it is opened."""
+    key: str
+    method: str | None
+    """None: only what the bus itself does about it."""
+    payload: Any = None
+    """None for methods that get none."""
+    wait: Wait | None = None
+    """What the event is an answer to, or the end of."""
+    ends_wait: bool = False
+    failure: AskFailure | None = None
+
+
+class StepRunner:
+    """Takes the steps of one group. *namespace* and *group* name its rows, *reply_to* is its mailbox."""
+
+    def __init__(
+        self,
+        sagas: Sequence[SagaRules],
+        store: ProcessStore,
+        *,
+        namespace: str,
+        group: str,
+        reply_to: str,
+        registry: Registry,
+        publisher: Publisher,
+        tiers: Sequence[Tier],
+        keep_ms: int,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.store = store
+        self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
+        self._by_type: dict[str, list[SagaRules]] = {}
+        for rules in sorted(sagas, key=lambda rules: rules.name):
+            for name in rules.topics:
+                self._by_type.setdefault(name, []).append(rules)
+        self._namespace = namespace
+        self._group = group
+        self._reply_to = reply_to
+        self._registry = registry
+        self._publisher = publisher
+        self._tiers = tiers
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self._counted = metrics.saga_steps
+
+    async def take(
+        self, delivery: Accepted, run: Run, begin: Callable[[], Awaitable[Transaction]]
+    ) -> StepTaken | Outcome:
+        """Take the step of *delivery*, or return its outcome without one.
+
+        *begin* opens the transaction that ends the event's row; the caller commits it. A process that has moved since
+        it was read is read again: a step may run any number of times.
+        """
+        while True:
+            try:
+                events = await self._events_of(delivery)
+            except _Early:
+                return self._early(delivery)
+            except ContractError as error:
+                return refused(error.with_traceback(None))
+            if not isinstance(events, list):
+                return events
+            changes: list[ProcessChange] = []
+            outputs: list[NewRecord] = []
+            for event in events:
+                change, sent = await self._step(event, delivery, run)
+                changes.append(change)
+                outputs += sent
+            transaction = await begin()
+            if await self.store.write(transaction, changes):
+                for event in events:
+                    self._count(event.rules, "stepped")
+                return StepTaken(outputs)
+            await transaction.rollback()
+            for event in events:
+                self._count(event.rules, "conflict")
+
+    # Whose event it is.
+
+    async def _events_of(self, delivery: Accepted) -> list[_Event] | Outcome:
+        if delivery.subscription.is_mailbox:
+            return await self._mailed(delivery)
+        events: list[_Event] = []
+        refusal: Dead | None = None
+        for rules in self._by_type[delivery.message.message_type]:
+            found = await self._reached(rules, delivery)
+            if isinstance(found, _Event):
+                events.append(found)
+            elif isinstance(found, Dead):
+                refusal = found
+        return events or refusal or SKIPPED
+
+    async def _reached(self, rules: SagaRules, delivery: Accepted) -> _Event | Dead | None:
+        """Return what *delivery* means to its process of *rules*; None where it is passed over. Raises _Early."""
+        name = delivery.message.message_type
+        starter, spontaneous = rules.starters.get(name), rules.events.get(name)
+        place = starter or spontaneous
+        assert place is not None  # noqa: S101 - its type is one of the saga's
+        key = delivery.message.message_id if place.key is None else _key_at(delivery.message, place.key)
+        process = await self.store.find(process_id(self._namespace, self._group, rules.name, key))
+        if process is None:
+            if starter is not None:
+                return _Event(rules=rules, process=None, key=key, method=starter.method, payload=delivery.payload)
+            return self._missing(spontaneous)
+        if process.status == "finished":
+            return _dead("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
+        if spontaneous is None:
+            return _dead("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
+        opened = self._unpacked(rules, process)
+        self._check_party(spontaneous, process, opened[0], delivery.message)
+        if spontaneous.at and (phase := str(getattr(opened[1], "phase", ""))) not in spontaneous.at:
+            if rules.can_reach(phase, spontaneous.at):
+                raise _Early
+            return _dead("invalid_transition", f"{name} is not legal in {phase!r}, nor in any phase that follows")
+        return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
+
+    def _missing(self, rule: EventRule | None) -> Dead | None:
+        missing = "wait" if rule is None else rule.missing
+        if missing == "wait":
+            raise _Early
+        if missing == "skip":
+            return None
+        return _dead("invalid_transition", "there is no such process", None if rule is None else rule.key)
+
+    def _check_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> None:
+        """Only parties of a process move it (CV1): an id of a conversation alone opens nothing."""
+        sender = message.metadata.sender.id or ""
+        if rule.admits == "anyone" or sender in memory.parties:
+            return
+        if sender != sealing.parse(process.opener).metadata.sender.id:
+            raise ContractError(
+                f"{sender} is no party of this process: neither has it opened it, nor was it asked or answered. "
+                "@on(..., admits='anyone') takes what the policy lets in",
+                "/metadata/sender/id",
+                "unauthorized",
+            )
+
+    async def _mailed(self, delivery: Accepted) -> list[_Event] | Outcome:
+        message = delivery.message
+        is_nudge = isinstance(delivery.payload, WaitDue)
+        named = delivery.payload.wait if isinstance(delivery.payload, WaitDue) else message.metadata.correlation_id
+        found = None if named is None else await self.store.find_wait(named)
+        if found is None:
+            return self._late(message)
+        wait, process, now_ms = found
+        rules = self._sagas.get(process.saga)
+        if rules is None:
+            # Another worker of the group may know it, during a rolling upgrade.
+            raise _Early
+        if is_nudge:
+            if wait.due_ms > now_ms:
+                await self.store.not_yet(wait.id)
+                return SKIPPED
+            return [self._due(rules, process, wait)]
+        if not _rests_on(message, wait):
+            if isinstance(delivery.payload, ErrorReported):
+                return self._late(message)
+            raise ContractError(
+                "it answers what was asked, and the request is not its first parent",
+                "/verification/parents",
+                "unauthorized",
+            )
+        if wait.addressee is not None and message.metadata.sender.id != wait.addressee:
+            raise ContractError(
+                f"{wait.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+            )
+        return self._answered(rules, process, wait, delivery)
+
+    def _answered(self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted) -> list[_Event] | Outcome:
+        name = delivery.message.message_type
+        rule = rules.answers.get((wait.name, name))
+        if rule is not None:
+            return [
+                _Event(
+                    rules=rules,
+                    process=process,
+                    key=process.key,
+                    method=rule.method,
+                    payload=delivery.payload,
+                    wait=wait,
+                    ends_wait=rule.ends and not wait.many,
+                )
+            ]
+        if isinstance(delivery.payload, ErrorReported):
+            if wait.many:
+                # One of many has failed; the others may still answer.
+                return SKIPPED
+            report = delivery.payload
+            said_no = report.error_code in _REFUSALS
+            failure = AskFailure(
+                kind="refused" if said_no else "died",
+                reason=report.error_code,
+                text=report.error_message,
+                by=delivery.message.metadata.sender.id or "",
+            )
+            return [self._ask_failed(rules, process, wait, failure)]
+        return _dead("invalid_transition", f"{name} is no answer to {wait.name!r} of {rules.name}")
+
+    def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
+        if wait.seal is not None and not wait.many:
+            return self._ask_failed(rules, process, wait, AskFailure(kind="silent", by=wait.addressee or ""))
+        method = rules.due.get(wait.name)
+        return _Event(rules=rules, process=process, key=process.key, method=method, wait=wait, ends_wait=True)
+
+    def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailure) -> _Event:
+        return _Event(
+            rules=rules,
+            process=process,
+            key=process.key,
+            method=rules.failed.get(wait.name),
+            wait=wait,
+            ends_wait=True,
+            failure=failure,
+        )
+
+    # The step itself.
+
+    async def _step(self, event: _Event, delivery: Accepted, run: Run) -> tuple[ProcessChange, Sequence[NewRecord]]:
+        """Run the method of *event* on a copy of the state; return what it changes, and what it sends."""
+        rules, process, message = event.rules, event.process, delivery.message
+        opener = message if process is None else sealing.parse(process.opener)
+        memory, state = (Memory(), rules.state()) if process is None else self._unpacked(rules, process)
+        identity = process_id(self._namespace, self._group, rules.name, event.key) if process is None else process.id
+        version = 1 if process is None else process.version + 1
+        if version > rules.max_steps:
+            raise ContractError(
+                f"{rules.name} {event.key!r:.80} has taken {rules.max_steps} steps", "/data", "rejected"
+            )
+        admission = self._publisher.sealer.admission
+        before = _labels_of(process, memory)
+        labels = labels_for(message, opener, admission, before)
+        done = StepDone(
+            sealed=[],
+            armed={},
+            ended={event.wait.name} if event.wait is not None and event.ends_wait else set(),
+            asks=dict(memory.asks),
+            rounds=dict(memory.rounds),
+            parties=dict.fromkeys(memory.parties or ((opener.metadata.sender.id or ""),)),
+        )
+        if event.wait is not None and event.wait.seal is not None and not isinstance(delivery.payload, WaitDue):
+            done.parties[message.metadata.sender.id or ""] = None
+        context = SagaContext(
+            message,
+            opener=opener,
+            rules=rules,
+            process=identity,
+            version=version,
+            run=labels,
+            apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
+            done=done,
+            publisher=self._publisher,
+            reply_to=self._reply_to,
+            knows=lambda name: self._kind_of(name) is not None,
+            failure=event.failure,
+        )
+        returned = None
+        ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
+        if event.wait is not None and ask is not None:
+            kind = self._kind_of(ask.message_type)
+            if kind is None:
+                raise RetryLater(f"{ask.message_type} is to be sent and not known here: name it in App(types=[...])")
+            context.ask_next(event.wait.name, ask, kind)
+        elif event.method is not None:
+            saga = rules.cls()
+            saga.state = state
+            arguments = (context,) if event.payload is None else (event.payload, context)
+            try:
+                returned = await run(getattr(saga, event.method), arguments)
+            finally:
+                context.over = True
+            state = saga.state
+        if event.wait is not None and event.ends_wait and event.wait.name not in done.asks and ask is None:
+            done.asks.pop(event.wait.name, None)
+        sealed = [*done.sealed, *seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)]
+        memory = Memory(
+            data=_plain(state),
+            asks=done.asks,
+            rounds=done.rounds,
+            parties=tuple(done.parties),
+            classification=labels.current.classification,
+            tags=tuple(sorted(labels.current.tags)),
+        )
+        after = Process(
+            id=identity,
+            namespace=self._namespace,
+            group=self._group,
+            saga=rules.name,
+            key=event.key,
+            version=version,
+            status="finished" if done.finished else "open",
+            shape=rules.version,
+            state=b"" if done.finished else pack(memory),
+            opener=opener.value,
+            trust=labels.current.level,
+        )
+        acted = None if event.wait is None else event.wait.id
+        change = ProcessChange(
+            before=process,
+            after=after,
+            keep_ms=self._keep_ms,
+            armed=() if done.finished else tuple(done.armed.values()),
+            ended=done.ended,
+            acted=acted,
+        )
+        return change, [record for each in sealed for record in each.records]
+
+    def _unpacked(self, rules: SagaRules, process: Process) -> tuple[Memory, Any]:
+        found = unpack(rules, process)
+        if found is None:
+            raise _Early
+        return found
+
+    def _kind_of(self, name: str) -> PayloadType | None:
+        return self._registry.get(name) or BUILT_IN.get(name)
+
+    # Without a step.
+
+    def _early(self, delivery: Accepted) -> Outcome:
+        """Send *delivery* to the smallest tier without an attempt, or wait in the lane where its life is short."""
+        self._counted.labels(self._group, "other", "early").inc()
+        left_s = (delivery.expires_ms - self._clock.now_ms()) / 1000
+        if self._tiers and left_s > self._tiers[0].delay_s + _LAST_S:
+            return MoveToTier(self._tiers[0], delivery.control)
+        if left_s > _LAST_S:
+            return RetryInLane(min(_EARLY_S, left_s - _LAST_S / 2))
+        return _dead("invalid_transition", "its process has not come before it expires")
+
+    def _late(self, message: Message) -> Outcome:
+        self._counted.labels(self._group, "other", "late").inc()
+        _log.info("saga.late", type=message.message_type, message_id=message.message_id)
+        return SKIPPED
+
+    def _count(self, rules: SagaRules, outcome: str) -> None:
+        self._counted.labels(self._group, rules.name, outcome).inc()
+
+
+def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:
+    if process is None:
+        return EffectiveLabels(level="platform_policy", classification="public")
+    return EffectiveLabels(
+        level=process.trust,
+        classification=memory.classification,
+        tags=frozenset(memory.tags),
+        path=(f"the state of {process.saga} holds what came at {process.trust}",),
+    )
+
+
+def _rests_on(message: Message, wait: Wait) -> bool:
+    parents = message.verification.parents
+    return bool(parents) and parents is not None and parents[0] == wait.seal
+
+
+def _key_at(message: Message, pointer: str) -> str:
+    """Return the text or number at *pointer* in the envelope. Raises ContractError where there is none."""
+    value: Any = msgspec.json.decode(message.value)
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            raise ContractError("a process is known by it, and it is missing", pointer, "schema_violation")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
+    return str(value)
+
+
+def _plain(state: Any) -> dict[str, Any]:
+    plain = msgspec.to_builtins(state)
+    if not isinstance(plain, dict):
+        raise ContractError(f"the state is a {type(state).__name__}: it is a Struct, a dataclass or a dict", "/data")
+    return plain
+
+
+def _dead(reason: str, text: str, pointer: str | None = None) -> Dead:
+    return refused(ContractError(text, pointer or "", reason))

@@ -1,0 +1,420 @@
+"""ProcessStore: processes, waits and holds in the inbox's database, one SQL for SQLite and PostgreSQL.
+
+Owns the tables and every statement about them. All times are the store's: PostgreSQL's clock, on SQLite the worker's.
+Reads stand outside every transaction; writes are made in the transaction that also ends the event (design part two
+16.4), so a step counts whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError
+from consumers.inbox.base import Dialect, Inbox, OwnTransaction, Transaction
+from consumers.sagas.process import Hold, Process, Wait
+
+__all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
+
+SCHEMA_VERSION: Final = 1
+_SCHEMA_LOCK: Final = 0x5EA1B050
+"""The lock that every change of sealbus tables holds (`consumers.inbox.postgres.statements`)."""
+_SWEPT_AT_ONCE: Final = 200
+_PURGED_AT_ONCE: Final = 5_000
+AGAIN_MS: Final = 60_000
+"""A wait whose nudge was not acknowledged is nudged again after so long."""
+HOURLY_MS: Final = 3_600_000
+
+_TABLES: Final = (
+    """CREATE TABLE sealbus_processes (
+  id {bytes} PRIMARY KEY, namespace text NOT NULL, grp text NOT NULL, saga text NOT NULL, key text NOT NULL,
+  version bigint NOT NULL, status text NOT NULL, shape text NOT NULL, state {bytes} NOT NULL, opener {bytes} NOT NULL,
+  trust text NOT NULL, opened_ms bigint NOT NULL, changed_ms bigint NOT NULL, keep_until_ms bigint NOT NULL)""",
+    """CREATE TABLE sealbus_waits (
+  id text PRIMARY KEY, process {bytes} NOT NULL, name text NOT NULL, namespace text NOT NULL, grp text NOT NULL,
+  addressee text, seal text, many boolean NOT NULL, due_ms bigint NOT NULL, nudge_ms bigint NOT NULL,
+  UNIQUE (process, name))""",
+    "CREATE INDEX sealbus_waits_by_time ON sealbus_waits (namespace, grp, nudge_ms)",
+    """CREATE TABLE sealbus_holds (
+  process {bytes} NOT NULL, seal text NOT NULL, record {bytes} NOT NULL, PRIMARY KEY (process, seal))""",
+    "CREATE INDEX sealbus_processes_by_group ON sealbus_processes (namespace, grp, status, saga)",
+)
+
+_PROCESS: Final = (
+    "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
+    "p.opened_ms, p.changed_ms, p.keep_until_ms"
+)
+_WAIT: Final = "w.id, w.process, w.name, w.addressee, w.seal, w.many, w.due_ms, w.nudge_ms"
+
+
+class NewWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait that a step arms; it is due *after_ms* after the store's present."""
+
+    id: str
+    name: str
+    after_ms: int
+    addressee: str | None = None
+    seal: str | None = None
+    many: bool = False
+
+
+class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step writes about one process: its next row, under the version that was read."""
+
+    before: Process | None
+    """The row that was read; None opens it."""
+    after: Process
+    keep_ms: int = 0
+    """How long the row stays after it is finished."""
+    armed: Sequence[NewWait] = ()
+    ended: Collection[str] = ()
+    """The names of waits that go."""
+    acted: str | None = None
+    """The id of the wait that the step acts on: the step counts only while its row stands."""
+    holds: Sequence[Hold] = ()
+    frees_holds: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait whose nudge is to be sent, with the message that opened its process."""
+
+    id: str
+    name: str
+    due_ms: int
+    opener: bytes
+    marked_ms: int
+
+
+class ProcessStore:
+    """The tables of one namespace and group, in the database of *inbox*."""
+
+    def __init__(self, inbox: Inbox, *, namespace: str, group: str, clock: Clock) -> None:
+        self._inbox = inbox
+        self._namespace = namespace
+        self._group = group
+        self._clock = clock
+
+    async def open(self) -> None:
+        """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
+        transaction = await self._inbox.begin()
+        try:
+            await _migrate(transaction, self._inbox.dialect)
+            await transaction.commit()
+        finally:
+            await transaction.rollback()
+
+    # Reads.
+
+    async def find(self, identity: bytes) -> Process | None:
+        """Return the process of that id, or None."""
+        rows = await self._read(f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id = $1", identity)
+        return _process(rows[0]) if rows else None
+
+    async def find_wait(self, wait: str) -> tuple[Wait, Process, int] | None:
+        """Return a wait of this group with its process, and the store's present in ms; None where its row is gone."""
+        rows = await self._read(
+            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            "ON p.id = w.process WHERE w.id = $1 AND w.namespace = $2 AND w.grp = $3",
+            wait,
+            self._namespace,
+            self._group,
+        )
+        if not rows:
+            return None
+        now_ms, *values = rows[0]
+        return _wait(values[:8]), _process(values[8:]), int(now_ms)
+
+    async def waits_of(self, process: bytes) -> list[Wait]:
+        """Return the waits of a process, the next due first."""
+        rows = await self._read(f"SELECT {_WAIT} FROM sealbus_waits w WHERE w.process = $1 ORDER BY w.due_ms", process)
+        return [_wait(row) for row in rows]
+
+    async def holds_of(self, process: bytes) -> list[Hold]:
+        """Return what is held for a process."""
+        rows = await self._read(
+            "SELECT process, seal, record FROM sealbus_holds WHERE process = $1 ORDER BY seal", process
+        )
+        return [Hold(process=bytes(row[0]), seal=row[1], record=bytes(row[2])) for row in rows]
+
+    async def processes(
+        self, *, saga: str | None = None, status: str | None = None, key: str | None = None, most: int = 1000
+    ) -> list[Process]:
+        """Return processes of this group, those changed last first."""
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 "
+            "AND (CAST($3 AS text) IS NULL OR p.saga = $3) AND (CAST($4 AS text) IS NULL OR p.status = $4) "
+            "AND (CAST($5 AS text) IS NULL OR p.key = $5) ORDER BY p.changed_ms DESC LIMIT $6",
+            self._namespace,
+            self._group,
+            saga,
+            status,
+            key,
+            most,
+        )
+        return [_process(row) for row in rows]
+
+    async def waits(self, *, overdue_ms: int | None = None, most: int = 1000) -> list[tuple[Wait, Process, int]]:
+        """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
+        late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
+        rows = await self._read(
+            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            f"ON p.id = w.process WHERE w.namespace = $1 AND w.grp = $2 {late}ORDER BY w.due_ms LIMIT $3",
+            self._namespace,
+            self._group,
+            most,
+        )
+        return [(_wait(row[1:9]), _process(row[9:]), int(row[0])) for row in rows]
+
+    async def counts(self) -> tuple[Mapping[str, int], int]:
+        """Return the open processes by saga, and how many waits are a minute overdue."""
+        rows = await self._read(
+            "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
+            "GROUP BY saga",
+            self._namespace,
+            self._group,
+        )
+        late = await self._read(
+            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 "
+            f"AND due_ms <= {self._now()} - {AGAIN_MS}",
+            self._namespace,
+            self._group,
+        )
+        return {str(saga): int(count) for saga, count in rows}, int(late[0][0])
+
+    async def next_nudge_s(self) -> float | None:
+        """Return the seconds until the next wait is to be nudged; None where there is none."""
+        rows = await self._read(
+            f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
+            self._namespace,
+            self._group,
+        )
+        return None if rows[0][0] is None else max(0.0, float(rows[0][0]) / 1000)
+
+    # Writes of a step.
+
+    async def write(self, transaction: Transaction, changes: Sequence[ProcessChange]) -> bool:
+        """Write *changes*; False: a row has changed since it was read, so roll back and read again."""
+        for change in changes:
+            if not await self._advance(transaction, change):
+                return False
+        return True
+
+    async def _advance(self, transaction: Transaction, change: ProcessChange) -> bool:
+        after, now = change.after, self._now()
+        if change.before is None:
+            moved = await transaction.fetchrow(
+                "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
+                "trust, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
+                f"{now}, {now}, {now} + $12) ON CONFLICT (id) DO NOTHING RETURNING version",
+                after.id,
+                after.namespace,
+                after.group,
+                after.saga,
+                after.key,
+                after.version,
+                after.status,
+                after.shape,
+                after.state,
+                after.opener,
+                after.trust,
+                change.keep_ms,
+            )
+        else:
+            moved = await transaction.fetchrow(
+                f"UPDATE sealbus_processes SET version = $3, status = $4, shape = $5, state = $6, trust = $7, "
+                f"changed_ms = {now}, keep_until_ms = {now} + $8 WHERE id = $1 AND version = $2 RETURNING version",
+                after.id,
+                change.before.version,
+                after.version,
+                after.status,
+                after.shape,
+                after.state,
+                after.trust,
+                change.keep_ms,
+            )
+        if moved is None:
+            return False
+        if change.acted is not None:
+            found = await transaction.fetchrow("SELECT id FROM sealbus_waits WHERE id = $1", change.acted)
+            if found is None:
+                return False
+        for name in change.ended:
+            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
+        if after.status == "finished":
+            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1", after.id)
+        for wait in change.armed:
+            await self._arm(transaction, after, wait)
+        if change.frees_holds:
+            await transaction.execute("DELETE FROM sealbus_holds WHERE process = $1", after.id)
+        for hold in change.holds:
+            await transaction.execute(
+                "INSERT INTO sealbus_holds (process, seal, record) VALUES ($1, $2, $3) "
+                "ON CONFLICT (process, seal) DO UPDATE SET record = excluded.record",
+                hold.process,
+                hold.seal,
+                hold.record,
+            )
+        return True
+
+    async def _arm(self, transaction: Transaction, process: Process, wait: NewWait) -> None:
+        """Arm *wait*; a name that is armed again replaces its row."""
+        await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", process.id, wait.name)
+        await transaction.execute(
+            "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, nudge_ms) "
+            f"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {self._now()} + $9, {self._now()} + $9)",
+            wait.id,
+            process.id,
+            wait.name,
+            process.namespace,
+            process.group,
+            wait.addressee,
+            wait.seal,
+            wait.many,
+            wait.after_ms,
+        )
+
+    # The sweeper's.
+
+    async def sweep(self) -> list[Swept]:
+        """Take up to 200 waits that are to be nudged, and mark them for a minute."""
+        due = await self._read(
+            f"SELECT 1 FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} LIMIT 1",
+            self._namespace,
+            self._group,
+        )
+        if not due:
+            return []
+        lock = " FOR UPDATE SKIP LOCKED" if self._inbox.dialect == "postgres" else ""
+        async with _own(self._inbox) as transaction:
+            rows = await transaction.fetch(
+                f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {AGAIN_MS} WHERE id IN (SELECT id FROM "
+                f"sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} ORDER BY nudge_ms "
+                f"LIMIT {_SWEPT_AT_ONCE}{lock}) RETURNING id, name, due_ms, nudge_ms, process",
+                self._namespace,
+                self._group,
+            )
+            found = []
+            for identity, name, due_ms, marked_ms, process in rows:
+                opener = await transaction.fetchrow("SELECT opener FROM sealbus_processes WHERE id = $1", process)
+                if opener is not None:
+                    found.append(
+                        Swept(id=identity, name=name, due_ms=due_ms, opener=bytes(opener[0]), marked_ms=marked_ms)
+                    )
+        return found
+
+    async def nudged(self, swept: Sequence[Swept]) -> None:
+        """Note that the nudges of *swept* are in the log: the next ones come in an hour."""
+        async with _own(self._inbox) as transaction:
+            for wait in swept:
+                # A row that was armed again or nudged by another worker meanwhile stays as it is.
+                await transaction.execute(
+                    f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {HOURLY_MS} WHERE id = $1 AND nudge_ms = $2",
+                    wait.id,
+                    wait.marked_ms,
+                )
+
+    async def not_yet(self, wait: str) -> None:
+        """Nudge *wait* when it is due: it was looked at too early."""
+        async with _own(self._inbox) as transaction:
+            await transaction.execute("UPDATE sealbus_waits SET nudge_ms = due_ms WHERE id = $1", wait)
+
+    async def purge(self) -> int:
+        """Delete processes that have been finished for long enough; return how many."""
+        async with _own(self._inbox) as transaction:
+            rows = await transaction.fetch(
+                "DELETE FROM sealbus_processes WHERE id IN (SELECT id FROM sealbus_processes WHERE namespace = $1 "
+                f"AND grp = $2 AND status = 'finished' AND keep_until_ms < {self._now()} LIMIT {_PURGED_AT_ONCE}) "
+                "RETURNING id",
+                self._namespace,
+                self._group,
+            )
+        return len(rows)
+
+    async def change(self, decide: Callable[[], ProcessChange | None]) -> bool:
+        """Write what *decide* returns in a transaction of its own, as an operator's verb does; False: it has changed.
+
+        None changes nothing.
+        """
+        change = decide()
+        if change is None:
+            return True
+        transaction = await self._inbox.begin()
+        try:
+            if not await self.write(transaction, [change]):
+                return False
+            await transaction.commit()
+            return True
+        finally:
+            await transaction.rollback()
+
+    async def _read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return await self._inbox.read(statement, *arguments)
+
+    def _now(self) -> str:
+        """Return the store's present in ms, as SQL."""
+        if self._inbox.dialect == "postgres":
+            return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+        return str(int(self._clock.now_ms()))
+
+
+@asynccontextmanager
+async def _own(inbox: Inbox) -> AsyncGenerator[OwnTransaction]:
+    """Yield a transaction that is committed where the body ends well."""
+    transaction = await inbox.begin()
+    try:
+        yield transaction
+        await transaction.commit()
+    finally:
+        await transaction.rollback()
+
+
+async def _migrate(transaction: Transaction, dialect: Dialect) -> None:
+    if dialect == "postgres":
+        await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
+    row = await transaction.fetchrow("SELECT version FROM sealbus_schema WHERE part = 'processes'")
+    if row is None:
+        for statement in _TABLES:
+            await transaction.execute(statement.format(bytes="bytea" if dialect == "postgres" else "BLOB"))
+        await transaction.execute("INSERT INTO sealbus_schema (part, version) VALUES ('processes', $1)", SCHEMA_VERSION)
+    elif row[0] > SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"the processes have schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+        )
+
+
+def _process(row: Sequence[Any]) -> Process:
+    identity, namespace, group, saga, key, version, status, shape, state, opener, trust, *times = row
+    return Process(
+        id=bytes(identity),
+        namespace=namespace,
+        group=group,
+        saga=saga,
+        key=key,
+        version=int(version),
+        status=status,
+        shape=shape,
+        state=bytes(state),
+        opener=bytes(opener),
+        trust=trust,
+        opened_ms=int(times[0]),
+        changed_ms=int(times[1]),
+        keep_until_ms=int(times[2]),
+    )
+
+
+def _wait(row: Sequence[Any]) -> Wait:
+    identity, process, name, addressee, seal, many, due_ms, nudge_ms = row
+    return Wait(
+        id=identity,
+        process=bytes(process),
+        name=name,
+        addressee=addressee,
+        seal=seal,
+        many=bool(many),
+        due_ms=int(due_ms),
+        nudge_ms=int(nudge_ms),
+    )
