@@ -58,6 +58,7 @@ from bus.trust.private_keys import FileSigner  # noqa: E402
 from bus.trust.trusted_keys import TrustedKeys  # noqa: E402
 from bus.trust.untrusted import Untrusted  # noqa: E402
 from consumers.app import App  # noqa: E402
+from consumers.approvals.approval import Approval  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
 from consumers.sagas.context import AskFailure, SagaContext  # noqa: E402
@@ -92,6 +93,7 @@ __all__ = [
     "AllowAll",
     "Also",
     "App",
+    "Approval",
     "AskFailure",
     "Authority",
     "Bus",

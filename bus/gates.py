@@ -247,10 +247,13 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
 
 def admission_gate(
     message: Message, kind: PayloadType | None, payload: object, admit: Admit, how: str = "topic"
-) -> None:
-    """Raise ContractError (`unauthorized`, `untrusted_instruction`), also if the admission itself fails."""
+) -> object:
+    """Raise ContractError (`unauthorized`, `untrusted_instruction`), also if the admission itself fails.
+
+    Returns what *admit* does: what the message needs before it may run, where that is not None.
+    """
     try:
-        admit(message, kind, payload, how)
+        return admit(message, kind, payload, how)
     except (ContractError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -261,8 +264,10 @@ def admission_gate(
 # The table.
 
 
-Admit: TypeAlias = Callable[[Message, PayloadType | None, object, str], None]
+Admit: TypeAlias = Callable[[Message, PayloadType | None, object, str], object]
 """Lets a message in, with type, upcast payload and the way it came on; raises ContractError.
+
+It returns what the message needs before it may run; None: nothing.
 
 `bus.trust.admission` makes it.
 """
@@ -313,6 +318,8 @@ class Case(msgspec.Struct, kw_only=True):
     """None until the gate `parse` has passed."""
     kind: PayloadType | None = None
     payload: object | None = None
+    needs: object = None
+    """What the gate `policy` found to be needed before it may run; None: nothing."""
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -412,7 +419,7 @@ def _lifetime(case: Case, checks: Checks) -> bool:
 
 def _policy(case: Case, checks: Checks) -> bool:
     if checks.admit is not None:
-        admission_gate(case.message, case.kind, case.payload, checks.admit, case.how)
+        case.needs = admission_gate(case.message, case.kind, case.payload, checks.admit, case.how)
     if checks.policy is not None:
         policy_gate(case.message, checks.policy, checks.group)
     return True

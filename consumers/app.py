@@ -113,7 +113,7 @@ class App(Handlers):
             types=(*self._types, *returned),
             lifespans=self.lifespans,
             sagas=sagas,
-            mail=mail_subscriptions(sagas),
+            mail=mail_subscriptions(sagas, holds=any(each.approval is not None for each in handled.values())),
         )
 
     @property

@@ -16,6 +16,7 @@ from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
+from consumers.approvals.approval import ApprovalGiven
 from consumers.inbox.base import Transaction
 from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
@@ -58,6 +59,7 @@ class Context:
         "_has_inbox",
         "_publisher",
         "_requests",
+        "approval",
         "attempt",
         "message",
         "outputs",
@@ -77,6 +79,7 @@ class Context:
         begin: Callable[[], Awaitable[Transaction]] | None,
         has_inbox: bool = False,
         run: RunLabels | None = None,
+        approval: ApprovalGiven | None = None,
     ) -> None:
         self.message = message
         """The sealed message, which passed every gate."""
@@ -86,6 +89,8 @@ class Context:
         """The outputs that `send` has collected so far."""
         self.over = False
         """Whether the handler has ended, well or not."""
+        self.approval = approval
+        """Who agreed to this run, and on which conditions; None where nobody had to."""
         self._deadline_s = deadline_s
         self._publisher = publisher
         self._requests = requests

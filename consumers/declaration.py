@@ -86,6 +86,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """The least trusted level from which a directive message is handled."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
+    approval: Any = None
+    """Who has to agree before it runs (`consumers.approvals.approval.Approval`)."""
     takes_steps: bool = False
     """Whether its messages are events of processes: the sagas say what happens, and there is no handler."""
     is_mailbox: bool = False

@@ -17,6 +17,7 @@ from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
+from consumers.approvals.approval import Approval
 from consumers.context import Context
 from consumers.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
 from consumers.handler_signature import check_handler
@@ -43,6 +44,7 @@ class _Options(TypedDict, total=False):
     checks: Sequence[SemanticCheck]
     requires: Sequence[str]
     instructions_from: str
+    approval: Approval | None
 
 
 class _On(Protocol[_Payload]):
@@ -260,6 +262,7 @@ class Handlers:
         checks: Sequence[SemanticCheck] = (),
         requires: Sequence[str] = (),
         instructions_from: str = INSTRUCTING,
+        approval: Approval | None = None,
     ) -> Any:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
@@ -293,6 +296,8 @@ class Handlers:
         "user_request": what a tool's text or a model has brought about dies with `untrusted_instruction`. A stricter
         one is given here, a milder one by a rule of the policy.
 
+        *approval*: who has to agree before it runs. No lane waits: the message is held meanwhile, its sender is told.
+
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
         """
@@ -319,6 +324,7 @@ class Handlers:
                 raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
         check_threshold(instructions_from)
+        _check_approval(approval, order)
         checked, required = checks_of(checks), requirements_of(kind, requires)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -335,6 +341,7 @@ class Handlers:
                 checks=checked,
                 requires=required,
                 instructions_from=instructions_from,
+                approval=approval,
             )
             return function
 
@@ -349,6 +356,17 @@ def check_threshold(level: str) -> None:
         raise ConfigurationError(
             f"instructions_from {level!r} is less trusted than {INSTRUCTING}: a rule of the policy that names type and "
             "group may say so (instructions_from), a handler may not"
+        )
+
+
+def _check_approval(approval: object, order: Order) -> None:
+    if approval is None:
+        return
+    if not isinstance(approval, Approval):
+        raise ConfigurationError(f"approval is {type(approval).__name__}: write approval=Approval(by='human')")
+    if order == "key_strict":
+        raise ConfigurationError(
+            "order='key_strict' and approval= together: all messages of a key would wait for a person; use order='key'"
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
 
 import msgspec
 
@@ -35,6 +35,8 @@ from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
 from bus.trust.generated_keys import GeneratedKeys
 from bus.trust.policy import AllowAll
+from consumers.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.approvals.state import APPROVAL_SAGA, unpack_approval
 from consumers.context import Context
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.declaration import Declaration, Handling, Subscription
@@ -53,7 +55,7 @@ from producers.sealing.options import Options, RequestOptions, draft_of
 if TYPE_CHECKING:
     from consumers.worker.worker import Worker
 
-__all__ = ["AppBus", "Database", "Fake", "PlayedAgent", "run_in_memory"]
+__all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
@@ -129,6 +131,18 @@ class PlayedAgent:
         """Ask in the name of this agent and let the app work until the answer is there."""
         asking = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
         return await self._bus.work_until_answered(asking, timeout_s)
+
+
+class HeldMessage(NamedTuple):
+    """A message that waits for an approval; *action* is the packet that is agreed to."""
+
+    approval_id: str
+    action: Mapping[str, Any]
+    action_hash: str
+    request: bytes
+    """The sealed `approval.request`."""
+    opener: bytes
+    """The sealed message itself."""
 
 
 class Database:
@@ -217,6 +231,39 @@ class AppBus:
     def database(self) -> Database:
         """The database of the first app's inbox."""
         return Database(self.workers[0].inbox)
+
+    async def held(self) -> list[HeldMessage]:
+        """Return what is held for an approval, the oldest first.
+
+        (held,) = await bus.held()
+        await bus.approve(held, by="lead@acme")
+        await bus.settle()
+        """
+        found = []
+        for worker in self.workers:
+            if worker.steps is not None:
+                for process in await worker.steps.store.processes(saga=APPROVAL_SAGA, status="open"):
+                    state = unpack_approval(process)
+                    if state.phase == "open":
+                        found.append(
+                            HeldMessage(
+                                state.approval_id, state.action, state.action_hash, state.request, process.opener
+                            )
+                        )
+        return found[::-1]
+
+    async def approve(self, held: HeldMessage, *, by: str, conditions: Sequence[str] = ()) -> None:
+        """Agree to what is *held*, as the agent *by*."""
+        await self._decide(held, by, "approve", conditions=tuple(conditions))
+
+    async def reject(self, held: HeldMessage, *, by: str, reason: str = "no") -> None:
+        """Refuse what is *held*, as the agent *by*."""
+        await self._decide(held, by, "reject", reason=reason)
+
+    async def _decide(self, held: HeldMessage, by: str, decision: Verb, **members: Any) -> None:
+        request, publisher = sealing.parse(held.request), self.as_agent(by).publisher
+        payload = decision_about(request, decision, by=by, **members)
+        await publisher.send(seal_decision(publisher.sealer, payload, request))
 
     def raise_dead(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""

@@ -45,6 +45,7 @@ GLANCE: Final = "glance"
 _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _REPORT: Final = "error.reported"
+_DECISION: Final = "approval.decision"
 _NUDGE: Final = "wait.due"
 """A group to itself: it says only that a row of its own store is to be looked at."""
 
@@ -84,6 +85,8 @@ class _Judged(msgspec.Struct, frozen=True):
     labels: EffectiveLabels
     rules: PolicyRules
     how: str
+    lenient: bool = False
+    """Whether it needs no allow rule."""
 
 
 class Admission:
@@ -151,18 +154,20 @@ class Admission:
         *,
         how: str = "topic",
         instructions_from: str = INSTRUCTING,
-    ) -> None:
+        may_hold: bool = False,
+    ) -> NeedsApproval | None:
         """Let *message* in, or raise ContractError (`unauthorized`, `untrusted_instruction`).
 
-        *payload* is the upcast payload, *instructions_from* the handler's threshold.
+        *payload* is the upcast payload, *instructions_from* the handler's threshold. *may_hold*: a message that needs
+        an approval is let in with what it needs, also from below the threshold: it is held for somebody to decide.
         """
         plain = says_nothing(message)
         if plain and self.is_open:
-            return
+            return None
         rules = self._rules()
         self._check_signer(message, rules)
         if plain and rules is None and instructions_from == INSTRUCTING and begins_plainly(message):
-            return
+            return None
         if not plain:
             self._check_chain(message, rules)
         labels, threshold = effective_labels(message, self._label_rules(rules)), instructions_from
@@ -171,7 +176,9 @@ class Admission:
                 raise _refused("the policy has been unreadable for too long: high risk is refused")
             judged = _Judged(message, kind, payload, labels, rules, how)
             reading = self._request("handle", self._party.agent_id, judged)
-            self._check_parties(judged, reading)
+            needed = self._check_parties(judged, reading, may_hold=may_hold)
+            if needed is not None:
+                return needed
             if threshold == INSTRUCTING:
                 # A stricter one of the handler stands, whatever a rule names.
                 threshold = instruction_level(rules, reading)
@@ -192,6 +199,7 @@ class Admission:
                 "/metadata/security/trust_level",
                 "untrusted_instruction",
             )
+        return None
 
     def check_outgoing(self, message: Message, kind: PayloadType, payload: object) -> None:
         """Raise ContractError (`unauthorized`) for a message of this party that receivers would refuse."""
@@ -210,6 +218,9 @@ class Admission:
                     "/metadata/security/data_classification",
                 )
         actor = self._party.agent_id if message.verification.signature else None
+        if _is_bus_word(message, payload):
+            # The bus asks and tells on the order of the rule that wants an approval: only a deny rule stops it.
+            judged = msgspec.structs.replace(judged, lenient=True)
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
     def may_answer(self, sender: str, request: Message, kind: PayloadType | None) -> bool:
@@ -222,6 +233,42 @@ class Admission:
             return False
         judged = _Judged(request, kind, None, effective_labels(request, self._label_rules(rules)), rules, "reply")
         return isinstance(decide(rules, self._request("handle", sender, judged)), Allow | NeedsApproval)
+
+    def approval_fault(
+        self,
+        decider: str,
+        held: Message,
+        kind: PayloadType,
+        payload: object,
+        *,
+        by: str,
+        involved: frozenset[str],
+        same_owner: bool,
+    ) -> str | None:
+        """Return why *decider*, which is proven, may not decide about *held*; None where it may.
+
+        *involved* are the agents of the action's chain, and the one that would run it.
+        """
+        rules = self._rules()
+        if rules is None:
+            # Without a policy nobody is known to be human, but where keys are made for a test.
+            return None if getattr(self._verifier, "counts_as_human", False) else "no policy says who may approve"
+        facts = rules.agent(decider)
+        if by == "human" and facts.kind != "human":
+            return f"{decider} is no human by the policy"
+        owners = {rules.agent(each).owner for each in involved} - {None}
+        if facts.owner in owners and not same_owner:
+            return f"{decider} belongs to {facts.owner}, as an agent of the action does"
+        judged = _Judged(held, kind, payload, effective_labels(held, self._label_rules(rules)), rules, "topic")
+        decision = decide(rules, self._request("approve", decider, judged, is_signed=True))
+        if not isinstance(decision, Allow):
+            return f"{decider} may not approve {held.message_type}: rule {decision.rule}"
+        return None
+
+    def owner_of(self, agent_id: str) -> str | None:
+        """Return whose agent it is by the policy; None where nobody says."""
+        rules = self._rules()
+        return None if rules is None else rules.agent(agent_id).owner
 
     def check_detached(self, message_type: str) -> None:
         """Raise ContractError unless this party may publish from a run without naming what the run rests on (S13)."""
@@ -282,7 +329,7 @@ class Admission:
                 raise _refused(f"{first.sender} may grant less: {member} {text}", f"/metadata/authority/{member}")
         _check_classification(message)
 
-    def _check_parties(self, judged: _Judged, reading: Request) -> None:
+    def _check_parties(self, judged: _Judged, reading: Request, *, may_hold: bool) -> NeedsApproval | None:
         message, rules = judged.message, judged.rules
         sender = message.metadata.sender.id if self._is_proven(message) else None
         self._require(self._request("publish", sender, judged), judged)
@@ -295,7 +342,10 @@ class Admission:
             self._check_step(link.statement, successor, judged)
         if sender is not None and rules.agent(sender).interpreter:
             self._check_interpreter(judged)
+        if may_hold and isinstance(decision := decide(rules, reading), NeedsApproval):
+            return decision
         self._require(reading, judged)
+        return None
 
     def _check_reply_to(self, message: Message, rules: PolicyRules) -> None:
         """Check that answers go to the sender itself (security S36), or to the mailbox of a group that it is given."""
@@ -313,6 +363,9 @@ class Admission:
     def _check_step(self, link: Statement, successor: Statement, judged: _Judged) -> None:
         """Check who goes on after a link that named a role or nobody (security S2)."""
         if successor.sender == link.sender or (link.recipient is not None and link.recipient.id is not None):
+            return
+        if (link.message_type, successor.message_type) == ("approval.request", _DECISION):
+            # Who may decide is asked where the decision is counted.
             return
         rules, place = judged.rules, "/verification/proof_chain"
         goes_on = f"{successor.sender} goes on after {link.message_type}"
@@ -340,7 +393,11 @@ class Admission:
         decision: Decision = decide(judged.rules, request)
         if isinstance(decision, Allow):
             return
-        if isinstance(decision, Deny) and decision.rule == _NO_MATCH and _is_report(judged.message):
+        if (
+            isinstance(decision, Deny)
+            and decision.rule == _NO_MATCH
+            and (judged.lenient or _is_report(judged.message) or _is_decision(judged.message))
+        ):
             # Whoever may handle a request may say that it died: nobody waits in silence. A deny rule still counts.
             return
         action, actor = request.action, request.actor
@@ -478,6 +535,18 @@ def is_directive(kind: PayloadType | None, message: Message) -> bool:
         # A sealed one is among them: the gate `schema` has compared it.
         return spoken in DIRECTIVE if spoken is not None else any(word in DIRECTIVE for word in words)
     return spoken in DIRECTIVE or (kind is not None and "idempotency_key" in kind.terms.needs)
+
+
+def _is_decision(message: Message) -> bool:
+    """Tell whether *message* decides about an approval: the action `approve` says who may, where it is counted."""
+    return message.message_type == _DECISION and message.metadata.correlation_id is not None
+
+
+def _is_bus_word(message: Message, payload: object) -> bool:
+    """Tell whether *message* is what the bus itself sends about a held message."""
+    if message.message_type == "status.update":
+        return getattr(payload, "approval_id", None) is not None
+    return message.message_type in ("approval.request", "approval.closed") and message.metadata.hops > 0
 
 
 def _is_report(message: Message) -> bool:

@@ -184,6 +184,11 @@ class InboxClient:
                 return False
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
+    async def release_with(self, hold: ActiveClaim) -> bool:
+        """Free the claim *hold* in its transaction, and commit both; False: another worker has claimed it since."""
+        assert hold.transaction is not None  # noqa: S101 - what was written is in it
+        return await self._inbox.release_with(hold.key, hold.token, hold.transaction)
+
     async def made_durable(self) -> bool:
         """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""
         try:

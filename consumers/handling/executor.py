@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any, Final
 
 from bus.clock import Clock
-from bus.errors import ContractError, InboxError
+from bus.errors import ContractError, InboxError, RetryLater
 from bus.failpoints import reach
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
+from consumers.approvals.approval import ApprovalGiven, Need
+from consumers.approvals.desk import ApprovalDesk, Proceed
 from consumers.context import Context
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.group_plan import GroupPlan
@@ -32,7 +34,18 @@ from consumers.receiving.verification import RecordVerifier
 from consumers.sagas.steps import CALL_S, StepRunner, StepTaken
 from consumers.settling.dispositions import Dispositions, blamed, refused
 from consumers.settling.durable_append import GaveUpError
-from consumers.settling.outcome import AWAIT_INBOX, DONE, DROPPED, Dead, Done, MoveToTier, Outcome, PassOn, RetryInLane
+from consumers.settling.outcome import (
+    AWAIT_INBOX,
+    DONE,
+    DROPPED,
+    Dead,
+    Done,
+    MoveToTier,
+    Outcome,
+    PassOn,
+    RetryInLane,
+    Withheld,
+)
 from consumers.settling.outputs import Output, seal_outputs
 from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.lane_timers import LaneTimers
@@ -70,8 +83,10 @@ class Executor:
         clock: Clock,
         metrics: Metrics,
         steps: StepRunner | None = None,
+        desk: ApprovalDesk | None = None,
     ) -> None:
         self._steps = steps
+        self._desk = desk
         self._plan = plan
         self._dispositions = dispositions
         # Per hook, only the policies that define it.
@@ -224,7 +239,7 @@ class Executor:
 
     # The run.
 
-    async def _run(
+    async def _run(  # noqa: C901 - one coroutine for what nearly every message goes through
         self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
     ) -> Outcome:
         """Run the handler of *delivery*, and return its outcome."""
@@ -242,9 +257,16 @@ class Executor:
             return DROPPED
         if subscription.takes_steps:
             return await self._take_step(delivery, slot, hold)
+        agreed: Proceed | None = None
+        if self._desk is not None and (need := self._desk.need_of(delivery)) is not None:
+            verdict = await self._ask_desk(self._desk, delivery, need, hold)
+            if not isinstance(verdict, Proceed):
+                return verdict
+            agreed = verdict
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
         run = RunLabels(delivery.message, self._publisher.sealer.admission)
-        context = self._context(delivery, deadline_s, hold, run) if subscription.takes_context else None
+        given = None if agreed is None else agreed.given
+        context = self._context(delivery, deadline_s, hold, run, given) if subscription.takes_context else None
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
@@ -259,6 +281,8 @@ class Executor:
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
                 outputs = await self._seal(delivery.message, drafts, returned, hold, run)
+            if agreed is not None and hold is not None:
+                outputs = await self._consume(agreed, outputs, delivery, hold)
             if not outputs and self._store_later(hold, lane, delivery):
                 return AWAIT_INBOX
             if hold is not None and not await self._store(hold, outputs, delivery, slot):
@@ -305,7 +329,58 @@ class Executor:
             self._has_run(delivery, slot, hold, None, started_s)
         return Done(taken.outputs) if taken.outputs else DONE
 
-    def _context(self, delivery: Accepted, deadline_s: float, hold: ActiveClaim | None, run: RunLabels) -> Context:
+    async def _ask_desk(
+        self, desk: ApprovalDesk, delivery: Accepted, need: Need, hold: ActiveClaim | None
+    ) -> Proceed | Outcome:
+        """Ask whether *delivery*, which needs an approval, may run now; it is held where nobody has decided."""
+        claims = self._claims
+        assert claims is not None and hold is not None  # noqa: S101, PT018 - an app with approvals has them
+
+        async def begin() -> Transaction:
+            hold.transaction = None
+            return await claims.begin(hold, delivery.partition)
+
+        try:
+            verdict = await desk.judge(delivery, need, hold.key.idempotency_key, begin)
+            if isinstance(verdict, Withheld):
+                await self._dispositions.check(verdict.outputs)
+                if not await claims.release_with(hold):
+                    return _STALE
+                reach("stepped")
+            elif not isinstance(verdict, Proceed):
+                await self._release(hold)
+            elif need.once and not await desk.begun(verdict):
+                await self._release(hold)
+                return _STALE
+        except GaveUpError:
+            await self._release(hold)
+            return DROPPED
+        except Exception as error:  # noqa: BLE001 - any error is a decision about the message
+            await self._release(hold)
+            return self._outcome_of_failure(delivery, blamed(error))
+        return verdict
+
+    async def _consume(
+        self, agreed: Proceed, outputs: Sequence[NewRecord], delivery: Accepted, hold: ActiveClaim
+    ) -> Sequence[NewRecord]:
+        """Use up the approval in the transaction of the result; return what is sent with it."""
+        assert self._desk is not None and self._claims is not None  # noqa: S101, PT018 - they gave it
+        # The handler has ended, so that it may open no transaction any more; this one is the bus's.
+        hold.over = False
+        transaction = await self._claims.begin(hold, delivery.partition)
+        hold.over = True
+        if not await self._desk.consume(transaction, agreed):
+            raise RetryLater("its approval has moved while it ran: the run does not count")
+        return [*outputs, *self._desk.closed(agreed)]
+
+    def _context(
+        self,
+        delivery: Accepted,
+        deadline_s: float,
+        hold: ActiveClaim | None,
+        run: RunLabels,
+        approval: ApprovalGiven | None = None,
+    ) -> Context:
         claims = self._claims
         return Context(
             delivery.message,
@@ -318,6 +393,7 @@ class Executor:
             begin=None if hold is None or claims is None else partial(claims.begin, hold, delivery.partition),
             has_inbox=claims is not None,
             run=run,
+            approval=approval,
         )
 
     def _has_run(

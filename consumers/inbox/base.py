@@ -234,6 +234,9 @@ class Inbox(Protocol):
         A newer claim is not changed.
         """
 
+    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+        """Free a claim, and commit *transaction* with that; False: it is another's by now, and nothing is written."""
+
     async def begin(self) -> OwnTransaction:
         """Open a transaction for one handler, or for the bus's own rows."""
 

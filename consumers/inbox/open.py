@@ -54,9 +54,8 @@ def beside(log_url: str) -> str:
 def has_inbox(app: Declaration, settings: Settings) -> bool:
     """Return whether a worker of *app* gets an inbox. Raises ConfigurationError as `inbox_url`."""
     return (
-        (app.has_mailbox or any(subscription.dedup != "off" for subscription in app.subscriptions.values()))
-        and inbox_url(settings) is not None
-    )
+        app.has_mailbox or any(subscription.dedup != "off" for subscription in app.subscriptions.values())
+    ) and inbox_url(settings) is not None
 
 
 def log_file(log_url: str) -> Path:

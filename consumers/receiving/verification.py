@@ -101,15 +101,19 @@ class RecordVerifier:
         kind = self._view.registry.get(message.message_type)
         return raised_risk(kind, self._view.high_risk)
 
-    def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
+    def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
         if self._view.admission.is_open and says_nothing(message):
-            return
+            return None
         if message.message_type == NUDGE and how == "mailbox":
             # It says only that a row of this group's own store is to be looked at.
-            return
-        subscription = self._view.subscriptions.get(message.message_type)
+            return None
+        known = self._view.mail if how == "mailbox" else self._view.subscriptions
+        subscription = known.get(message.message_type)
         threshold = INSTRUCTING if subscription is None else subscription.instructions_from
-        self._view.admission.admit(message, kind, payload, how=how, instructions_from=threshold)
+        may_hold = bool(self._view.mail) and subscription is not None and not subscription.takes_steps
+        return self._view.admission.admit(
+            message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold
+        )
 
     def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
         """Cast *value* in a known layout, without its signature, which is returned beside it and not proven yet."""
@@ -131,8 +135,8 @@ class RecordVerifier:
     def _is_let_in(self, message: Message, kind: PayloadType, payload: object) -> bool:
         """Tell whether the gate `policy` lets in a message with a known layout; it may raise any error."""
         view = self._view
-        if not view.admission.is_open:
-            self._admit(message, kind, payload, GLANCE)
+        if not view.admission.is_open and self._admit(message, kind, payload, GLANCE) is not None:
+            return False
         return view.policy.refusal(message, view.group) is None
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
@@ -248,6 +252,7 @@ class RecordVerifier:
         verdict = gates.judge(case, self._checks, first="lifetime")
         if isinstance(verdict, gates.Failed):
             return _refused(case, partition, control, verdict.error, registry=view.registry, otherwise=accepted)
+        accepted.needs = case.needs
         self._schedule(accepted, now_ms)
         self._remember(accepted, kind)
         return accepted

@@ -8,6 +8,7 @@ offset is `consumers.handling.executor`'s.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -42,11 +43,21 @@ CALL_S: Final = 5.0
 """Seconds that a method of a saga may take."""
 _EARLY_S: Final = 1.0
 _LAST_S: Final = 1.2
+_DECISION: Final = "approval.decision"
 _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
 
 _log = get_logger("sagas")
 
 SKIPPED: Final = Done(ran=False)
+
+
+class BuiltIn(Protocol):
+    """A saga of the bus itself, whose steps are not a user's methods."""
+
+    async def mailed(
+        self, wait: Wait, process: Process, delivery: Accepted
+    ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
+        """Take the step of what came to the mailbox about *wait*."""
 
 
 class Run(Protocol):
@@ -82,6 +93,13 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     failure: AskFailure | None = None
 
 
+class _Built(msgspec.Struct, frozen=True):
+    """The step of a built-in saga."""
+
+    change: ProcessChange
+    outputs: Sequence[NewRecord]
+
+
 class StepRunner:
     """Takes the steps of one group. *namespace* and *group* name its rows, *reply_to* is its mailbox."""
 
@@ -99,8 +117,10 @@ class StepRunner:
         keep_ms: int,
         clock: Clock,
         metrics: Metrics,
+        built_in: Mapping[str, BuiltIn] = MappingProxyType({}),
     ) -> None:
         self.store = store
+        self._built_in = built_in
         self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
         self._by_type: dict[str, list[SagaRules]] = {}
         for rules in sorted(sagas, key=lambda rules: rules.name):
@@ -131,26 +151,28 @@ class StepRunner:
                 return self._early(delivery)
             except ContractError as error:
                 return refused(error.with_traceback(None))
-            if not isinstance(events, list):
+            if not isinstance(events, Sequence):
                 return events
             changes: list[ProcessChange] = []
             outputs: list[NewRecord] = []
             for event in events:
-                change, sent = await self._step(event, delivery, run)
+                change, sent = (
+                    (event.change, event.outputs)
+                    if isinstance(event, _Built)
+                    else await self._step(event, delivery, run)
+                )
                 changes.append(change)
                 outputs += sent
             transaction = await begin()
             if await self.store.write(transaction, changes):
-                for event in events:
-                    self._count(event.rules, "stepped")
+                self._count(changes, "stepped")
                 return StepTaken(outputs)
             await transaction.rollback()
-            for event in events:
-                self._count(event.rules, "conflict")
+            self._count(changes, "conflict")
 
     # Whose event it is.
 
-    async def _events_of(self, delivery: Accepted) -> list[_Event] | Outcome:
+    async def _events_of(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
         if delivery.subscription.is_mailbox:
             return await self._mailed(delivery)
         events: list[_Event] = []
@@ -208,23 +230,33 @@ class StepRunner:
                 "unauthorized",
             )
 
-    async def _mailed(self, delivery: Accepted) -> list[_Event] | Outcome:
+    async def _mailed(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
         message = delivery.message
         is_nudge = isinstance(delivery.payload, WaitDue)
         named = delivery.payload.wait if isinstance(delivery.payload, WaitDue) else message.metadata.correlation_id
         found = None if named is None else await self.store.find_wait(named)
         if found is None:
+            if message.message_type == _DECISION:
+                return _dead("approval_invalid", "there is no such approval, or it has been decided")
             return self._late(message)
         wait, process, now_ms = found
+        if is_nudge and wait.due_ms > now_ms:
+            await self.store.not_yet(wait.id)
+            return SKIPPED
+        if (built := self._built_in.get(process.saga)) is not None:
+            taken = await built.mailed(wait, process, delivery)
+            return [_Built(*taken)] if isinstance(taken, tuple) else taken
         rules = self._sagas.get(process.saga)
         if rules is None:
             # Another worker of the group may know it, during a rolling upgrade.
             raise _Early
-        if is_nudge:
-            if wait.due_ms > now_ms:
-                await self.store.not_yet(wait.id)
-                return SKIPPED
-            return [self._due(rules, process, wait)]
+        return [self._due(rules, process, wait)] if is_nudge else self._replied(rules, process, wait, delivery)
+
+    def _replied(
+        self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted
+    ) -> Sequence[_Event | _Built] | Outcome:
+        """Return what an answer means to *process*, where it is believed. Raises ContractError."""
+        message = delivery.message
         if not _rests_on(message, wait):
             if isinstance(delivery.payload, ErrorReported):
                 return self._late(message)
@@ -403,8 +435,9 @@ class StepRunner:
         _log.info("saga.late", type=message.message_type, message_id=message.message_id)
         return SKIPPED
 
-    def _count(self, rules: SagaRules, outcome: str) -> None:
-        self._counted.labels(self._group, rules.name, outcome).inc()
+    def _count(self, changes: Sequence[ProcessChange], outcome: str) -> None:
+        for change in changes:
+            self._counted.labels(self._group, change.after.saga, outcome).inc()
 
 
 def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:

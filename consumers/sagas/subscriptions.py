@@ -10,6 +10,7 @@ import msgspec
 
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import PayloadType, payload_type
+from bus.trust.labels import LEAST_TRUSTED
 from consumers.declaration import Subscription
 from consumers.sagas.rules import SagaRules
 
@@ -32,16 +33,26 @@ def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]
     return MappingProxyType(found)
 
 
-def mail_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]:
-    """Return, by message type, what may come to the mailbox: answers, reports of deaths, and due waits."""
-    if not sagas:
+def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, Subscription]:
+    """Return, by message type, what may come to the mailbox: answers, reports of deaths, and due waits.
+
+    *holds*: also decisions about what is held for an approval.
+    """
+    if not sagas and not holds:
         return _NONE
+    from bus.vocabulary.approval import ApprovalDecision
     from bus.vocabulary.bus import WaitDue
     from bus.vocabulary.error import ErrorReported
 
     kinds = [rule.kind for rules in sagas for rule in rules.answers.values()]
     kinds += [payload_type(WaitDue), payload_type(ErrorReported)]
-    return MappingProxyType({kind.name: _subscription(kind, is_mailbox=True) for kind in kinds})
+    found = {kind.name: _subscription(kind, is_mailbox=True) for kind in kinds}
+    if holds:
+        # A decision rests on what is held, whatever its level: it lets one action run, and instructs nobody.
+        kind = payload_type(ApprovalDecision)
+        decision = msgspec.structs.replace(_subscription(kind, is_mailbox=True), instructions_from=LEAST_TRUSTED)
+        found[kind.name] = decision
+    return MappingProxyType(found)
 
 
 def _subscription(kind: PayloadType, *, is_mailbox: bool = False) -> Subscription:

@@ -39,7 +39,17 @@ from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide
 from consumers.settling.durable_append import DurableAppender
 from consumers.settling.late_answers import LateAnswers
-from consumers.settling.outcome import AwaitInbox, Dead, Done, Dropped, MoveToTier, Outcome, PassOn, RetryInLane
+from consumers.settling.outcome import (
+    AwaitInbox,
+    Dead,
+    Done,
+    Dropped,
+    MoveToTier,
+    Outcome,
+    PassOn,
+    RetryInLane,
+    Withheld,
+)
 from consumers.settling.outputs import made_out_to, report_of, wants_report
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.in_flight import InFlight
@@ -99,6 +109,11 @@ class Dispositions:
         match outcome:
             case Done(outputs=outputs):
                 await self._finish(delivery, outputs)
+            case Withheld(outputs=outputs):
+                await self._send(outputs, delivery)
+                reach("sent")
+                self._in_flight.held(delivery)
+                reach("settled")
             case RetryInLane(delay_s=delay_s, control=control):
                 if control is not None:
                     delivery.control = control

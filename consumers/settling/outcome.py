@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "PassOn",
     "RetryInLane",
+    "Withheld",
 ]
 
 
@@ -35,6 +36,12 @@ class Done(msgspec.Struct, frozen=True):
     outputs: Sequence[NewRecord] = ()
     ran: bool = True
     """Whether it succeeded in this run, not in an earlier one."""
+
+
+class Withheld(msgspec.Struct, frozen=True):
+    """The record is kept beside its process: *outputs* ask those who decide, then the offset is settled."""
+
+    outputs: Sequence[NewRecord] = ()
 
 
 class RetryInLane(msgspec.Struct, frozen=True):
@@ -72,7 +79,7 @@ class Dropped(msgspec.Struct, frozen=True):
     """The partition goes away: its next owner settles the message."""
 
 
-Outcome: TypeAlias = Done | RetryInLane | MoveToTier | PassOn | Dead | AwaitInbox | Dropped
+Outcome: TypeAlias = Done | Withheld | RetryInLane | MoveToTier | PassOn | Dead | AwaitInbox | Dropped
 
 DONE: Final = Done()
 AWAIT_INBOX: Final = AwaitInbox()

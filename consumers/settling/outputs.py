@@ -176,9 +176,7 @@ def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
     return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
 
 
-def _made_out_to(
-    publisher: Publisher, message: Message, record: NewRecord, expires_ms: int, first: str
-) -> NewRecord:
+def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expires_ms: int, first: str) -> NewRecord:
     name = read_topic(record.topic)
     if name is None or name.kind not in ("reply", "mail"):
         return record

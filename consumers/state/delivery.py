@@ -55,6 +55,8 @@ class Accepted(Delivery, kw_only=True):
     message: Message
     subscription: Subscription
     payload: object
+    needs: object = None
+    """What the policy wants before it may run: a `NeedsApproval`, or None."""
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     asked: Ask | End | None = None

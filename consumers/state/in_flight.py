@@ -101,6 +101,11 @@ class InFlight:
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
         self._land(delivery)
 
+    def held(self, delivery: Delivery) -> None:
+        """Settle *delivery*: its record is kept beside its process, and those who decide are asked."""
+        self._metrics.settled.labels(delivery.label, self._group, "held", "").inc()
+        self._land(delivery)
+
     def retried(self, delivery: Delivery, tier: str) -> None:
         """Settle *delivery*: its retry record is durable in *tier*."""
         self._metrics.retried.labels(delivery.label, self._group, tier).inc()

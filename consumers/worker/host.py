@@ -24,6 +24,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
+from bus.trust.globs import compile_globs
 from bus.trust.opening import open_trust
 from bus.trust.policy import NO_POLICY
 from consumers.crashes.crash_guard import CrashGuard
@@ -34,6 +35,7 @@ from consumers.group_plan import make_plan
 from consumers.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
 from consumers.handling.slots import RunningHandler
 from consumers.inbox.open import choose_inbox, has_inbox
+from consumers.sagas.subscriptions import mail_subscriptions
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
@@ -261,7 +263,25 @@ def trusting(app: Declaration, settings: Settings, clock: Clock) -> Declaration:
     Raises ConfigurationError for files that cannot be used.
     """
     trust = open_trust(settings, app.agent_id, clock=clock, signer=app.signer, verifier=app.verifier, policy=app.policy)
-    return msgspec.structs.replace(app, signer=trust.signer, verifier=trust.verifier, policy=trust.policy)
+    app = msgspec.structs.replace(app, signer=trust.signer, verifier=trust.verifier, policy=trust.policy)
+    if _wants_approvals(app):
+        app = msgspec.structs.replace(app, mail=mail_subscriptions(app.sagas, holds=True))
+    return app
+
+
+def _wants_approvals(app: Declaration) -> bool:
+    """Tell whether a rule of the policy may want an approval of what *app* handles."""
+    rules = getattr(app.policy, "rules", lambda: None)()
+    if rules is None:
+        return False
+    names = [name for name, subscription in app.subscriptions.items() if not subscription.takes_steps]
+    return any(
+        rule.effect == "need"
+        and "handle" in rule.actions
+        and (rule.groups is None or compile_globs(rule.groups).match(app.group))
+        and any(rule.types is None or compile_globs(rule.types).match(name) for name in names)
+        for rule in rules.rules
+    )
 
 
 def in_namespace(settings: Settings, namespace: str | None) -> Settings:

@@ -47,6 +47,8 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
             "postgresql://user@host/database)"
         )
     for name, subscription in app.subscriptions.items():
+        if subscription.approval is not None:
+            yield from _approval_faults(app, name, subscription.approval.by)
         if subscription.dedup == "always" and not has_inbox:
             yield (
                 f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, "
@@ -69,3 +71,14 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
                 f"{kind.name} is of high risk, which no receiver accepts unsigned: set trust.key_file, or give the App "
                 "a signer"
             )
+
+
+def _approval_faults(app: Declaration, name: str, by: str) -> Iterator[str]:
+    if app.verifier is None:
+        yield (
+            f"{name} needs an approval, and without keys nobody can prove a decision: set trust.keys, or give the App "
+            "a verifier"
+        )
+    elif not hasattr(app.policy, "rules") and not getattr(app.verifier, "counts_as_human", False):
+        who = "who is human" if by == "human" else "who may approve"
+        yield f"{name} needs an approval, and only a policy says {who}: set policy.file"

@@ -14,6 +14,8 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import mailbox_topic
 from bus.topics.specs import shortest_retention_s
 from bus.transports.base import Transport
+from consumers.approvals.desk import ApprovalDesk
+from consumers.approvals.state import APPROVAL_SAGA
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
 from consumers.group_plan import GroupPlan
@@ -151,7 +153,7 @@ def assemble(
         waiting=waiting.__len__,
         most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
     )
-    steps, sweeper = _processes(
+    steps, sweeper, desk = _processes(
         app, plan, publisher=publisher, settings=settings, inbox=inbox, clock=clock, metrics=metrics
     )
     exclusive = ExclusiveGate()
@@ -183,6 +185,7 @@ def assemble(
         clock=clock,
         metrics=metrics,
         steps=steps,
+        desk=desk,
     )
     slots = HandlerSlots(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, guard=guard)
     return Parts(
@@ -211,13 +214,27 @@ def _processes(
     inbox: Inbox | None,
     clock: Clock,
     metrics: Metrics,
-) -> tuple[StepRunner | None, WaitSweeper | None]:
+) -> tuple[StepRunner | None, WaitSweeper | None, ApprovalDesk | None]:
     """Return what takes the steps of the app's processes, and what makes their waits fall due."""
     if inbox is None or not app.has_mailbox:
-        return None, None
+        return None, None, None
     namespace, group = plan.namespace, plan.group
     mailbox = mailbox_topic(namespace, group)
     store = ProcessStore(inbox, namespace=namespace, group=group, clock=clock)
+    keep_ms = round(shortest_retention_s(settings) * 1000)
+    desk = ApprovalDesk(
+        store,
+        namespace=namespace,
+        group=group,
+        agent_id=plan.agent_id,
+        reply_to=mailbox,
+        registry=plan.view.registry,
+        publisher=publisher,
+        admission=plan.view.admission,
+        verifier=app.verifier,
+        keep_ms=keep_ms,
+        clock=clock,
+    )
     steps = StepRunner(
         app.sagas,
         store,
@@ -227,11 +244,12 @@ def _processes(
         registry=plan.view.registry,
         publisher=publisher,
         tiers=plan.tiers,
-        keep_ms=round(shortest_retention_s(settings) * 1000),
+        keep_ms=keep_ms,
         clock=clock,
         metrics=metrics,
+        built_in={APPROVAL_SAGA: desk},
     )
     sweeper = WaitSweeper(
         store, publisher, group=group, agent_id=plan.agent_id, mailbox=mailbox, clock=clock, metrics=metrics
     )
-    return steps, sweeper
+    return steps, sweeper, desk

@@ -181,6 +181,15 @@ class PostgresInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(identity, token)
 
+    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+        identity = key_digest(key_text(key))
+        if not isinstance(transaction, PostgresTransaction):
+            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+        try:
+            return await asyncio.shield(self._begun(self._release_together(identity, token, transaction)))
+        finally:
+            self._forget(identity, token)
+
     async def begin(self) -> PostgresTransaction:
         if self._sessions is None or self._renewal is None:
             raise InboxError("the inbox is not open")
@@ -289,6 +298,16 @@ class PostgresInbox:
     async def _release(self, identity: bytes, token: int) -> None:
         async with self._connection() as connection:
             await connection.execute(statements.RELEASE, identity, self._owner, token)
+
+    async def _release_together(self, identity: bytes, token: int, transaction: PostgresTransaction) -> bool:
+        try:
+            statement = f"{statements.placed(statements.RELEASE, self._place)} RETURNING token"
+            if await transaction.fetchrow(statement, identity, self._owner, token) is None:
+                return False
+            await transaction.commit()
+            return True
+        finally:
+            await transaction.rollback()
 
     async def _renew(self) -> None:
         now_s = self._clock.monotonic_s()

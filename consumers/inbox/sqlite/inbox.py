@@ -147,6 +147,15 @@ class SqliteInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(text, token)
 
+    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+        text = key_text(key)
+        if not isinstance(transaction, SqliteTransaction):
+            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+        try:
+            return await transaction.run(partial(or_undone, partial(self._released, text, token)), text)
+        finally:
+            self._forget(text, token)
+
     async def begin(self) -> SqliteTransaction:
         session = WriterSession()
         transaction = SqliteTransaction(lambda action, key="": self._submit(action, key, session=session))
@@ -236,6 +245,12 @@ class SqliteInbox:
         if done is not None and done is not row:
             batch.put(key, done)
         return done is not None
+
+    def _released(self, key: str, token: int, batch: JobBatch) -> bool:
+        row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
+        if row is not None:
+            batch.put(key, row)
+        return row is not None
 
     def _release(self, key: str, token: int, batch: JobBatch) -> None:
         self._forget(key, token)
