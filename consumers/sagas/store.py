@@ -92,7 +92,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessStore:
     """The tables of one namespace and group, in the database of *inbox*."""
 
-    def __init__(self, inbox: Inbox, *, namespace: str, group: str, clock: Clock) -> None:
+    def __init__(self, inbox: Inbox, *, namespace: str, group: str | None, clock: Clock) -> None:
+        """Read and write the rows of *group*; None reads those of all groups, and writes nothing."""
         self._inbox = inbox
         self._namespace = namespace
         self._group = group
@@ -145,8 +146,8 @@ class ProcessStore:
     ) -> list[Process]:
         """Return processes of this group, those changed last first."""
         rows = await self._read(
-            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 "
-            "AND (CAST($3 AS text) IS NULL OR p.saga = $3) AND (CAST($4 AS text) IS NULL OR p.status = $4) "
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 "
+            "AND (CAST($2 AS text) IS NULL OR p.grp = $2) AND (CAST($3 AS text) IS NULL OR p.saga = $3) AND (CAST($4 AS text) IS NULL OR p.status = $4) "
             "AND (CAST($5 AS text) IS NULL OR p.key = $5) ORDER BY p.changed_ms DESC LIMIT $6",
             self._namespace,
             self._group,
@@ -162,7 +163,8 @@ class ProcessStore:
         late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
         rows = await self._read(
             f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
-            f"ON p.id = w.process WHERE w.namespace = $1 AND w.grp = $2 {late}ORDER BY w.due_ms LIMIT $3",
+            "ON p.id = w.process WHERE w.namespace = $1 AND (CAST($2 AS text) IS NULL OR w.grp = $2) "
+            f"{late}ORDER BY w.due_ms LIMIT $3",
             self._namespace,
             self._group,
             most,

@@ -1,0 +1,367 @@
+"""`sealbus approvals list|show|approve|reject`: what waits for a decision, for the people who decide.
+
+Owns the verbs and their output. They read the log alone: requests less what was closed, and the held message itself,
+whose bytes are shown beside the packet that is hashed. A decision is signed with the key of the person who makes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from bus import gates
+from bus.clock import SystemClock
+from bus.errors import BusError, ConfigurationError, ContractError, TopicMissingError
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import format_ms, parse_ms
+from bus.settings.schema import Settings
+from bus.telemetry.metrics import Metrics
+from bus.telemetry.terminal import printable
+from bus.topics.names import message_topic
+from bus.transports.base import Transport
+from bus.transports.read_all import scan
+from bus.trust.opening import open_trust
+from bus.vocabulary.approval import ApprovalRequest, hash_of
+from consumers.approvals.deciding import Verb, decision_about, request_in, seal_decision
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
+from consumers.cli.shell import VerbGroup
+from producers.connection import make_publisher
+
+__all__ = ["approvals"]
+
+_DIGITS: Final = 12
+_HASH_DIGITS: Final = 8
+_PREFIX: Final = "sha256:"
+
+
+class _Open(msgspec.Struct, frozen=True):
+    """One request that nobody has closed."""
+
+    message: Message
+    request: ApprovalRequest
+
+    @property
+    def digits(self) -> str:
+        return self.request.approval_id.removeprefix(_PREFIX)
+
+
+@click.group(cls=VerbGroup)
+def approvals() -> None:
+    """Show messages that wait until somebody agrees, and decide about them.
+
+    What is approved is the action packet, by its hash: its type, data, sender, recipient, level and authority. Nothing
+    else runs under the approval, and it runs once.
+
+    \b
+    Examples:
+      sealbus approvals list
+      sealbus approvals show 834a77aab005
+      sealbus approvals approve 834a77aab005 --agent lead@acme --key-file lead.pem --hash b5124a78
+      sealbus approvals reject 834a77aab005 --agent lead@acme --key-file lead.pem --reason "not on a Friday"
+    """
+
+
+@approvals.command(name="list")
+@click.option("--all", "closed", is_flag=True, help="Also those that are closed or whose time is over.")
+@with_session
+def list_approvals(session: CommandSession, *, closed: bool) -> int:
+    """List what waits for a decision, the most urgent first.
+
+    \b
+    Examples:
+      sealbus approvals list --output json
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            found = await _requests(transport, settings, closed=closed)
+        found.sort(key=lambda each: each.message.routing.expires_at)
+        if session.as_json:
+            for each in found:
+                print_json(_described(each))
+        elif found:
+            rows = [
+                (
+                    each.digits[:_DIGITS],
+                    each.request.action.type,
+                    each.request.action.sender or each.message.metadata.sender.id or "-",
+                    each.request.risk_assessment.risk_level,
+                    each.request.rule_id or "-",
+                    each.message.routing.expires_at,
+                    each.request.action.description,
+                )
+                for each in found
+            ]
+            print_table(("ID", "ACTION", "FOR", "RISK", "RULE", "UNTIL", "WHAT"), rows)
+        else:
+            click.echo("nothing waits for a decision", err=True)
+        return 0
+
+    return execute(body)
+
+
+@approvals.command()
+@click.argument("approval", metavar="ID")
+@with_session
+def show(session: CommandSession, *, approval: str) -> int:
+    """Show what would run: the action packet, its hash, and the held message as it is in the log.
+
+    \b
+    Examples:
+      sealbus approvals show 834a77aab005
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            found = await _chosen(transport, settings, approval)
+            held = await _held(transport, settings, found)
+        described = _described(found)
+        if session.as_json:
+            print_json({**described, "held": _held_described(held)})
+            return 0
+        request = found.request
+        click.echo(f"approval   {found.digits}")
+        click.echo(f"asked by   {printable(found.message.metadata.sender.id or '?')}, until {described['until']}")
+        click.echo(f"reason     {printable(request.reason)}")
+        click.echo(
+            f"rule       {printable(request.rule_id or '-')}, {request.quorum} of "
+            f"{printable(', '.join(request.approvers) or 'those the policy lets')}"
+        )
+        click.echo("action     exactly this, and nothing else:")
+        click.echo(_indented(_action_of(found.message)))
+        click.echo(f"hash       {request.action_hash}")
+        if held is None:
+            click.echo("held       not in the log any more: nothing proves the packet", err=True)
+        else:
+            match = "the packet says the same" if _agrees(found.message, held) else "THE PACKET SAYS SOMETHING ELSE"
+            who = printable(held.metadata.sender.id or "?")
+            click.echo(f"held       {held.message_type} {held.message_id} of {who}: {match}")
+        return 0
+
+    return execute(body)
+
+
+@approvals.command()
+@click.argument("approval", metavar="ID")
+@key_options
+@click.option("--hash", "digits", metavar="DIGITS", help="The first 8 digits of the action's hash.")
+@click.option("--condition", "conditions", multiple=True, metavar="TEXT", help="A condition; may be repeated.")
+@with_session
+def approve(
+    session: CommandSession,
+    *,
+    approval: str,
+    agent: str,
+    key_file: Path | None,
+    digits: str | None,
+    conditions: tuple[str, ...],
+) -> int:
+    """Agree to an action, with your own key. Without --hash you are asked for the hash's first digits.
+
+    A handler that takes no conditions does not run on a conditional approval.
+
+    \b
+    Examples:
+      sealbus approvals approve 834a77aab005 --agent lead@acme --key-file lead.pem
+    """
+    return _decide(session, approval, "approve", agent, key_file, digits=digits, conditions=conditions)
+
+
+@approvals.command()
+@click.argument("approval", metavar="ID")
+@key_options
+@click.option("--reason", metavar="TEXT", required=True, help="Why; the requester reads it.")
+@click.option("--change", "changes", multiple=True, metavar="TEXT", help="What to change; may be repeated.")
+@with_session
+def reject(
+    session: CommandSession, *, approval: str, agent: str, key_file: Path | None, reason: str, changes: tuple[str, ...]
+) -> int:
+    """Refuse an action, with your own key; with --change, ask for changes.
+
+    \b
+    Examples:
+      sealbus approvals reject 834a77aab005 --agent lead@acme --key-file lead.pem --reason "not on a Friday"
+    """
+    verb: Verb = "request_changes" if changes else "reject"
+    return _decide(session, approval, verb, agent, key_file, reason=reason, changes=changes)
+
+
+def _decide(
+    session: CommandSession,
+    approval: str,
+    verb: Verb,
+    agent: str,
+    key_file: Path | None,
+    *,
+    digits: str | None = None,
+    **members: Any,
+) -> int:
+    flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
+    settings = session.settings(**flags)
+    clock = SystemClock()
+    trust = open_trust(settings, agent, clock=clock)
+    if trust.signer is None:
+        raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            found = await _chosen(transport, settings, approval)
+            held = await _held(transport, settings, found)
+            if verb == "approve":
+                _confirm(found, held, digits)
+            publisher = make_publisher(
+                transport,
+                settings,
+                agent,
+                clock=clock,
+                metrics=Metrics(),
+                signer=trust.signer,
+                verifier=trust.verifier,
+                policy=trust.policy,
+            )
+            try:
+                decision = decision_about(found.message, verb, by=agent, **members)
+                receipt = await publisher.send(seal_decision(publisher.sealer, decision, found.message))
+            finally:
+                await publisher.close()
+        click.echo(f"{verb.replace('_', ' ')}: {found.digits[:_DIGITS]} as {printable(agent)} ({receipt.message_id})")
+        click.echo(
+            "whether it counts says the group that asked: `sealbus approvals list`, `sealbus dlq list`", err=True
+        )
+        return 0
+
+    return execute(body)
+
+
+def _confirm(found: _Open, held: Message | None, digits: str | None) -> None:
+    """Have the person name the hash of what was read. Raises BusError."""
+    wanted = found.request.action_hash.removeprefix(_PREFIX)[:_HASH_DIGITS]
+    if held is not None and not _agrees(found.message, held):
+        raise BusError("the packet does not say what the held message says: reject it, and find out who made it")
+    if digits is None:
+        click.echo(_indented(_action_of(found.message)), err=True)
+        digits = click.prompt(f"The first {_HASH_DIGITS} digits of {found.request.action_hash}", err=True)
+    if str(digits).removeprefix(_PREFIX)[:_HASH_DIGITS] != wanted:
+        raise BusError(f"that is not the hash of this action: `sealbus approvals show {found.digits[:_DIGITS]}`")
+
+
+async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[_Open]:
+    namespace, clock = settings.bus.namespace, SystemClock()
+    verifier = believed_keys(settings, clock)
+    over = {
+        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id")))
+        for message in await _messages(transport, message_topic(namespace, "approval.closed"))
+        if _is_proven(message, verifier)
+    }
+    found: dict[str, _Open] = {}
+    for message in await _messages(transport, message_topic(namespace, "approval.request")):
+        try:
+            request = request_in(message)
+        except ContractError:
+            continue
+        is_late = (parse_ms(message.routing.expires_at) or 0) < clock.now_ms()
+        is_over = is_late or (message.metadata.sender.id, request.approval_id) in over
+        if _is_proven(message, verifier) and (closed or not is_over):
+            found[message.message_id] = _Open(message, request)
+    return list(found.values())
+
+
+def _is_proven(message: Message, verifier: Verifier | None) -> bool:
+    """Tell whether *message* is its sender's: a forged one must neither ask for anything nor hide what is open."""
+    if verifier is None:
+        return True
+    try:
+        gates.authenticity_gate(message, "medium", verifier)
+    except ContractError:
+        return False
+    return True
+
+
+async def _chosen(transport: Transport, settings: Settings, digits: str) -> _Open:
+    wanted = digits.removeprefix(_PREFIX)
+    found = [each for each in await _requests(transport, settings) if each.digits.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise BusError(f"no open approval begins with {digits!r}: `sealbus approvals list` shows them")
+    raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
+
+
+async def _held(transport: Transport, settings: Settings, found: _Open) -> Message | None:
+    """Return the held message itself, found in the log by its seal; None where it is not there any more."""
+    name, seal = found.request.action.message_type, found.request.seal
+    if name is None or seal is None:
+        return None
+    for message in await _messages(transport, message_topic(settings.bus.namespace, name)):
+        if message.seal == seal:
+            return message
+    return None
+
+
+async def _messages(transport: Transport, topic: str) -> list[Message]:
+    """Return the sound messages of *topic*; none where there is no such topic."""
+    found = []
+    try:
+        async for record in scan(transport, topic):
+            try:
+                message = sealing.parse(record.value)
+                sealing.check_integrity(message)
+            except ContractError:
+                continue
+            found.append(message)
+    except TopicMissingError:
+        return []
+    return found
+
+
+def _agrees(request: Message, held: Message) -> bool:
+    """Tell whether the packet names the type, sender and data that the held message has."""
+    action = _action_of(request)
+    data = msgspec.json.decode(held.data)
+    same_version = action.get("schema_version") == held.metadata.schema_version
+    names = action.get("sender") == held.metadata.sender.id and action.get("message_type") == held.message_type
+    # Defaults are written out in the packet, and left out on the way.
+    packed = action.get("data")
+    says = isinstance(packed, dict) and all(packed.get(name) == value for name, value in data.items())
+    return same_version and names and says and hash_of(action) == msgspec.json.decode(request.data).get("action_hash")
+
+
+def _action_of(request: Message) -> dict[str, Any]:
+    action = msgspec.json.decode(request.data).get("action")
+    return action if isinstance(action, dict) else {}
+
+
+def _indented(action: dict[str, Any]) -> str:
+    text = msgspec.json.format(msgspec.json.encode(action), indent=2).decode()
+    return "\n".join(f"    {printable(line)}" for line in text.splitlines())
+
+
+def _described(found: _Open) -> dict[str, Any]:
+    request = found.request
+    return {
+        "approval": request.approval_id,
+        "action": _action_of(found.message),
+        "action_hash": request.action_hash,
+        "reason": request.reason,
+        "risk": request.risk_assessment.risk_level,
+        "rule": request.rule_id,
+        "quorum": request.quorum,
+        "asked_by": found.message.metadata.sender.id,
+        "until": format_ms(parse_ms(found.message.routing.expires_at) or 0),
+        "request": found.message.message_id,
+    }
+
+
+def _held_described(held: Message | None) -> dict[str, Any] | None:
+    return (
+        None if held is None else {"message_id": held.message_id, "seal": held.seal, "sender": held.metadata.sender.id}
+    )
