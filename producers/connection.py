@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from bus.clock import Clock, SystemClock
 from bus.errors import WrongLoopError
@@ -35,6 +35,7 @@ from producers.middleware import Publishing, PublishMiddleware, around, publish_
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
+from producers.requests.submitted import SubmittedTask, TaskKey
 from producers.sealing.options import Draft, Options, RequestOptions, draft_of
 from producers.sealing.run_labels import CURRENT_RUN
 from producers.sealing.sealed_record import sealed_as
@@ -136,6 +137,30 @@ class Bus:
         is_own = reader.agent_id == self.publisher.sealer.origin.sender.id
         run = reader if is_own and reader.message.metadata.namespace == self.namespace else None
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, reader=reader, **options)
+
+    async def submit(self, payload: Payload, **options: Unpack[Options]) -> SubmittedTask[Any]:
+        """Publish *payload* and return a handle on what comes of it, however long that takes.
+
+            task = await bus.submit(TaskRequest(goal="..."), to="researcher@svc", task_id="t-1", ttl_s=86_400)
+            print(task.id)                                  # another process goes on: bus.task(task.id)
+            async for event in task.events(): ...           # accepted, progress, held for somebody, the answer
+            answer = await task.result(TaskResult)
+
+        *ttl_s* is how long it may take. The answer stays in this agent's reply topic for as long as any message lives.
+        Raises as `publish`.
+        """
+        self._check_loop()
+        return await self.requests.submit(draft_of(payload, options))
+
+    def task(self, handle: str) -> SubmittedTask[Any]:
+        """Reopen the task with this *handle*, which `task.id` gave, perhaps to another process of this agent.
+
+            answer = await bus.task(handle).result(TaskResult)
+
+        Raises ContractError for what is no handle.
+        """
+        self._check_loop()
+        return self.requests.reopen(TaskKey.read(handle))
 
     @property
     def late_replies(self) -> Sequence[Message]:

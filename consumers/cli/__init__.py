@@ -17,6 +17,7 @@ _VERBS = {
     "new": Verb("consumers.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."),
     "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
     "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
+    "ask": Verb("consumers.cli.ask", "ask", "Give an agent a task in words, and wait for what comes of it."),
     "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),
     "verify": Verb("consumers.cli.verify.command", "verify", "Check sealed messages in files, without a bus."),
     "blame": Verb("consumers.cli.blame", "blame", "Find the message that does not hold among the causes of one."),

@@ -147,7 +147,8 @@ class ProcessStore:
         """Return processes of this group, those changed last first."""
         rows = await self._read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 "
-            "AND (CAST($2 AS text) IS NULL OR p.grp = $2) AND (CAST($3 AS text) IS NULL OR p.saga = $3) AND (CAST($4 AS text) IS NULL OR p.status = $4) "
+            "AND (CAST($2 AS text) IS NULL OR p.grp = $2) AND (CAST($3 AS text) IS NULL OR p.saga = $3) "
+            "AND (CAST($4 AS text) IS NULL OR p.status = $4) "
             "AND (CAST($5 AS text) IS NULL OR p.key = $5) ORDER BY p.changed_ms DESC LIMIT $6",
             self._namespace,
             self._group,

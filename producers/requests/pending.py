@@ -50,12 +50,14 @@ class Answer(msgspec.Struct, frozen=True):
 class Waiter:
     """One request. *done* is set by the answer, the deadline or closing; *answer* tells which."""
 
-    __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "message", "refused", "sent")
+    __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "grace_s", "message", "refused", "sent")
 
     def __init__(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
         self.asked = asked
         self.deadline_s = deadline_s
         self.cause_id = cause_id
+        self.grace_s = 0.0
+        """How much longer than the request lives its answer is awaited."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answer: Answer | None = None
         self.message: Message | None = None

@@ -49,7 +49,8 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     agent_id: str
-    session_id: str
+    session_id: str | None
+    """None: what is addressed to the agent and to no instance of it."""
     max_message_bytes: int
     verifier: Verifier | None
     policy: Policy = AllowAll()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
@@ -19,6 +19,7 @@ from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import parse_ms
 from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
@@ -28,8 +29,10 @@ from bus.vocabulary.error import ErrorReported
 from producers.middleware import PublishMiddleware, around
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
+from producers.requests.in_turn import addressees_of, ask_in_turn
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
+from producers.requests.submitted import SubmittedTask, TaskKey
 from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.sealed_record import SealedRecord
@@ -72,7 +75,7 @@ class Requester:
             policy=policy or NO_POLICY,
             now_ms=self._clock.now_ms,
         )
-        view = ReplyFilter(
+        self._view = view = ReplyFilter(
             namespace=origin.namespace,
             agent_id=origin.sender.id or "",
             session_id=session_id,
@@ -106,18 +109,28 @@ class Requester:
         timeout_s: float,
         run: RunLabels | None = None,
         reader: RunLabels | None = None,
+        grace_s: float = 0.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
         *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
-        in, by default the same. Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut,
-        RequestFailed, UnexpectedReply, ClosedError.
+        in, by default the same. *grace_s*: how much longer than the request lives its answer is awaited. Several
+        addressees are asked in turn (`producers.requests.in_turn`). Raises PublishRejected, PublishUnknown (if no
+        answer came either), RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
         """
+        if (several := addressees_of(options)) is not None:
+
+            async def ask(to: str, share_s: float, grace_s: float, key: str) -> _Reply:
+                one: RequestOptions = {**options, "to": to, "idempotency_key": key}
+                return await self.ask(payload, reply, timeout_s=share_s, run=run, reader=reader, grace_s=grace_s, **one)
+
+            return await ask_in_turn(ask, several, timeout_s=timeout_s, key=options.get("idempotency_key"))
         self._check(timeout_s, options)
         asked = PendingRequest(payload_type(reply))
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s + grace_s
         waiter = self.waiting.open(asked, deadline_s, run.message.message_id if run is not None else None)
+        waiter.grace_s = grace_s
         try:
             await self._open(waiter)
             draft = draft_of(payload, options)
@@ -131,6 +144,39 @@ class Requester:
             return _opened(answer, request, reply, asked)
         finally:
             self.waiting.close(waiter)
+
+    async def submit(self, draft: Draft) -> SubmittedTask[Any]:
+        """Send *draft* and return a handle, which another process of this agent can reopen.
+
+        Raises PublishRejected, PublishUnknown.
+        """
+        await self._make_topic()
+        draft = msgspec.structs.replace(draft, reply_to=self.topic)
+        sealer = self._publisher.sealer
+        sealed = sealer.seal(draft, both_versions=False)
+        message = sealed.message
+        recipient = message.metadata.recipient
+        key = TaskKey(
+            message_type=message.message_type,
+            message_id=message.message_id,
+            conversation_id=message.metadata.conversation_id,
+            seal=message.seal,
+            addressee=None if recipient is None else recipient.id,
+            expires_ms=parse_ms(message.routing.expires_at) or 0,
+        )
+        await self._publisher.send(sealed)
+        return self.reopen(key)
+
+    def reopen(self, key: TaskKey) -> SubmittedTask[Any]:
+        """Return the handle of the task that *key* names."""
+        view = msgspec.structs.replace(self._view, session_id=None)
+        return SubmittedTask(key, transport=self._transport, view=view, topic=self.topic, clock=self._clock)
+
+    async def _make_topic(self) -> None:
+        try:
+            await self._transport.admin.ranges(self.topic)
+        except TopicMissingError as missing:
+            await self._create(missing)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
         self.admission.admit(message, kind, payload, how=how)
@@ -225,10 +271,10 @@ class Requester:
 
     def _seal(self, draft: Draft, waiter: Waiter, run: RunLabels | None) -> SealedRecord:
         left_s = self._left_s(waiter)
-        if left_s <= 0:
+        if left_s <= waiter.grace_s:
             late = DeadlineError("the deadline passed before it was sent")
             raise PublishRejected(f"not sent: {late}", late)
-        draft = msgspec.structs.replace(draft, ttl_s=left_s, reply_to=self.topic)
+        draft = msgspec.structs.replace(draft, ttl_s=left_s - waiter.grace_s, reply_to=self.topic)
         _check_immediate(draft)
         # An answer names one of two versions: a request is sent in its own version alone.
         cause = None if run is None else run.message

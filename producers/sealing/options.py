@@ -7,7 +7,7 @@ values are arguments. `bus.protocol.envelope_rules` checks forms and ranges when
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TypedDict, TypeVar, get_args
@@ -68,9 +68,9 @@ LAST_MS = 253_402_300_799_999
 class RequestOptions(TypedDict, total=False):
     """Keyword options of `request`, all optional. The bus sets lifetime and reply address."""
 
-    to: str | Agent
+    to: str | Agent | Sequence[str]
     """The only agent that handles it, by id; `Agent(role="reviewer")`: those of a role. By default every group that
-    subscribes to the type.
+    subscribes to the type. A request may name several ids, which are asked in turn.
     """
     key: str
     """Messages of one key are handled in the order of their offsets. By default the conversation."""

@@ -23,7 +23,7 @@ from bus.telemetry.terminal import printable
 from consumers.cli.io.lines import SlowLines
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
-from producers.sealing.options import Draft, Options
+from producers.sealing.options import Options, draft_of
 from producers.stream import Item
 
 __all__ = ["Feed", "LineFeed"]
@@ -96,7 +96,7 @@ class Feed(LineFeed):
         self._kind = kind
         self._options = options
         self._typed = typed
-        self._template = Draft(payload=kind.cls(), **options) if not typed else None
+        self._template = draft_of(kind.cls(), options) if not typed else None
         self._once = "idempotency_key" in options
         self._run = secrets.token_hex(6)
         self._fields = _field_names(kind) if typed else None
@@ -143,7 +143,7 @@ class Feed(LineFeed):
             self._note(unknown, number)
         made = self._made(number)
         options: Options = {**made, **self._options}
-        return Draft(payload=payload, **options) if options else payload
+        return draft_of(payload, options) if options else payload
 
     def _made(self, line: int) -> Options:
         """Return the ids that the type needs and the user did not give, a new one for each line."""

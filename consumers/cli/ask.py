@@ -1,0 +1,139 @@
+"""`sealbus ask AGENT TEXT`: give an agent a task in words, watch it, and print what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from bus.clock import SystemClock
+from bus.protocol.identifiers import uuid7
+from bus.telemetry.metrics import Metrics
+from bus.telemetry.terminal import printable
+from bus.trust.opening import open_trust
+from bus.vocabulary.task import TaskRequest, TaskResult
+from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.interrupts import execute
+from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.printing import print_json
+from consumers.cli.session import CommandSession, key_options, with_session
+from producers.connection import Bus, make_publisher
+from producers.requests.submitted import SubmittedTask, TaskEvent
+
+__all__ = ["ask"]
+
+_WAIT_S: Final = 120.0
+
+
+@click.command()
+@click.argument("receiver", metavar="AGENT", required=False)
+@click.argument("text", metavar="TEXT", required=False)
+@key_options
+@click.option("--wait", type=DURATION, default=_WAIT_S, show_default="2m", help="How long the task may take.")
+@click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the answer.")
+@click.option("--task", "handle", metavar="HANDLE", help="Go on with a task that was asked before.")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="What the work starts from; repeatable.")
+@with_session
+def ask(
+    session: CommandSession,
+    *,
+    receiver: str | None,
+    text: str | None,
+    agent: str,
+    key_file: Path | None,
+    wait: float,
+    no_wait: bool,
+    handle: str | None,
+    inputs: tuple[str, ...],
+) -> int:
+    """Give AGENT a task in words: task.request out, progress lines, task.result back.
+
+    Progress goes to standard error, the result to standard output. The handle lets another shell go on, also a day
+    later: the answer stays in the log. The exit code is 0 for a completed task, 1 for one that failed, 75 for no
+    answer.
+
+    \b
+    Examples:
+      sealbus ask researcher@svc "compare vector databases" --wait 2m
+      sealbus ask researcher@svc "compare vector databases" --wait 1d --no-wait
+      sealbus ask --task eyJ0Ijoi...
+    """
+    if handle is None and (receiver is None or text is None):
+        raise click.UsageError("give AGENT and TEXT, or --task HANDLE")
+    if handle is not None and receiver is not None:
+        raise click.UsageError("one at a time: AGENT and TEXT, or --task HANDLE")
+    given = dict(_pair(each) for each in inputs)
+    flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
+    settings = session.settings(**flags)
+    clock = SystemClock()
+    trust = open_trust(settings, agent, clock=clock)
+
+    async def body(_: object) -> int:
+        async with session.open(settings, create=handle is None) as transport:
+            publisher = make_publisher(
+                transport,
+                settings,
+                agent,
+                clock=clock,
+                metrics=Metrics(),
+                signer=trust.signer,
+                verifier=trust.verifier,
+                policy=trust.policy,
+            )
+            bus = Bus(publisher, transport, verifier=trust.verifier, policy=trust.policy)
+            try:
+                if handle is not None:
+                    task = bus.task(handle)
+                else:
+                    request = TaskRequest(goal=text or "", inputs=given)
+                    number = uuid7(clock.now_ms(), os.urandom(10))
+                    task = await bus.submit(request, to=receiver or "", task_id=number, ttl_s=wait)
+                if no_wait:
+                    click.echo(task.id)
+                    return 0
+                click.echo(f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}", err=True)
+                return await _watch(session, task)
+            finally:
+                await bus.close()
+
+    return execute(body)
+
+
+async def _watch(session: CommandSession, task: SubmittedTask[Any]) -> int:
+    async for event in task.events():
+        if event.is_last:
+            return _end(session, event)
+        click.echo(f"... {_progress(event)}", err=True)
+        await asyncio.sleep(0)
+    click.echo("no answer in its time", err=True)
+    return LATER
+
+
+def _progress(event: TaskEvent) -> str:
+    data = msgspec.json.decode(event.message.data)
+    said = data.get("message") or data.get("understood_goal") or "; ".join(data.get("questions", ()))
+    state = data.get("new_status") or event.message.message_type
+    return printable(f"{event.message.metadata.sender.id or '?'}: {state} {said or ''}".rstrip())
+
+
+def _end(session: CommandSession, event: TaskEvent) -> int:
+    data, message = msgspec.json.decode(event.message.data), event.message
+    if session.as_json:
+        print_json({"message_id": message.message_id, "type": message.message_type, "data": data})
+    elif isinstance(event.payload, TaskResult):
+        click.echo(printable(event.payload.summary or msgspec.json.encode(event.payload.output or {}).decode()))
+    else:
+        text = data.get("error_message") or data.get("explanation") or msgspec.json.encode(data).decode()
+        click.echo(printable(f"{message.message_type}: {text}"), err=not isinstance(event.payload, TaskResult))
+    return 0 if data.get("status") == "completed" else FAILED
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=TEXT", param_hint="--input")
+    return name, value

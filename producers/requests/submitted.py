@@ -1,0 +1,202 @@
+"""SubmittedTask: a request that nobody sits and waits for, with a handle that another process can reopen a day later.
+
+Owns the handle's form, following what is said about the task, and which of it is believed: what names the request as
+its first parent, in its conversation, from the agent that was asked. Answers stay in the agent's reply topic, addressed
+to the agent and to no instance of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ContractError, TopicMissingError
+from bus.payloads.class_forms import Payload
+from bus.payloads.payload_types import PayloadType, payload_type
+from bus.protocol import sealing
+from bus.protocol.base64url import from_base64url, to_base64url
+from bus.protocol.sealing import Message
+from bus.topics.names import message_topic
+from bus.transports.base import Record, Transport
+from bus.transports.read_all import scan
+from bus.vocabulary.error import ErrorReported
+from producers.outcomes import RequestFailed, RequestTimedOut, UnexpectedReply
+from producers.requests.pending import PendingRequest
+from producers.requests.reply_reader import ReplyFilter, open_reply, verify_reply
+
+__all__ = ["SubmittedTask", "TaskEvent", "TaskKey"]
+
+_Reply = TypeVar("_Reply", bound=Payload)
+
+PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
+"""What may be said about a task before its answer."""
+_GRACE_MS: Final = 10_000
+_PAUSE_S: Final = 0.25
+_PAGE_RECORDS: Final = 500
+_PAGE_BYTES: Final = 8 * 1_048_576
+_MOST_SAID: Final = 300
+
+
+class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type": "t", "message_id": "i"}):
+    """What a handle says: which request it is, and who may answer."""
+
+    message_type: str
+    message_id: str
+    conversation_id: str = msgspec.field(name="c")
+    seal: str = msgspec.field(name="s")
+    addressee: str | None = msgspec.field(name="a", default=None)
+    expires_ms: int = msgspec.field(name="e")
+
+    @property
+    def text(self) -> str:
+        """The handle as one word."""
+        return to_base64url(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, text: str) -> TaskKey:
+        """Read a handle. Raises ContractError for what is none."""
+        try:
+            return msgspec.json.decode(from_base64url(text) or b"", type=cls)
+        except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ContractError("is no handle of a task: give what `task.id` said", "task") from error
+
+
+class TaskEvent(msgspec.Struct, frozen=True):
+    """Something said about a task: progress, or with *is_last* how it ended. *payload* is None for unknown types."""
+
+    message: Message
+    payload: Any
+    is_last: bool
+
+
+class SubmittedTask(Generic[_Reply]):
+    """A request that was submitted; made by `Bus.submit` and `Bus.task`.
+
+    task = await bus.submit(TaskRequest(goal="..."), to="researcher@svc", task_id="t-1", ttl_s=86_400)
+    async for event in task.events(): ...           # accepted, progress, held, and the answer
+    answer = await task.result(TaskResult)          # bus.task(task.id) reopens it elsewhere
+    """
+
+    def __init__(self, key: TaskKey, *, transport: Transport, view: ReplyFilter, topic: str, clock: Clock) -> None:
+        self.key = key
+        self._transport = transport
+        self._view = view
+        self._topic = topic
+        self._clock = clock
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._seen: set[str] = set()
+
+    @property
+    def id(self) -> str:
+        """The handle, as one word: `bus.task(id)` reopens the task in any process of this agent."""
+        return self.key.text
+
+    @property
+    def message_id(self) -> str:
+        """The id of the request."""
+        return self.key.message_id
+
+    async def events(self, *kinds: type[Payload]) -> AsyncIterator[TaskEvent]:
+        """Yield what is said about the task, from its beginning, and end with its answer.
+
+        *kinds* are payload classes besides the built-in ones. Ends without an answer when the time of the task is over.
+        """
+        known = {kind.name: kind for kind in map(payload_type, kinds)}
+        self._offsets, self._seen = {}, set()
+        while True:
+            found = await self._news(known)
+            for event in found:
+                yield event
+                if event.is_last:
+                    return
+            if not found:
+                if self._clock.now_ms() > self.key.expires_ms + _GRACE_MS:
+                    return
+                await self._clock.sleep(_PAUSE_S)
+
+    async def result(self, reply: type[_Reply]) -> _Reply:
+        """Wait for the answer, a *reply*.
+
+        Raises RequestFailed where the request died, UnexpectedReply for an answer of another type, RequestTimedOut
+        when its time is over.
+        """
+        kind: Any = reply
+        async for event in self.events(kind):
+            if not event.is_last:
+                continue
+            if isinstance(event.payload, reply):
+                return event.payload
+            if isinstance(event.payload, ErrorReported):
+                report, reporter = event.payload, event.message.metadata.sender.id or ""
+                said = f"{report.error_code}: {report.error_message}"[:_MOST_SAID]
+                text = f"{self.key.message_type} {self.key.message_id}: {reporter} reports {said}"
+                raise RequestFailed(
+                    text, await self._request(), event.message, reason=report.error_code, reporter=reporter
+                )
+            raise UnexpectedReply(await self._request(), event.message, payload_type(reply).name)
+        text = f"{self.key.message_type} {self.key.message_id} was not answered in its time"
+        raise RequestTimedOut(text, await self._request())
+
+    async def _news(self, known: dict[str, PayloadType]) -> Sequence[TaskEvent]:
+        found = []
+        namespace = self._view.namespace
+        for topic in (self._topic, *(message_topic(namespace, name) for name in PROGRESS)):
+            async for record in self._new_records(topic):
+                event = self._read(record, known, is_reply=topic == self._topic)
+                if event is not None and event.message.message_id not in self._seen:
+                    self._seen.add(event.message.message_id)
+                    found.append(event)
+        # Progress lies in other topics than the answer, which ends the task.
+        return sorted(found, key=lambda event: (event.is_last, event.message.metadata.timestamp))
+
+    async def _new_records(self, topic: str) -> AsyncIterator[Record]:
+        try:
+            ranges = await self._transport.admin.ranges(topic)
+        except TopicMissingError:
+            return
+        for partition, kept in ranges.items():
+            place = (topic, partition)
+            self._offsets[place] = max(self._offsets.get(place, 0), kept.start)
+            while self._offsets[place] < kept.end:
+                records = await self._transport.read(
+                    topic, partition, self._offsets[place], max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
+                )
+                if not records:
+                    break
+                for record in records:
+                    yield record
+                self._offsets[place] = records[-1].offset + 1
+
+    def _read(self, record: Record, known: dict[str, PayloadType], *, is_reply: bool) -> TaskEvent | None:
+        """Return what *record* says about the task; None where it says nothing, or is not believed."""
+        from bus.vocabulary import BUILT_IN
+
+        key = self.key
+        try:
+            message = open_reply(record, self._view, known)
+            if message is None or message.metadata.conversation_id != key.conversation_id:
+                return None
+            kind = known.get(message.message_type) or BUILT_IN.get(message.message_type)
+            asked = PendingRequest(
+                kind if kind is not None else payload_type(ErrorReported), key.addressee, key.conversation_id, key.seal
+            )
+            answer = verify_reply(message, asked, record, self._view, now_ms=self._clock.now_ms())
+        except (ContractError, BusError):
+            return None
+        is_last = is_reply and message.message_type not in PROGRESS
+        return TaskEvent(message, answer.payload, is_last)
+
+    async def _request(self) -> Message:
+        """Return the request itself, which is in the log. Raises RequestTimedOut's cause where it is not any more."""
+        topic = message_topic(self._view.namespace, self.key.message_type)
+        async for record in scan(self._transport, topic):
+            try:
+                message = sealing.parse(record.value)
+            except ContractError:
+                continue
+            if message.seal == self.key.seal:
+                return message
+        raise BusError(f"{self.key.message_type} {self.key.message_id} is not in the log any more")

@@ -1,0 +1,135 @@
+"""Requests that nobody sits and waits for, and requests to several agents in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.errors import ContractError
+from bus.vocabulary.task import StatusUpdate, TaskRequest, TaskResult
+from producers.outcomes import PublishRejected
+from producers.requests.in_turn import ask_in_turn
+from sealbus import App, Context, Reject, RequestFailed, connect, payload
+
+
+@payload("turn.asked", version="1.0.0")
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = ""
+
+
+@payload("turn.answered", version="1.0.0")
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    by: str
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/log.db"
+
+
+def researcher() -> App:
+    app = App("researcher@svc", types=[StatusUpdate])
+
+    @app.on(TaskRequest)
+    async def research(task: TaskRequest, context: Context) -> TaskResult:
+        if task.goal == "nonsense":
+            raise Reject("makes no sense")
+        return TaskResult(status="completed", summary=task.goal.upper())
+
+    return app
+
+
+async def submitted(url: str, goal: str) -> str:
+    async with connect(url, agent="user@tests", env={}) as bus:
+        task = await bus.submit(TaskRequest(goal=goal), to="researcher@svc", task_id="t1", ttl_s=600)
+        return task.id
+
+
+async def test_another_process_reopens_the_task_and_has_its_answer(url: str) -> None:
+    handle = await submitted(url, "compare databases")
+    async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
+        result = await bus.task(handle).result(TaskResult)
+    assert result.summary == "COMPARE DATABASES"
+    # A day later it is still there.
+    async with connect(url, agent="user@tests", env={}) as bus:
+        assert [event.is_last async for event in bus.task(handle).events()] == [True]
+
+
+async def test_a_task_that_died_is_told(url: str) -> None:
+    handle = await submitted(url, "nonsense")
+    async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
+        with pytest.raises(RequestFailed) as failed:
+            await bus.task(handle).result(TaskResult)
+    assert (failed.value.reason, failed.value.reporter) == ("rejected", "researcher@svc")
+
+
+async def test_another_agent_does_not_see_the_answer(url: str) -> None:
+    handle = await submitted(url, "secret")
+    async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
+        await bus.task(handle).result(TaskResult)
+    async with connect(url, agent="other@tests", env={}) as bus:
+        task = bus.task(handle)
+        assert await task._news({}) == []
+
+
+async def test_what_is_no_handle_is_refused(url: str) -> None:
+    async with connect(url, agent="user@tests", env={}) as bus:
+        for text in ("", "nonsense", "e30"):
+            with pytest.raises(ContractError, match="no handle"):
+                bus.task(text)
+
+
+# In turn.
+
+
+def answering(name: str, answer: Any) -> App:
+    app = App(name)
+
+    @app.on(Asked)
+    async def handle(_: Asked) -> Answered:
+        if isinstance(answer, Exception):
+            raise answer
+        return Answered(by=name)
+
+    return app
+
+
+async def test_the_next_is_asked_when_the_first_says_no() -> None:
+    async with answering("a@svc", Reject("no")).test(answering("b@svc", None)) as bus:
+        assert (await bus.request(Asked(), Answered, to=["a@svc", "b@svc"], timeout_s=20)).by == "b@svc"
+
+
+async def test_the_next_is_asked_ten_seconds_after_the_share_of_a_silent_one() -> None:
+    async with answering("b@svc", None).test() as bus:
+        started_s = bus.clock.monotonic_s()
+        assert (await bus.request(Asked(), Answered, to=["a@svc", "b@svc"], timeout_s=20)).by == "b@svc"
+        assert bus.clock.monotonic_s() - started_s == pytest.approx(20, abs=1)
+
+
+async def test_the_failure_of_the_last_is_raised() -> None:
+    async with answering("a@svc", Reject("no")).test(answering("b@svc", Reject("neither"))) as bus:
+        with pytest.raises(RequestFailed) as failed:
+            await bus.request(Asked(), Answered, to=["a@svc", "b@svc"], timeout_s=20)
+        assert failed.value.reporter == "b@svc"
+
+
+async def test_all_have_the_same_idempotency_key_and_are_asked_once() -> None:
+    asked: list[tuple[str, float, float, str]] = []
+
+    async def ask(to: str, share_s: float, grace_s: float, key: str) -> str:
+        asked.append((to, share_s, grace_s, key))
+        raise PublishRejected("no", ContractError("no", "", "unauthorized"))
+
+    with pytest.raises(PublishRejected):
+        await ask_in_turn(ask, ["a", "b", "c"], timeout_s=30)
+    assert [(to, share_s, grace_s) for to, share_s, grace_s, _ in asked] == [("a", 10, 10), ("b", 10, 10), ("c", 10, 0)]
+    assert len({key for *_, key in asked}) == 1
+
+
+async def test_an_empty_list_is_refused() -> None:
+    async with answering("a@svc", None).test() as bus:
+        with pytest.raises(PublishRejected, match="list of agent ids"):
+            await bus.request(Asked(), Answered, to=[], timeout_s=20)
