@@ -104,6 +104,7 @@ class SagaContext:
         "_reply_to",
         "_rules",
         "_run",
+        "append_ms",
         "failure",
         "message",
         "over",
@@ -125,7 +126,10 @@ class SagaContext:
         reply_to: str,
         knows: Callable[[str], bool],
         failure: AskFailure | None = None,
+        append_ms: int = 0,
     ) -> None:
+        self.append_ms = append_ms
+        """When the log has taken the message, in milliseconds since 1970."""
         self.message = message
         """The message that this step handles."""
         self.failure = failure

@@ -60,6 +60,8 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     at: tuple[str, ...] = ()
     """The phases in which it is legal; empty: in all."""
     admits: Admits = "parties"
+    every: bool = False
+    """Whether it reaches every open process of the saga, and not the one that a key names."""
 
 
 class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,11 +151,18 @@ class Saga(Generic[State]):
     rules: ClassVar[SagaRules]
 
     def __init_subclass__(
-        cls, *, version: str = "1.0.0", name: str | None = None, max_steps: int = MAX_STEPS, **options: Any
+        cls,
+        *,
+        version: str = "1.0.0",
+        name: str | None = None,
+        max_steps: int = MAX_STEPS,
+        state: type[Any] | None = None,
+        abstract: bool = False,
+        **options: Any,
     ) -> None:
         super().__init_subclass__(**options)
-        if "__orig_bases__" in cls.__dict__ or any(_MARK in vars(member) for member in _functions(cls)):
-            cls.rules = _read(cls, version, name or _WORDS.sub("-", cls.__name__).lower(), max_steps)
+        if not abstract:
+            cls.rules = _read(cls, version, name or _WORDS.sub("-", cls.__name__).lower(), max_steps, state)
 
 
 # What stands above the methods.
@@ -171,7 +180,13 @@ def starts(payload: type[Any], *, key: str | None = None) -> Callable[[_Method],
 
 
 def on(
-    payload: type[Any], *, key: str, missing: Missing = "wait", at: Sequence[str] = (), admits: Admits = "parties"
+    payload: type[Any],
+    *,
+    key: str | None = None,
+    missing: Missing = "wait",
+    at: Sequence[str] = (),
+    admits: Admits = "parties",
+    every: bool = False,
 ) -> Callable[[_Method], _Method]:
     """Give a message of *payload* to the process that *key* points to.
 
@@ -180,9 +195,10 @@ def on(
 
     *missing*: where there is no such process yet, the message waits until it expires ("wait"), is passed over ("skip"),
     or is dead ("dead"). *at*: the phases in which it is legal. *admits*: only the opener's sender and those whom the
-    process has asked or answered ("parties"), or "anyone" whom the policy lets in.
+    process has asked or answered ("parties"), or "anyone" whom the policy lets in. *every*: it reaches every open
+    process of the saga, at most a thousand, in one step of each; then there is no *key*.
     """
-    return _marking("on", payload, key=key, missing=missing, at=tuple(at), admits=admits)
+    return _marking("on", payload, key=key, missing=missing, at=tuple(at), admits=admits, every=every)
 
 
 def answers(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
@@ -290,7 +306,7 @@ class _Found:
         self.upcasts: dict[str, tuple[str, str]] = {}
 
 
-def _read(cls: type[Any], version: str, name: str, max_steps: int) -> SagaRules:
+def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[Any] | None) -> SagaRules:
     if not is_schema_version(version):
         raise ConfigurationError(f"{cls.__name__}: version {version!r} is not of the form 1.0.0")
     if not is_text_id(name) or len(name) > _MOST_NAME:
@@ -310,7 +326,7 @@ def _read(cls: type[Any], version: str, name: str, max_steps: int) -> SagaRules:
         cls=cls,
         name=name,
         version=version,
-        state=_state_of(cls),
+        state=_state_of(cls) if state is None else _checked_state(cls, state),
         starters=MappingProxyType(found.starters),
         events=MappingProxyType(found.events),
         answers=MappingProxyType(found.answers),
@@ -347,13 +363,15 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
         place = (_wait_name(cls, options["name"]), kind.name)
         _once(cls, found.answers, place, AnswerRule(kind=kind, method=method, ends=what == "answers"), f"@{what}")
     else:
-        _check_event(cls, method, options)
+        _check_event(cls, method, what, options)
         rules = found.starters if what == "starts" else found.events
         _once(cls, rules, kind.name, EventRule(kind=kind, method=method, **options), f"@{what}")
 
 
-def _check_event(cls: type[Any], method: str, options: Mapping[str, Any]) -> None:
+def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, Any]) -> None:
     key = options["key"]
+    if what == "on" and options["every"] != (key is None):
+        raise ConfigurationError(f"{cls.__name__}.{method}: @on needs key='/data/...', or every=True, and not both")
     if key is not None and not (isinstance(key, str) and key and is_pointer(key)):
         raise ConfigurationError(
             f"{cls.__name__}.{method}: key {key!r} is no JSON pointer into the envelope: write key='/data/order_id'"
@@ -413,15 +431,15 @@ def _state_of(cls: type[Any]) -> type[Any]:
     for base in cls.__mro__:
         for generic in vars(base).get("__orig_bases__", ()):
             if typing.get_origin(generic) is Saga and isinstance(state := typing.get_args(generic)[0], type):
-                _check_state(cls, state)
-                return state
+                return _checked_state(cls, state)
     raise ConfigurationError(f"{cls.__name__} names no state: write `class {cls.__name__}(Saga[MyState], version=...)`")
 
 
-def _check_state(cls: type[Any], state: type[Any]) -> None:
+def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
     try:
         state()
     except TypeError as error:
         raise ConfigurationError(
             f"{cls.__name__}: a process begins with {state.__name__}(), so every field needs a default ({error})"
         ) from error
+    return state

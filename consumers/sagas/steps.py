@@ -41,6 +41,7 @@ __all__ = ["CALL_S", "StepRunner", "StepTaken"]
 
 CALL_S: Final = 5.0
 """Seconds that a method of a saga may take."""
+_MOST_AT_ONCE: Final = 1_000
 _EARLY_S: Final = 1.0
 _LAST_S: Final = 1.2
 _DECISION: Final = "approval.decision"
@@ -178,12 +179,32 @@ class StepRunner:
         events: list[_Event] = []
         refusal: Dead | None = None
         for rules in self._by_type[delivery.message.message_type]:
+            spread = rules.events.get(delivery.message.message_type)
+            if spread is not None and spread.every:
+                events += await self._all_reached(rules, spread, delivery)
+                continue
             found = await self._reached(rules, delivery)
             if isinstance(found, _Event):
                 events.append(found)
             elif isinstance(found, Dead):
                 refusal = found
         return events or refusal or SKIPPED
+
+    async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
+        """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
+        found = await self.store.processes(saga=rules.name, status="open", most=_MOST_AT_ONCE + 1)
+        if len(found) > _MOST_AT_ONCE:
+            raise RetryLater(f"{rules.name} has more than {_MOST_AT_ONCE} open processes: an event cannot reach all")
+        events = []
+        for process in found:
+            opened = self._unpacked(rules, process)
+            phase = str(getattr(opened[1], "phase", ""))
+            if (not rule.at or phase in rule.at) and self._is_party(rule, process, opened[0], delivery.message):
+                payload = delivery.payload
+                events.append(
+                    _Event(rules=rules, process=process, key=process.key, method=rule.method, payload=payload)
+                )
+        return events
 
     async def _reached(self, rules: SagaRules, delivery: Accepted) -> _Event | Dead | None:
         """Return what *delivery* means to its process of *rules*; None where it is passed over. Raises _Early."""
@@ -219,16 +240,20 @@ class StepRunner:
 
     def _check_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> None:
         """Only parties of a process move it (CV1): an id of a conversation alone opens nothing."""
-        sender = message.metadata.sender.id or ""
-        if rule.admits == "anyone" or sender in memory.parties:
-            return
-        if sender != sealing.parse(process.opener).metadata.sender.id:
+        if not self._is_party(rule, process, memory, message):
+            sender = message.metadata.sender.id or ""
             raise ContractError(
                 f"{sender} is no party of this process: neither has it opened it, nor was it asked or answered. "
                 "@on(..., admits='anyone') takes what the policy lets in",
                 "/metadata/sender/id",
                 "unauthorized",
             )
+
+    def _is_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> bool:
+        sender = message.metadata.sender.id or ""
+        if rule.admits == "anyone" or sender in memory.parties:
+            return True
+        return sender == sealing.parse(process.opener).metadata.sender.id
 
     async def _mailed(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
         message = delivery.message
@@ -357,6 +382,7 @@ class StepRunner:
             reply_to=self._reply_to,
             knows=lambda name: self._kind_of(name) is not None,
             failure=event.failure,
+            append_ms=delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms,
         )
         returned = None
         ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
