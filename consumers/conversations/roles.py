@@ -1,0 +1,51 @@
+"""Roles and their performatives (seed 003): who may speak how, as data for policies and checks.
+
+A role is granted to agent ids by the policy; what a message says of its sender's role means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["PERFORMATIVES", "ROLES", "may_speak"]
+
+PERFORMATIVES: Final = (
+    "request",
+    "inform",
+    "propose",
+    "accept",
+    "reject",
+    "query",
+    "confirm",
+    "error",
+    "call_for_proposal",
+    "subscribe",
+    "cancel",
+)
+"""The eleven of seed 003; a query changes nothing."""
+
+_ANSWERS: Final = frozenset({"inform", "error"})
+ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "planner": _ANSWERS | {"request", "propose", "query", "cancel", "call_for_proposal"},
+        "researcher": _ANSWERS | {"query", "reject"},
+        "writer": _ANSWERS | {"propose", "query", "reject"},
+        "executor": _ANSWERS | {"accept", "reject", "confirm"},
+        "critic": _ANSWERS | {"accept", "reject", "query"},
+        "approver": _ANSWERS | {"accept", "reject", "propose"},
+        "auditor": _ANSWERS | {"query", "subscribe"},
+        "router": _ANSWERS | {"request", "reject", "query"},
+        "legal": _ANSWERS | {"accept", "reject", "query"},
+        "safety": _ANSWERS | {"reject", "cancel", "query"},
+        "finalizer": _ANSWERS | {"confirm", "reject"},
+        "orchestrator": frozenset(PERFORMATIVES),
+    }
+)
+"""Role -> the performatives that suffice for its part."""
+
+
+def may_speak(role: str, performative: str) -> bool:
+    """Tell whether *performative* belongs to *role*; an unknown role has none."""
+    return performative in ROLES.get(role, frozenset())
