@@ -26,6 +26,7 @@ _VERBS = {
     "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
     "processes": Verb("consumers.cli.processes", "processes", "Show the processes of sagas, and end one."),
     "waits": Verb("consumers.cli.processes", "waits", "Show what processes wait for, and what is overdue."),
+    "workflow": Verb("consumers.cli.workflow", "workflow", "Run work among agents from a JSON file."),
     "approvals": Verb("consumers.cli.approvals", "approvals", "Show what waits for a decision, approve and reject it."),
     "dlq": Verb("consumers.cli.dlq.command", "dlq", "Look at dead letters, send them back, put them away."),
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),

@@ -24,7 +24,7 @@ from consumers.cli.session import CommandSession, key_options, with_session
 from producers.connection import Bus, make_publisher
 from producers.requests.submitted import SubmittedTask, TaskEvent
 
-__all__ = ["ask"]
+__all__ = ["ask", "watch"]
 
 _WAIT_S: Final = 120.0
 
@@ -96,14 +96,15 @@ def ask(
                     click.echo(task.id)
                     return 0
                 click.echo(f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}", err=True)
-                return await _watch(session, task)
+                return await watch(session, task)
             finally:
                 await bus.close()
 
     return execute(body)
 
 
-async def _watch(session: CommandSession, task: SubmittedTask[Any]) -> int:
+async def watch(session: CommandSession, task: SubmittedTask[Any]) -> int:
+    """Print what is said about *task* until its end; return the exit code."""
     async for event in task.events():
         if event.is_last:
             return _end(session, event)

@@ -31,7 +31,7 @@ from consumers.inbox.open import inbox_url, open_inbox
 from consumers.sagas.process import Process, Wait
 from consumers.sagas.store import ProcessChange, ProcessStore
 
-__all__ = ["processes", "waits"]
+__all__ = ["cancel", "chosen_process", "opened_store", "processes", "waits"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
@@ -85,7 +85,7 @@ def list_processes(
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, group) as store:
+        async with opened_store(settings, group) as store:
             found = await store.processes(saga=saga, status=status, most=limit)
         if session.as_json:
             for process in found:
@@ -116,8 +116,8 @@ def show(session: CommandSession, *, process: str) -> int:
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, None) as store:
-            found = await _chosen(store, process)
+        async with opened_store(settings, None) as store:
+            found = await chosen_process(store, process)
             waiting = await store.waits_of(found.id)
             held = await store.holds_of(found.id)
         described = {
@@ -163,8 +163,8 @@ def cancel(session: CommandSession, *, process: str, why: str, yes: bool) -> int
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, None) as store:
-            found = await _chosen(store, process)
+        async with opened_store(settings, None) as store:
+            found = await chosen_process(store, process)
             if found.saga == APPROVAL_SAGA:
                 raise ConfigurationError("this is an approval: `sealbus approvals reject` decides about it")
             if found.status == "finished":
@@ -215,7 +215,7 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, group) as store:
+        async with opened_store(settings, group) as store:
             found = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, most=limit)
         if session.as_json:
             for wait, process, now_ms in found:
@@ -243,7 +243,7 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, group: str | None) -> AsyncGenerator[ProcessStore]:
+async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[ProcessStore]:
     """Yield the rows of *group*, or of all groups. Raises ConfigurationError where there is no store."""
     url = inbox_url(settings)
     if url is None:
@@ -266,7 +266,8 @@ def _check_file(url: str) -> None:
         raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")
 
 
-async def _chosen(store: ProcessStore, digits: str) -> Process:
+async def chosen_process(store: ProcessStore, digits: str) -> Process:
+    """Return the process whose id begins with *digits*. Raises BusError."""
     found = [each for each in await store.processes(most=100_000) if each.id.hex().startswith(digits.lower())]
     if len(found) == 1:
         return found[0]

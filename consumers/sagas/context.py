@@ -21,7 +21,7 @@ from bus.protocol.sealing import Message
 from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
 from consumers.sagas.process import KeptAsk, ask_key, timer_id
-from consumers.sagas.rules import SagaRules
+from consumers.sagas.rules import EVERY_NAME, SagaRules
 from consumers.sagas.store import NewWait
 from consumers.settling.outputs import answer_draft
 from producers.publisher import Publisher
@@ -109,6 +109,7 @@ class SagaContext:
         "message",
         "over",
         "version",
+        "wait_name",
     )
 
     def __init__(
@@ -127,7 +128,10 @@ class SagaContext:
         knows: Callable[[str], bool],
         failure: AskFailure | None = None,
         append_ms: int = 0,
+        wait_name: str = "",
     ) -> None:
+        self.wait_name = wait_name
+        """The name of the ask or timer that this step is about; empty where it is about none."""
         self.append_ms = append_ms
         """When the log has taken the message, in milliseconds since 1970."""
         self.message = message
@@ -228,7 +232,7 @@ class SagaContext:
         self._check_open()
         if not 0 <= after_s <= LONGEST_TIMER_S:
             raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
-        if name not in self._rules.due:
+        if self._rules.due_method(name) is None:
             raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
         self._done.ended.discard(name)
         identity = timer_id(self._process, name, self.version)
@@ -293,10 +297,10 @@ class SagaContext:
             self._done.parties[identity] = None
 
     def _check_ask(self, name: str, *, many: bool) -> None:
-        if not any(known == name for known, _ in self._rules.answers):
+        if not any(known in (name, EVERY_NAME) for known, _ in self._rules.answers):
             raise ContractError(f"no method takes the answer: write one @answers({name!r}, ...)", "name")
-        ending, names = ("@due", self._rules.due) if many else ("@failed", self._rules.failed)
-        if name not in names:
+        ending, heard = ("@due", self._rules.due_method) if many else ("@failed", self._rules.failed_method)
+        if heard(name) is None:
             raise ContractError(f"nobody would hear of the end of {name!r}: write a method {ending}({name!r})", "name")
 
     def _check_open(self) -> None:

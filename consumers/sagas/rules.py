@@ -21,6 +21,7 @@ from bus.protocol.identifiers import is_pointer, is_schema_version, is_text_id
 
 __all__ = [
     "AnswerRule",
+    "EVERY_NAME",
     "EventRule",
     "MAX_STEPS",
     "Missing",
@@ -44,6 +45,8 @@ Admits: TypeAlias = Literal["parties", "anyone"]
 MAX_STEPS: Final = 10_000
 _Mark: TypeAlias = tuple[str, PayloadType | None, dict[str, Any]]
 _MARK: Final = "__sealbus_saga__"
+EVERY_NAME: Final = "*"
+"""In `@answers`, `@due` and `@failed`: whatever the wait is called. The context says which it is."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MOST_NAME: Final = 64
 
@@ -91,6 +94,18 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
     phases: Mapping[str, tuple[str, ...]]
     """Phase -> the phases that may follow; empty where the state has no phase."""
     max_steps: int
+
+    def answer_to(self, name: str, message_type: str) -> AnswerRule | None:
+        """Return the rule for an answer of *message_type* to the ask *name*; `*` stands for every name."""
+        return self.answers.get((name, message_type)) or self.answers.get((EVERY_NAME, message_type))
+
+    def due_method(self, name: str) -> str | None:
+        """Return the method for the end of the wait *name*."""
+        return self.due.get(name) or self.due.get(EVERY_NAME)
+
+    def failed_method(self, name: str) -> str | None:
+        """Return the method for the failure of the ask *name*."""
+        return self.failed.get(name) or self.failed.get(EVERY_NAME)
 
     @property
     def kinds(self) -> Sequence[PayloadType]:

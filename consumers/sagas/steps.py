@@ -298,7 +298,7 @@ class StepRunner:
 
     def _answered(self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted) -> list[_Event] | Outcome:
         name = delivery.message.message_type
-        rule = rules.answers.get((wait.name, name))
+        rule = rules.answer_to(wait.name, name)
         if rule is not None:
             return [
                 _Event(
@@ -329,7 +329,7 @@ class StepRunner:
     def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
         if wait.seal is not None and not wait.many:
             return self._ask_failed(rules, process, wait, AskFailure(kind="silent", by=wait.addressee or ""))
-        method = rules.due.get(wait.name)
+        method = rules.due_method(wait.name)
         return _Event(rules=rules, process=process, key=process.key, method=method, wait=wait, ends_wait=True)
 
     def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailure) -> _Event:
@@ -337,7 +337,7 @@ class StepRunner:
             rules=rules,
             process=process,
             key=process.key,
-            method=rules.failed.get(wait.name),
+            method=rules.failed_method(wait.name),
             wait=wait,
             ends_wait=True,
             failure=failure,
@@ -382,6 +382,7 @@ class StepRunner:
             reply_to=self._reply_to,
             knows=lambda name: self._kind_of(name) is not None,
             failure=event.failure,
+            wait_name="" if event.wait is None else event.wait.name,
             append_ms=delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms,
         )
         returned = None

@@ -74,7 +74,7 @@ def carrier(name: str, cents: int, work: Any, *, bids: bool = True) -> App:
         if isinstance(work, Exception):
             raise work
         if work == "fails":
-            error = ErrorInfo(error_class="error.execution", code="BROKEN", message="no wheels")
+            error = ErrorInfo(code="BROKEN", message="no wheels")
             return AuctionFailure(bid=award.bid, error=error)
         return None if work == "silent" else AuctionResult(bid=award.bid, output={})
 
