@@ -45,6 +45,8 @@ class App(Handlers):
     *roles* are the recipient roles it answers to, *types* further payload classes it publishes. Those that handlers
     return are found from their annotations.
 
+    *capabilities* is what its card in the directory says it can do, by default the message types that it handles.
+
     *middleware* is put around every handler, outermost first: functions that take the next handler and return one.
 
         def timed(next: Handling) -> Handling:
@@ -70,6 +72,7 @@ class App(Handlers):
         signer: Signer | None = None,
         verifier: Verifier | None = None,
         middleware: Iterable[Middleware] = (),
+        capabilities: Iterable[str] = (),
     ) -> None:
         super().__init__(middleware=middleware)
         if not isinstance(agent, str | Agent):
@@ -89,6 +92,9 @@ class App(Handlers):
         if isinstance(roles, str):
             raise ConfigurationError(f"roles are a collection of texts: write roles=[{roles!r}]")
         self.roles = frozenset(roles) | ({self.agent.role} if self.agent.role else frozenset())
+        if isinstance(capabilities, str):
+            raise ConfigurationError(f"capabilities are a collection of texts: write capabilities=[{capabilities!r}]")
+        self.capabilities = tuple(capabilities)
         self.policy: Policy = NO_POLICY if policy is None else policy
         self.signer = signer
         self.verifier = verifier
@@ -112,6 +118,7 @@ class App(Handlers):
             subscriptions=MappingProxyType(subscriptions),
             types=(*self._types, *returned),
             lifespans=self.lifespans,
+            capabilities=self.capabilities,
             sagas=sagas,
             mail=mail_subscriptions(sagas, holds=any(each.approval is not None for each in handled.values())),
         )

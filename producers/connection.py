@@ -31,6 +31,7 @@ from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.opening import open_trust
 from bus.trust.policy import NO_POLICY, Policy
+from producers.directory.view import Directory
 from producers.middleware import Publishing, PublishMiddleware, around, publish_each
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
@@ -70,6 +71,27 @@ class Bus:
         self.publisher = publisher
         self.transport = transport
         self.requests = Requester(publisher, transport, verifier=verifier, policy=policy, middleware=middleware)
+        self._verifier = verifier
+        self._policy = policy
+        self._directory: Directory | None = None
+
+    @property
+    def directory(self) -> Directory:
+        """Which agents are there, and what they take.
+
+        for agent in await bus.directory.find(capability="research"):
+            print(agent.agent_id)
+        """
+        if self._directory is None:
+            self._directory = Directory(
+                self.transport,
+                namespace=self.namespace,
+                verifier=self._verifier,
+                policy=self._policy,
+                clock=self.publisher.clock,
+                healthy_s=self.publisher.settings.directory.healthy_s,
+            )
+        return self._directory
 
     @property
     def namespace(self) -> str:
@@ -77,7 +99,13 @@ class Bus:
         return self.publisher.sealer.origin.namespace
 
     async def publish(
-        self, payload: Payload, *, timeout_s: float | None = None, detached: bool = False, **options: Unpack[Options]
+        self,
+        payload: Payload,
+        *,
+        timeout_s: float | None = None,
+        detached: bool = False,
+        require_receiver: bool = False,
+        **options: Unpack[Options],
     ) -> Receipt:
         """Seal *payload* and append it durably.
 
@@ -89,12 +117,15 @@ class Bus:
 
         In a handler, what a bus of its agent publishes is caused by the handled message, with its conversation, labels
         and authority, as of `context.send_now`. *detached*: it begins a conversation instead; where there is a policy,
-        a rule must allow the action `detach`.
+        a rule must allow the action `detach`. *require_receiver*: refuse it unless the agent that *to* names is there
+        and takes this type and version in every healthy instance.
 
         Raises PublishRejected (certainly not in the log; `pointer` and `reason` say what is wrong) or PublishUnknown
         (may be: `resend(error.message)`). Both are a PublishError.
         """
         self._check_loop()
+        if require_receiver:
+            await self.directory.require(draft_of(payload, options).to, payload)
         if self._middleware:
             return await self._publishing(timeout_s, detached=detached)(draft_of(payload, options))
         sealer = self.publisher.sealer
@@ -221,6 +252,8 @@ class Bus:
     async def close(self) -> None:
         """Finish the accepted appends, then close the log. Waiting requests end with a ClosedError."""
         self._check_loop()
+        if self._directory is not None:
+            await self._directory.close()
         await self.requests.close()
         await self.publisher.close()
         await self.transport.close()

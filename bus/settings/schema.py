@@ -156,6 +156,14 @@ class PolicySettings(_Section, frozen=True):
     file: str
 
 
+class DirectorySettings(_Section, frozen=True):
+    """Whether workers say that they are there, how often, and after how long a silence they count as gone."""
+
+    enabled: bool
+    beat_s: Duration
+    healthy_s: Duration
+
+
 class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
@@ -197,5 +205,6 @@ class Settings(_Section, frozen=True):
     deadletter: DeadLetterSettings
     trust: TrustSettings
     policy: PolicySettings
+    directory: DirectorySettings
     kafka: KafkaSettings
     log: LogSettings

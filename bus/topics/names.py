@@ -99,7 +99,7 @@ def reply_topic(namespace: str, agent_id: str) -> str:
     return f"{namespace}._reply.{agent_slug(agent_id)}"
 
 
-def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit"]) -> str:
+def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit", "_directory", "_heartbeats"]) -> str:
     """Return one of the bus's own topics, which exist once per namespace."""
     return f"{namespace}.{name}"
 
@@ -144,7 +144,7 @@ def _read_own(namespace: str, rest: str) -> TopicName | None:
             return TopicName("reply", namespace)
         case ["_mail", group]:
             return TopicName("mail", namespace, group=group)
-        case ["_deadletters" | "_registry" | "_audit"]:
+        case ["_deadletters" | "_registry" | "_audit" | "_directory" | "_heartbeats"]:
             return TopicName("own", namespace)
         case [*origin, "dlq"]:
             # Dead letters of the bus's own topics, such as an unreadable record in a retry tier.

@@ -15,6 +15,7 @@ from bus.transports.base import Features, TopicSpec
 
 __all__ = [
     "creates_topics",
+    "directory_topics",
     "group_topics",
     "message_topics",
     "namespace_topics",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+_HEARTBEATS_MS: Final = 600_000
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
 # Logs delete whole segments: a dead letter may outlive its retention.
 _STATES_OUTLIVE: Final = 2
@@ -57,15 +59,26 @@ def group_topics(settings: Settings, group: str, *, has_mailbox: bool = False) -
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
-    """Return the specs of topics that a namespace has once: dead-letter states, and the audit journal.
+    """Return the specs of topics that a namespace has once: dead-letter states, the audit journal, and who is there.
 
-    The states outlive the dead letters; the journal is kept.
+    The states outlive the dead letters; the journal is kept. Cards are compacted; heartbeats are kept for ten minutes,
+    and not compacted: Kafka does not compact what it still writes.
     """
     namespace = settings.bus.namespace
     kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
     return [
         TopicSpec(name=own_topic(namespace, "_deadletters"), partitions=1, retention_ms=kept_ms, compacted=True),
         TopicSpec(name=own_topic(namespace, "_audit"), partitions=1),
+        *directory_topics(settings),
+    ]
+
+
+def directory_topics(settings: Settings) -> Sequence[TopicSpec]:
+    """Return the specs of the topics of agents' cards and heartbeats."""
+    namespace = settings.bus.namespace
+    return [
+        TopicSpec(name=own_topic(namespace, "_directory"), partitions=1, compacted=True),
+        TopicSpec(name=own_topic(namespace, "_heartbeats"), partitions=1, retention_ms=_HEARTBEATS_MS),
     ]
 
 

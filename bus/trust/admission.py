@@ -46,6 +46,8 @@ _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _REPORT: Final = "error.reported"
 _DECISION: Final = "approval.decision"
+_PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
+"""An agent about itself: readers believe it of nobody else."""
 _NUDGE: Final = "wait.due"
 """A group to itself: it says only that a row of its own store is to be looked at."""
 
@@ -219,7 +221,8 @@ class Admission:
                 )
         actor = self._party.agent_id if message.verification.signature else None
         if _is_bus_word(message, payload):
-            # The bus asks and tells on the order of the rule that wants an approval: only a deny rule stops it.
+            # The bus asks and tells on the order of the rule that wants an approval, and says who is there: only a
+            # deny rule stops it.
             judged = msgspec.structs.replace(judged, lenient=True)
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
@@ -543,9 +546,11 @@ def _is_decision(message: Message) -> bool:
 
 
 def _is_bus_word(message: Message, payload: object) -> bool:
-    """Tell whether *message* is what the bus itself sends about a held message."""
+    """Tell whether *message* is what the bus itself sends: about a held message, or that an agent is there."""
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
+    if message.message_type in _PRESENCE:
+        return message.metadata.hops == 0
     return message.message_type in ("approval.request", "approval.closed") and message.metadata.hops > 0
 
 

@@ -23,6 +23,7 @@ _VERBS = {
     "blame": Verb("consumers.cli.blame", "blame", "Find the message that does not hold among the causes of one."),
     "trace": Verb("consumers.cli.trace", "trace", "Show a conversation: who said what, and what became of it."),
     "topics": Verb("consumers.cli.topics.command", "topics", "List, create and compare topics."),
+    "agents": Verb("consumers.cli.agents", "agents", "Show which agents are there, and whether they work."),
     "groups": Verb("consumers.cli.groups", "groups", "Show who reads what, and how far behind."),
     "processes": Verb("consumers.cli.processes", "processes", "Show the processes of sagas, and end one."),
     "waits": Verb("consumers.cli.processes", "waits", "Show what processes wait for, and what is overdue."),

@@ -36,6 +36,7 @@ from consumers.handling.composition import NO_RESOURCES, Resources, compose_hand
 from consumers.handling.slots import RunningHandler
 from consumers.inbox.open import choose_inbox, has_inbox
 from consumers.sagas.subscriptions import mail_subscriptions
+from consumers.worker.beacon import Beacon, WorkProgress
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
@@ -125,6 +126,7 @@ class Host:
         self._opened = AsyncExitStack()
         self._worker: Worker | None = None
         self._following: asyncio.Task[None] | None = None
+        self._beacon: Beacon | None = None
 
     async def start(self) -> None:
         """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
@@ -149,6 +151,16 @@ class Host:
         await worker.start(create_topics=creates_topics(settings, self._transport.features))
         self._worker = worker
         self._following = asyncio.get_running_loop().create_task(follow_orders(orders, guard.ordered, self._clock))
+        if settings.directory.enabled:
+            self._beacon = self._make_beacon(worker)
+            self._beacon.start()
+
+    def _make_beacon(self, worker: Worker) -> Beacon:
+        def progress() -> WorkProgress:
+            return WorkProgress(self._clock.monotonic_s() - worker.fetched_s, len(worker.slots.running()))
+
+        publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
+        return Beacon(self._app, self._transport, publisher, self._settings, clock=self._clock, progress=progress)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set. Raises what no retry can repair, after logging it."""
@@ -173,6 +185,8 @@ class Host:
         """Drain, commit and leave the group; return how many handlers were cut."""
         if self._following is not None:
             self._following.cancel()
+        if self._beacon is not None:
+            await self._beacon.stop()
         worker, self._worker = self._worker, None
         return 0 if worker is None else await worker.stop(self._settings.worker.drain_timeout_s)
 

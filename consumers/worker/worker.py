@@ -75,6 +75,8 @@ class Worker:
         self._shares = len(app.subscriptions) > 1
         """Whether there are several types, of which one could keep the others out."""
         self._committing = asyncio.Lock()
+        self.fetched_s = clock.monotonic_s()
+        """When the log was asked last, on the monotonic clock."""
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
         parts = assemble(
@@ -173,6 +175,7 @@ class Worker:
         """Fetch once, waiting up to *timeout_s*, and queue the records in lanes; return how many came."""
         if self.slots.failure is not None:
             raise self.slots.failure
+        self.fetched_s = self._clock.monotonic_s()
         subscription = self._joined()
         if self._shares and (self.in_flight.is_half_full or self._partitions.crowding):
             self._partitions.let_others(self.in_flight.crowding(self._partitions.crowding, self._waiting.held_up()))

@@ -16,7 +16,7 @@ from consumers.workflows.definition import (
     Branch,
     Definition,
     Emit,
-    End,
+    EndNode,
     Parallel,
     WaitRetry,
     WorkflowMessage,
@@ -196,7 +196,7 @@ def _enter(definition: Definition, state: WorkflowState, identity: str) -> tuple
             return msgspec.structs.replace(state, pending=tuple(each.wait for each in sendings)), sendings
         case WaitRetry():
             return _retrying(definition, node, state)
-        case End():
+        case EndNode():
             result = filled(node.result, state.variables, state.answers, f"/nodes/{node.id}/result")
             state = msgspec.structs.replace(state, ended=node.status)
             return state, [Finished(node.status, result, "" if node.status == "completed" else node.id)]

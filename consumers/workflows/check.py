@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from consumers.workflows.definition import Branch, Definition, Emit, End, Parallel, WaitRetry, edges_of
+from consumers.workflows.definition import Branch, Definition, Emit, EndNode, Parallel, WaitRetry, edges_of
 from consumers.workflows.variables import BUILT_IN, references
 
 __all__ = ["WorkflowFinding", "check_workflow"]
@@ -71,7 +71,7 @@ def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
     by_id = definition.by_id()
     following = {node.id: {to for _, to, _ in edges_of(node) if to in by_id} for node in definition.nodes}
     reached = _closure(following, definition.nodes[0].id)
-    ends = {node.id for node in definition.nodes if isinstance(node, End)}
+    ends = {node.id for node in definition.nodes if isinstance(node, EndNode)}
     if not ends & reached:
         yield _error("/nodes", "no end is ever reached", 'add a node {"id": "finish", "type": "end"} and lead to it')
     for at, node in enumerate(definition.nodes):
@@ -86,7 +86,7 @@ def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
             yield _error(
                 f"/nodes/{at}", f"from {node.id!r} no end is reached: it goes round for ever", "lead out of it"
             )
-        elif not isinstance(node, End | WaitRetry) and not any(
+        elif not isinstance(node, EndNode | WaitRetry) and not any(
             on in ("error", "any") for on, *_ in list(edges_of(node))[1:]
         ):
             yield WorkflowFinding(
@@ -125,7 +125,7 @@ def _texts(node: object) -> object:
         return node.message.content
     if isinstance(node, Parallel):
         return [branch.message.content for branch in node.branches]
-    return node.result if isinstance(node, End) else None
+    return node.result if isinstance(node, EndNode) else None
 
 
 def _keys(value: object) -> Iterator[str]:

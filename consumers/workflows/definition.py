@@ -22,7 +22,7 @@ __all__ = [
     "Definition",
     "Edge",
     "Emit",
-    "End",
+    "EndNode",
     "MAX_STEPS",
     "Node",
     "Outgoing",
@@ -74,7 +74,7 @@ class Outgoing(_Part, frozen=True, kw_only=True):
     fallback: Edge | tuple[Edge, ...] | None = None
 
 
-class Policy(_Part, frozen=True, kw_only=True):
+class BackoffPolicy(_Part, frozen=True, kw_only=True):
     """How often and how late a wait_retry leads on; each wait is *factor* times the one before."""
 
     max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
@@ -95,7 +95,7 @@ class WaitRetry(_Part, frozen=True, kw_only=True, tag="wait_retry", tag_field="t
     """Wait, and lead back; when the retries are used up, to the fallback, or the workflow fails."""
 
     id: Id
-    policy: Policy = Policy()
+    policy: BackoffPolicy = BackoffPolicy()
     out: Outgoing
 
 
@@ -119,7 +119,7 @@ class Parallel(_Part, frozen=True, kw_only=True, tag="parallel", tag_field="type
     out: Outgoing
 
 
-class End(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
+class EndNode(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
     """End the workflow, with a result for whoever started it."""
 
     id: Id
@@ -127,7 +127,7 @@ class End(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
     status: Literal["completed", "failed"] = "completed"
 
 
-Node: TypeAlias = Emit | WaitRetry | Parallel | End
+Node: TypeAlias = Emit | WaitRetry | Parallel | EndNode
 
 
 class Definition(_Part, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:
 
 def edges_of(node: Node) -> Iterator[tuple[str, str, str]]:
     """Yield where *node* leads: on what, to which node, and the pointer below it."""
-    if isinstance(node, End):
+    if isinstance(node, EndNode):
         return
     out = node.out
     yield out.on, out.to, "/out/to"

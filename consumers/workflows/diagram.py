@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from consumers.workflows.definition import Definition, Emit, End, Parallel, WaitRetry, edges_of
+from consumers.workflows.definition import Definition, Emit, EndNode, Parallel, WaitRetry, edges_of
 
 __all__ = ["mermaid_of_workflow"]
 
@@ -31,7 +31,7 @@ def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = Ma
                 lines.append(f'    {name}[["{_label(f"{node.id}: {node.join} of {asked}")}"]]')
             case WaitRetry():
                 lines.append(f'    {name}{{{{"{_label(f"{node.id}: {node.policy.max_retries} times")}"}}}}')
-            case End():
+            case EndNode():
                 lines.append(f'    {name}(["{_label(node.id)}"])')
     for node in definition.nodes:
         lines += [

@@ -27,6 +27,7 @@ HOW = "placed,priced,paused,delivered"
 def postgres() -> Iterator[Postgres]:
     server = postgres_server()
     yield server
+    server.end()
 
 
 async def publish(url: str, count: int) -> None:

@@ -161,7 +161,7 @@ def test_the_schema_is_that_of_the_parser() -> None:
     schema = schema_of_definition()
     assert schema["$ref"] == "#/$defs/Definition"
     assert schema["$defs"]["Definition"]["additionalProperties"] is False
-    assert {"Emit", "WaitRetry", "Parallel", "End"} <= set(schema["$defs"])
+    assert {"Emit", "WaitRetry", "Parallel", "EndNode"} <= set(schema["$defs"])
 
 
 def test_a_definition_is_known_by_its_hash() -> None:

@@ -1,0 +1,151 @@
+"""Beacon: says who a worker is, and every ten seconds that it works.
+
+Heartbeats are sent by the worker's own event loop, so that a loop which stands still is silent; one whose worker has
+not fetched for longer than a reader waits says that it is unwell. A goodbye goes out when the worker drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ContractError
+from bus.payloads.class_forms import Payload
+from bus.protocol.identifiers import uuid7
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.topics.names import own_topic
+from bus.topics.specs import creates_topics, directory_topics
+from bus.transports.base import Transport
+from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
+from bus.vocabulary.parts import AgentCard
+from consumers.declaration import Declaration
+from producers.directory.view import record_key
+from producers.publisher import Publisher
+from producers.sealing.options import Draft
+
+__all__ = ["Beacon", "WorkProgress", "card_of"]
+
+_SPREAD: Final = 0.2
+_CARD_AGAIN_S: Final = 12 * 3_600.0
+"""A card lives for a day, and is said again before."""
+_MOST_CAPABILITIES: Final = 50
+_APPEND_S: Final = 5.0
+
+_log = get_logger("directory")
+
+
+class WorkProgress(msgspec.Struct, frozen=True):
+    """How long ago a worker has fetched, and how much it is at."""
+
+    fetched_s_ago: float
+    active_tasks: int
+
+
+class Beacon:
+    """The sign of life of one worker of *app*."""
+
+    def __init__(
+        self,
+        app: Declaration,
+        transport: Transport,
+        publisher: Publisher,
+        settings: Settings,
+        *,
+        clock: Clock,
+        progress: Callable[[], WorkProgress],
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self._app = app
+        self._transport = transport
+        self._publisher = publisher
+        self._settings = settings
+        self._clock = clock
+        self._progress = progress
+        self._randomness = randomness
+        self._session = uuid7(clock.now_ms(), os.urandom(10))
+        origin = publisher.sealer.origin
+        sender = msgspec.structs.replace(origin.sender, session_id=self._session)
+        self._origin = msgspec.structs.replace(origin, sender=sender)
+        self._is_failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send; a log that refuses is told once, and tried again."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Say goodbye, and send nothing more."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+        await self._send(AgentGoodbye(reason_code="SHUTDOWN"), "_directory")
+
+    async def _run(self) -> None:
+        await self._make_topics()
+        beat_s, carded_s = self._settings.directory.beat_s, -_CARD_AGAIN_S
+        while True:
+            is_old = self._clock.monotonic_s() - carded_s >= _CARD_AGAIN_S
+            if is_old and await self._send(AgentHandshake(agent_card=card_of(self._app)), "_directory"):
+                carded_s = self._clock.monotonic_s()
+            await self._send(self._heartbeat(), "_heartbeats")
+            await self._clock.sleep(beat_s * (1 + _SPREAD * (2 * self._randomness() - 1)))
+
+    def _heartbeat(self) -> AgentHeartbeat:
+        progress = self._progress()
+        is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s
+        return AgentHeartbeat(status="healthy" if is_well else "unhealthy", active_tasks=progress.active_tasks)
+
+    async def _send(self, payload: Payload, name: str) -> bool:
+        """Append *payload*; a beat that does not leave is replaced by the next one."""
+        topic = own_topic(self._origin.namespace, "_directory" if name == "_directory" else "_heartbeats")
+        key = record_key(self._app.agent_id, self._session).decode()
+        try:
+            sealed = self._publisher.sealer.seal(Draft(payload=payload, key=key), topic=topic, origin=self._origin)
+            await self._publisher.send(sealed, timeout_s=_APPEND_S)
+        except (BusError, ContractError) as error:
+            if not self._is_failing:
+                _log.warning("directory.not_told", agent=self._app.agent_id, error=str(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        return True
+
+    async def _make_topics(self) -> None:
+        if not creates_topics(self._settings, self._transport.features):
+            return
+        try:
+            existing = await self._transport.admin.topics()
+            missing = [spec for spec in directory_topics(self._settings) if spec.name not in existing]
+            if missing:
+                await self._transport.admin.create_topics(missing)
+        except BusError as error:
+            _log.warning("directory.no_topics", error=str(error))
+
+
+def card_of(app: Declaration) -> AgentCard:
+    """Return the card of *app*: who it is, and what it takes in which versions."""
+    kinds = [subscription.kind for subscription in app.subscriptions.values()]
+    accepts = sorted(
+        f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")
+    )
+    capabilities = app.capabilities or tuple(sorted(kind.name for kind in kinds)) or ("none",)
+    versions = sorted({kind.version for kind in kinds})
+    return AgentCard(
+        agent_id=app.agent_id,
+        name=app.agent_id[:100],
+        version="1.0.0",
+        capabilities=capabilities[:_MOST_CAPABILITIES],
+        schema_versions=tuple(versions),
+        accepts=tuple(accepts),
+        roles=tuple(sorted(app.roles)),
+        metadata={"group": app.group},
+    )
